@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tipcast.compute.base import Array, Frame, Frames, count
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.tasks.base import TargetColumn
 
@@ -295,12 +295,8 @@ class Dataset(ABC):
         what = f"rows of {self.name} have no months to write"
         raise TipcastError("C003", "data.source", what, "use data=sample, data=files or data=tlc")
 
-    def month_name(self, month: str, facts: Mapping[str, Any]) -> str:
-        """Return the name of the file of a month, ``YYYY-MM``; ``facts`` of the listing."""
-        return f"{month}.parquet"
-
-    def stored_columns(self, there: Iterable[str], facts: Mapping[str, Any]) -> dict[str, pa.Field]:
-        """Return the name and type that canonical columns have in the file of a month, in its order."""
+    def month_file(self, month: str, there: Iterable[str], facts: Mapping[str, Any]) -> tuple[str, dict[str, pa.Field]]:
+        """Return the name of the file of a month, ``YYYY-MM``, and the fields of the canonical columns in its order."""
         raise NotImplementedError
 
     def describe(self, which: str) -> str:
@@ -360,9 +356,7 @@ def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
     known = dataset.known_columns
     for name in names:
         if known and name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            fix = f"did you mean {near[0]}?" if near else f"left of each colon write one of {', '.join(known)}"
-            raise TipcastError("C003", key, f"{dataset.name} has no column {name!r}", fix)
+            raise unknown(key, f"column of {dataset.name}", name, known, "C003")
 
 
 def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tuple[str, str]]:

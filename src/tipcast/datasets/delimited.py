@@ -42,8 +42,6 @@ DATES = {
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
-_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1b]")
-"""What no text holds, without the separators of ASCII."""
 _SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}(?=[ T",\r]|$)', re.MULTILINE)
 ENDS = 256 << 10
 """Bytes read at each end of a file before any worker sees it."""
@@ -153,19 +151,8 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     # Of a remote file the beginning tells; a local one is read, a second a gigabyte.
     large = whole is None and not (packed or address.scheme(uri))
     quoted = packed or b'"' in (whole or first) or (large and any(b'"' in piece for piece in pieces(uri, storage)))
-    return Look(
-        uri,
-        storage,
-        size,
-        packed,
-        head,
-        _digest(uri, storage, whole, size, first),
-        dates,
-        slashed,
-        tuple(notes),
-        request,
-        quoted,
-    )
+    digest = _digest(uri, storage, whole, size, first)
+    return Look(uri, storage, size, packed, head, digest, dates, slashed, tuple(notes), request, quoted)
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
@@ -256,11 +243,9 @@ def read_head(raw: bytes, where: str) -> Head:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         fix = "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
         raise TipcastError("D016", where, "line 1 is UTF-16, not UTF-8", fix)
-    binary = TipcastError(
-        "D004", where, "is not a CSV file (it holds binary data)", "give the file the ending of its format"
-    )
     if raw.startswith((b"PAR1", b"\x89PNG")) or b"\0" in raw[:1024]:
-        raise binary
+        fix = "give the file the ending of its format"
+        raise TipcastError("D004", where, "is not a CSV file (it holds binary data)", fix)
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
@@ -268,14 +253,11 @@ def read_head(raw: bytes, where: str) -> Head:
     try:
         written, end = _row(raw, start)
     except UnicodeDecodeError as problem:
-        if _CONTROL.search(raw[:1024]):
-            raise binary from problem
         line, bad = raw.count(b"\n", 0, start) + 1, problem.object[problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
     except csv.Error as problem:
-        what = f"its header does not parse: {str(problem).partition(' - ')[0]}"
-        raise TipcastError("D005", where, what, "correct it") from problem
+        raise TipcastError("D005", where, f"its header does not parse: {problem}", "correct it") from problem
     text = ",".join(written)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
@@ -388,7 +370,6 @@ def read_table(
         timestamp_parsers=DATES[fragment.options["dates"]],
     )
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
-
     block = _bytes(fragment)
 
     def parse(*, threads: bool) -> pa.Table:

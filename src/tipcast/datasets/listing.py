@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.compute.base import Array, Frames, count
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet
 from tipcast.datasets.base import COLUMN_NAMES, FileScan, Fragment, Listing, ScanRequest
@@ -92,7 +92,7 @@ def named_by(spec: object, which: str) -> Any:
     """Return what a configuration of data names under a key; C004 nothing."""
     named = getattr(spec, which)
     if named is None or named == "???":
-        raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
+        raise needs_value(f"data.{which}")
     return named
 
 
@@ -115,9 +115,8 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     kind, where = address.scheme(pattern), address.shown(pattern)
     if kind in ("http", "https"):
         if pattern.endswith("/") or not address.last_name(pattern):
-            raise TipcastError(
-                "D002", where, "is not a file", "name each file: folders and globs do not work over https"
-            )
+            fix = "name each file: folders and globs do not work over https"
+            raise TipcastError("D002", where, "is not a file", fix)
         return {address.last_name(pattern): pattern}
     prefix, path = "s3://", pattern.removeprefix("s3://")
     if not kind:

@@ -83,8 +83,8 @@ def plan(dataset: Dataset, listing: Listing, row_group_rows: int, compression: s
             parts = [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]
             depends = json.dumps([VERSION, period, layout, parts])
             recipe = hashlib.sha256(depends.encode()).hexdigest()
-            fields = dataset.stored_columns({name for f in fragments for name in f.columns}, listing.facts)
-            name = dataset.month_name(month, listing.facts)
+            there = {name for f in fragments for name in f.columns}
+            name, fields = dataset.month_file(month, there, listing.facts)
             months.append(Month(name, period, fragments, fields, **layout, recipe=recipe))
     return months
 

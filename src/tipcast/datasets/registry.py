@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import DataSpec
 from tipcast.datasets.base import Dataset, check_names
 from tipcast.datasets.made import Blobs, Regression
@@ -41,8 +41,7 @@ def open_dataset(spec: DataSpec) -> Dataset:
     """
     opened = _named(SOURCES, spec.source)
     if opened is None:
-        ways = ", ".join(f"data={name}" for name in SOURCES)
-        raise TipcastError("C003", "data.source", f"no such source: {spec.source}", f"use {ways}")
+        raise unknown("data.source", "source", spec.source, SOURCES, "C003")
     dataset: Dataset = opened.open(spec)
     columns = getattr(spec, "columns", None)
     if isinstance(columns, Mapping):  # of made rows it is how many there are

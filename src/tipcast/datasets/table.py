@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 from collections import Counter
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
 from tipcast.compute.cpu import NULL_TIME, CpuFrames
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
 from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
@@ -70,7 +69,7 @@ class Table(Dataset):
         if not isinstance(spec, TableData):
             raise TipcastError("C003", "data.source", "a table has a configuration of its own", "use data=table")
         if spec.test is None and not spec.test_share:
-            raise TipcastError("C004", "data.test", "needs a value", "name files, or set data.test_share=0.2")
+            raise needs_value("data.test", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
         where, cells = address.shown(scans[0].uri), scans[0].fragments[0].format == "csv"
         indexes: Mapping[str, pa.DataType] = scans[0].facts["index"]
@@ -163,15 +162,13 @@ class Table(Dataset):
         C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
         """
         if name is None:
-            raise TipcastError("C004", "task.target", "needs a value", "add task.target=COLUMN")
+            raise needs_value("task.target", "add task.target=COLUMN")
         notes = {row["column"]: str(row["note"]) for row in self.report}
         if name not in self.features and name in notes:
             what, fix = f"column {name!r} is left out: {notes[name]}", "name another column, or see data.types"
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
-            near = difflib.get_close_matches(name, self.features, 1)
-            fix = f"did you mean {near[0]}?" if near else f"use {', '.join(self.features[:20])}"
-            raise TipcastError("D007", "data.train", f"missing column {name!r}", fix)
+            raise unknown("data.train", "column", name, self.features, "D007")
         column = self._by_name[name]
         values: tuple[float, ...] = ()
         if column.type == "category":
@@ -219,7 +216,7 @@ class Table(Dataset):
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List one side, see ``Dataset.scan``; without test files both sides are of the training files."""
         if self.spec is None:
-            raise TipcastError("C004", f"data.{which}", "needs a value", f"add data.{which}=...")
+            raise needs_value(f"data.{which}")
         named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
         scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self.scan_file)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from tipcast.compute.base import Array
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets import address, delimited, parquet, table_features
 from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
@@ -229,7 +229,7 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
     own, note = kind_of(kind), ""
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if asked not in (None, *TAKEN):
-        raise TipcastError("C003", "data.types", f"{name}: {asked} is none of {', '.join(TAKEN)}", "use one of these")
+        raise unknown("data.types", f"type of {name}", asked, TAKEN, "C003")
     if not seen.present:
         own, note = "", "it has no value" + (f" but {_named(seen.absent)}" if seen.absent else "")
     elif is_text(kind):
@@ -324,9 +324,8 @@ def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
     try:
         return pa.csv.read_csv(pa.BufferReader(cells.getvalue()), convert_options=convert)
     except pa.ArrowInvalid as problem:
-        raise TipcastError(
-            "D005", where, f"the time column: {problem}", "write times as 2019-02-01 18:30:00"
-        ) from problem
+        fix = "write times as 2019-02-01 18:30:00"
+        raise TipcastError("D005", where, f"the time column: {problem}", fix) from problem
 
 
 def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:

@@ -64,7 +64,7 @@ def test_what_is_missing_is_told_with_all_that_is_needed(trip_files: Any) -> Non
     [
         ({"pickup": "startd_at"}, "D007", "'startd_at', which data.columns maps to pickup (9 columns"),
         ({"pickup": "started_at", "dropoff": "started_at"}, "D006", "mapped to pickup and to dropoff"),
-        ({"picked_up": "started_at"}, "C003", "taxi has no column 'picked_up'"),
+        ({"picked_up": "started_at"}, "C003", "unknown column of taxi 'picked_up'"),
     ],
 )  # fmt: skip
 def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: str, text: str) -> None:

@@ -59,7 +59,7 @@ def test_extra_fields_with_values_are_not_fillers() -> None:
         (b"PAR1xx", "D004", "binary"),
         (b"\x89PNG", "D004", "binary"),
         (b"a,\0", "D004", "binary"),
-        (b"\xca\xfe,x\n\x01\x02", "D004", "binary"),
+        (b"\xca\xfe,x\n\x01\x02", "D016", "line 1"),
         (b"<!DOCTYPE html>\n<p>a,b,c", "D005", "web page"),
         (b"a;b;c\n1;2;3\n", "D007", "';'"),
         (b"a\tb\n", "D007", r"'\\t'"),

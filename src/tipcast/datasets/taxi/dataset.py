@@ -211,9 +211,8 @@ class Taxi(Dataset):
                 if most is not None and rows > most * counts.rows_read:
                     column = " or ".join(repr(names[name]) for name in rule.columns if name in names)
                     what = f"column {column} {rule.fault} in {rows} of {counts.rows_read} rows"
-                    raise TipcastError(
-                        rule.code, address.shown(uri), what, f"{rule.fix}, or raise data.limits.{rule.limit}"
-                    )
+                    fix = f"{rule.fix}, or raise data.limits.{rule.limit}"
+                    raise TipcastError(rule.code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return raw columns by their TLC names, the pick-up first by that of the colour a model was trained on."""
@@ -234,15 +233,11 @@ class Taxi(Dataset):
     def month_files(self) -> Listing:
         return self.scan("months", schema.REQUIRED, schema.COLUMNS)
 
-    def month_name(self, month: str, facts: Mapping[str, Any]) -> str:
-        return f"{facts['colour']}_tripdata_{month}.parquet"
-
-    def stored_columns(self, there: Iterable[str], facts: Mapping[str, Any]) -> dict[str, pa.Field]:
+    def month_file(self, month: str, there: Iterable[str], facts: Mapping[str, Any]) -> tuple[str, dict[str, pa.Field]]:
         """Return the TLC's names; whatever a month's files have, ids become whole numbers and all else doubles."""
-        present, colour = set(there), str(facts["colour"])
-        return {
-            name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in schema.COLUMNS if name in present
-        }
+        colour, present = str(facts["colour"]), [name for name in schema.COLUMNS if name in set(there)]
+        fields = {name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in present}
+        return f"{colour}_tripdata_{month}.parquet", fields
 
     def describe(self, which: str) -> str:
         """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from tipcast.compute.base import count
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 
 COLOURS = ("yellow", "green")
 """Of the cabs whose trips have tips."""
@@ -61,7 +61,7 @@ _FOLDED = {_fold(own): name for name, spellings in _TLC.items() for own in (name
 def check_colour(colour: object, key: str = "data.colour") -> str:
     """Return a colour of cabs; C003 another one."""
     if colour not in COLOURS:
-        raise TipcastError("C003", key, f"unknown colour {colour!r}", f"choose one of {', '.join(COLOURS)}")
+        raise unknown(key, "colour", str(colour), COLOURS, "C003")
     return str(colour)
 
 
