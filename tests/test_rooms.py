@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1419,
     "config": 1577,
-    "datasets": 4417,
+    "datasets": 4330,
     "evaluation": 2139,
-    "jobs": 2656,
+    "jobs": 2655,
     "measure": 422,
     "models": 2025,
     "scoring": 1224,

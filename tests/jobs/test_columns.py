@@ -92,7 +92,7 @@ def test_files_are_scored_by_the_names_of_the_training_the_dataset_or_the_comman
     assert kept.column_names[:2] == ["started_at", "tip_amount"]
     with pytest.raises(TipcastError, match=r"D007.*by columns=\{"):
         scores(job, usual, folders[1], tmp_path / "e")
-    with pytest.raises(TipcastError, match="C003.*columns: taxi has no column 'picked_up'"):
+    with pytest.raises(TipcastError, match="C003.*columns: unknown column of taxi 'picked_up'"):
         scores(job, usual, folders[1], tmp_path / "f", "columns={picked_up: started_at}")
 
 

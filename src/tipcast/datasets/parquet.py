@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,16 +87,13 @@ class Footer:
     @functools.cached_property
     def nulls(self) -> dict[str, int]:
         """Rows without a value of each column that all row groups tell it of."""
-        groups, told = self.metadata.num_row_groups, Counter[str]()
-        nulls: Counter[str] = Counter()
-        for group, at in itertools.product(range(groups), range(self.metadata.num_columns)):
+        counts: dict[str, list[int | None]] = defaultdict(list)
+        for group, at in itertools.product(range(self.metadata.num_row_groups), range(self.metadata.num_columns)):
             chunk = self.metadata.row_group(group).column(at)
-            statistics = chunk.statistics
-            if statistics is not None and statistics.has_null_count:
-                told[chunk.path_in_schema] += 1
-                nulls[chunk.path_in_schema] += statistics.null_count
+            told = chunk.statistics is not None and chunk.statistics.has_null_count
+            counts[chunk.path_in_schema].append(chunk.statistics.null_count if told else None)
         empty = {field.name: self.rows for field in self.schema if pa.types.is_null(field.type)}
-        return {name: rows for name, rows in nulls.items() if told[name] == groups} | empty
+        return {name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows} | empty
 
     def time_ranges(self, own: str) -> list[Period | None]:
         """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import pytest
 from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
+from tipcast.datasets import parquet
+from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
@@ -186,6 +190,28 @@ def test_nulls_are_counted_where_a_footer_has_no_statistics(tmp_path: Path) -> N
     opened = Table.open(TableData("table", str(tmp_path / "bare.parquet"), test=None, test_share=0.2))
     assert {row["column"]: row["missing"] for row in opened.report} == {"size": 4, "price": 1}
     assert opened.features == ("price",)
+
+
+def test_a_footer_tells_nulls_of_a_column_only_if_all_row_groups_do(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1.0, None], "y": [None, None]}), tmp_path / "t.parquet", row_group_size=1)
+    read = parquet.read_footer(str(tmp_path / "t.parquet"), ScanRequest(())).metadata
+    told = [read.row_group(at) for at in range(2)]
+    bare = SimpleNamespace(column=lambda at: SimpleNamespace(path_in_schema="xy"[at], statistics=None))
+    for groups, nulls in ((told, {"x": 1, "y": 2}), ([told[0], bare], {"y": 2})):  # y's type tells that it is empty
+        sizes = {"num_row_groups": 2, "num_columns": 2, "num_rows": 2}
+        metadata = SimpleNamespace(row_group=groups.__getitem__, schema=read.schema, **sizes)
+        assert parquet.Footer("t", {}, metadata, "").nulls == nulls
+
+
+def test_values_of_texts_that_were_looked_at_are_not_read_again(tmp_path: Path) -> None:
+    pd.DataFrame({"y": [0, 1, 1.5] * 50, "x": [3, 1, 2] * 50}).to_csv(tmp_path / "t.csv", index=False)
+    opened = Table.open(TableData("table", str(tmp_path / "t.csv"), test=None, test_share=0.2, block_bytes=4096))
+    (tmp_path / "t.csv").unlink()
+    assert opened.target_column("x", None).classes == ("1", "2", "3")
+    assert opened.with_categories(["x"]).columns[1].fill is None
+    with pytest.raises(TipcastError, match="C003.*'y' holds 1.5"):
+        opened.with_categories(["y"])
+    assert pickle.loads(pickle.dumps(opened)).texts == {}
 
 
 @pytest.mark.parametrize(("value", "shown"), [(1, "1"), ("yes", "yes")])
