@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1419,
     "config": 1577,
-    "datasets": 4330,
+    "datasets": 4334,
     "evaluation": 2139,
     "jobs": 2655,
     "measure": 422,

@@ -142,8 +142,12 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     try:
         metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
         metadata.schema.to_arrow_schema()
+        chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
+        pages = sum(metadata.row_group(group).column(at).total_compressed_size for group, at in chunks)
     except (OSError, ValueError, NotImplementedError) as problem:
         raise TipcastError("D005", where, "has a damaged Parquet footer", "download or write it again") from problem
+    if pages > size - length:  # so that no worker has to find out
+        raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
     return Footer(uri, storage, metadata, digest, request)
 
