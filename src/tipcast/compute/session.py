@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from dask.utils import format_bytes
 from distributed import Client, performance_report
 
@@ -137,7 +140,7 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
 
 @travelling
 def _load() -> None:
-    """Load the libraries, let CuPy take its memory from cuDF's pool, and watch the device's."""
+    """Load the libraries, read a small file, let CuPy take its memory from cuDF's pool, and watch the device's."""
     if packages := gpus.missing_packages():
         raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")
     import cudf  # noqa: F401 - its import takes seconds
@@ -146,3 +149,6 @@ def _load() -> None:
 
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
+    with tempfile.TemporaryDirectory() as folder:  # its reader sets itself up for half a second
+        pq.write_table(pa.table({"real": [0.5, None]}), file := f"{folder}/small.parquet", compression="zstd")
+        GpuFrames().read_parquet(file, [0], ["real"], {})
