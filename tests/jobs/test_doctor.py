@@ -166,6 +166,14 @@ def test_whatever_a_check_raises_is_a_line() -> None:
     def leaving() -> Any:
         raise SystemExit(3)
 
+    def stopped() -> Any:
+        raise Terminated(143)
+
+    class Terminated(SystemExit):
+        """As a signal raises it."""
+
+    with pytest.raises(Terminated):
+        examine("stopped", stopped)
     finding = examine("broken", broken)
     assert finding.state is State.fail
     assert finding.found == "broken: ValueError: https://host.example/x is odd"

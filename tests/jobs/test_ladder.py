@@ -19,12 +19,13 @@ from tipcast.jobs.ladder import LadderResult, Rung, compared
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
 
-def test_each_rung_is_a_run_and_the_parent_compares_them(store: str) -> None:
+def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pytest.LogCaptureFixture) -> None:
     model = {"name": "xgboost", "params": {"n_estimators": 20}}
     result = tipcast.ladder(
         model=model, data={"rows": 6000}, cores=[1, 2], gpus=[16], seed=3,
         tracking={"uri": store, "system_metrics": False},
     )  # fmt: skip
+    assert "not warmed up" not in caplog.text
     client = mlflow.MlflowClient(store)
     parent = client.get_run(result.run_id)
     assert result.details["not_run"].keys() == {"16 GPUs"}

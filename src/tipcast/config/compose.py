@@ -82,8 +82,9 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
         if any(flag.startswith(SHOWING) for flag in flags):
             _show(job, flags, overrides)
             return []
-        several = _combinations(overrides) if MULTIRUN & set(flags) else [overrides]
-        return [_alone(job, words, chosen) for words in several]
+        if MULTIRUN & set(flags):
+            return [_alone(job, words, chosen, number) for number, words in enumerate(_combinations(overrides))]
+        return [_alone(job, overrides, chosen)]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
     except SystemExit as problem:  # of Hydra's parser of flags, which has said why
@@ -127,15 +128,19 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
         loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
+    if not combined:
+        raise TipcastError("C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options")
     return combined
 
 
-def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Composed:
+def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str], number: int | None = None) -> Composed:
     """Compose one configuration, and name the overrides that repeat it: a user's own folder, none that ``chosen`` has.
 
     By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names.
     """
     config = _by_api(job, overrides)
+    if number is not None:
+        config.hydra.job.num, config.hydra.job.id = number, str(number)
     HydraConfig.instance().set_config(config)  # ${hydra:...}
     try:
         config, asked = _parted(config)

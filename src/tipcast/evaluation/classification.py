@@ -199,6 +199,7 @@ class Classification(Evaluator):
         for rows, total, squares in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
             spare = max(squares - total * total / rows, 0.0)
             half = math.hypot(half, Z95 * math.sqrt(spare / (rows - 1) / rows) if rows > 1 else math.inf)
+        half += sum(each.metrics["auc_resolution"] for each in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 

@@ -82,6 +82,8 @@ def examine(name: str, check: Callable[[], Finding]) -> Finding:
     except TipcastError as error:
         problem = error
     except (Exception, SystemExit) as error:  # the table must be whole whatever a library does
+        if isinstance(error, SystemExit) and type(error) is not SystemExit:  # a signal's
+            raise
         what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
         problem = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
         problem.__cause__ = error

@@ -202,13 +202,17 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
     train, test = (
         dataclasses.replace(side, fragments=side.fragments[: workers.n_workers]) for side in (plan.train, plan.test)
     )
-    few, spec, task = dataclasses.replace(plan, train=train, test=test), config.model, plan.task
-    tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
-    with suppress(TipcastError):  # parts may lack a class that the rows have
+    recipe = dataclasses.replace(plan.recipe, cutoff=None)  # which may lie behind these parts
+    few, spec, task = dataclasses.replace(plan, train=train, test=test, recipe=recipe), config.model, plan.task
+    rounds = {"num_boost_round": None} if "num_boost_round" in spec.fit else {}  # a user's may not fit so few trees
+    tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny}, fit={**spec.fit, **rounds})
+    try:
         splits = read(workers, config, few)
         estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
         fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
         evaluate(workers, few, fitted, splits)
+    except TipcastError as problem:  # such as a part that lacks a class
+        LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 
 
 def shared_rows(plan: Plan) -> SharedRows:

@@ -7,6 +7,7 @@ import functools
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ DIFF = "source.diff.txt"
 """Artifact of a run whose code had changes; MLflow's page shows text by its suffix."""
 MAX_DIFF = 500_000
 """Characters of it."""
+USER = re.compile(r"(?<=://)\S*@")
+"""User information of an address, also one with a password that should have been quoted."""
 TIMEOUT_S = 5.0
 """How long git may take: no run waits for a slow disk to tell its commit."""
 
@@ -78,7 +81,7 @@ def read_source(root: Path) -> Source:
     named = _git(root, "diff", "--name-only", "HEAD", "--", SETTINGS).splitlines()
     settings = "".join(f"# changed: {name}, see config.yaml\n" for name in named)
     diff = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD", "--", CODE)
-    diff = redact(f"{untracked}{settings}{diff}") or "# the changes could not be read\n"
+    diff = redact(USER.sub("", f"{untracked}{settings}{diff}")) or "# the changes could not be read\n"
     cut = f"{diff[:MAX_DIFF]}\n# cut after {MAX_DIFF:,} characters\n"
     return Source(commit, diff if len(diff) <= MAX_DIFF else cut)
 

@@ -194,7 +194,8 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
     ``held`` is a future of a scorer, as ``hold`` and ``hold_saved`` return it.
     """
     nthreads = client.nthreads().values()
-    threads = min(max(nthreads), max(sum(nthreads) // len(x), 1))  # fewer parts than threads would leave cores idle
+    share = max(sum(nthreads) // len(x), 1)  # fewer parts than threads would leave cores idle
+    threads = min(share, max(nthreads, default=1))
     return list(client.map(_score, x, scorer=held, threads=threads, pure=False, key="score"))
 
 
@@ -237,8 +238,8 @@ def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
         return scorer.score(x)
     step = max(math.ceil(len(x) / threads), ROWS_OF_THREAD)
     with ThreadPoolExecutor(threads) as pool:
-        slices = [x[at : at + step] for at in range(0, len(x) or 1, step)]
-        return np.concatenate(list(pool.map(scorer.score, slices)))
+        nothing = scorer.score(x[:0])  # loads the model once, where threads side by side would each
+        return np.concatenate([nothing, *pool.map(scorer.score, [x[at : at + step] for at in range(0, len(x), step)])])
 
 
 def drawn_rows(booster: Any) -> int:

@@ -224,6 +224,7 @@ def register(
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
                 LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
+                client.update_model_version(name, version.version, description[:MAX_DESCRIPTION])  # it may lack it
                 return replace(logged, registered=f"models:/{name}/{version.version}")
         new = not client.search_registered_models(f'name="{name}"')
         try:

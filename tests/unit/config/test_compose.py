@@ -88,9 +88,10 @@ def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
-    configs = compose("train", ["--multirun", "seed=1,2,3"])
+    configs = compose("train", ["--multirun", "seed=1,2,3", "tracking.run_name=run${hydra:job.num}"])
     assert [composed.config.seed for composed in configs] == [1, 2, 3]
-    assert configs[1].overrides == ["seed=2"]
+    assert [composed.config.tracking.run_name for composed in configs] == ["run0", "run1", "run2"]
+    assert configs[1].overrides[0] == "seed=2"
     assert not list(tmp_path.iterdir())
 
 
@@ -113,6 +114,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["tracking.run_name='${nope}'"], "C003", ["nope"]),
         (["data=files"], "C004", ["data.test"]),
         (["~seed"], "C004", ["seed"]),
+        (["--multirun", "model=glob(my*)"], "C002", ["glob"]),
         (["model=null"], "C005", ["group"]),
         (["--multirun", "--cfg", "job"], "C005", ["--multirun"]),
         (["--cfg", "job", "-p", "nope"], "C005", ["see above"]),

@@ -88,6 +88,12 @@ def test_a_model_against_itself_differs_by_nothing(client: Client, binned: bool)
     assert (found.value, found.interval.low, found.interval.high) == (0, 0, 0)
 
 
+def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
+    labels = np.arange(300_000) % 2
+    found = _found(client, labels, 1e-6 * labels, 1e-6 * (1 - labels))
+    assert (found.value, found.interval) == (0, Interval(-1.0, 1.0))
+
+
 def test_of_one_positive_nothing_is_known() -> None:
     labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])
     both = [Classification().evaluate_here(each, labels) for each in (scores, scores[::-1])]

@@ -49,7 +49,7 @@ def test_a_clean_checkout(checkout: Callable[..., str], tmp_path: Path) -> None:
 
 
 def test_a_changed_checkout(checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "src/tipcast/a.py").write_text("after\nsqlite://me:sec/ret@host/db\n")
+    (tmp_path / "src/tipcast/a.py").write_text("after\nsqlite://me:sec/ret@host/db\nhttps://me:a,secret@h\n")
     (tmp_path / "conf/a.yaml").write_text("staged\n")
     checkout("add", "conf/a.yaml")
     (tmp_path / "conf/mine.yaml").write_text("its text is not kept\n")
@@ -65,6 +65,7 @@ def test_a_changed_checkout(checkout: Callable[..., str], tmp_path: Path, monkey
         "# changed: conf/a.yaml, see config.yaml",
         "# untracked: conf/mine.yaml",
         "+sqlite://host/db",
+        "+https://h",
     } <= set(found.diff.splitlines())
     assert not [word for word in ("secret", "nor this", "its text", "staged") if word in found.diff]
     assert found.commit is not None
