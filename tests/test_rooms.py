@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1425,
     "config": 1582,
-    "datasets": 4334,
+    "datasets": 4346,
     "evaluation": 2140,
-    "jobs": 2661,
+    "jobs": 2664,
     "measure": 425,
     "models": 2026,
     "scoring": 1224,

@@ -199,9 +199,9 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
         within = sum((first.year, first.month) <= each < (stop.year, stop.month) for each in months)
         return sum(1 <= number <= 12 for _, number in months), within
 
-    if fit(1) > fit(0):
-        return "day_first", "dates with slashes read as day/month/year"
-    return "month_first", "dates with slashes read as month/day/year"
+    name, order = ("day_first", "day/month/year") if fit(1) > fit(0) else ("month_first", "month/day/year")
+    both = ", though all fit either order: write them as 2019-02-01" if fit(1) == fit(0) else ""
+    return name, f"dates with slashes read as {order}{both}"
 
 
 def _digest(uri: str, storage: Mapping[str, Any], whole: bytes | None, size: int, first: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +18,20 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
-from tipcast.datasets.split import Draw
+from tipcast.datasets.split import OTHER_SIDE, Draw
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
+LOG = logging.getLogger("tipcast")
+
 TASKS_PER_WORKER = 6
 """Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
+MUCH = 0.05
+"""A share of the rows that are dropped for one reason that a user should hear of."""
 
 
 @dataclass(frozen=True)
@@ -311,6 +316,9 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recip
     dropped = sum(every.dropped.values())
     where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
     check_split(f"{where} ({dropped} rows dropped)" if dropped else where, every, recipe.task, limits)
+    for reason, rows in every.dropped.items():
+        if reason != OTHER_SIDE and rows > MUCH * every.rows_read:
+            LOG.warning("%s of %s rows of %s are not used: %s", f"{rows:,}", f"{every.rows_read:,}", where, reason)
 
 
 def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:

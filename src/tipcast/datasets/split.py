@@ -13,6 +13,8 @@ from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Fragment, Period
 
+OTHER_SIDE = "other_side"
+"""Why a row is not used here: by its time it belongs to the other side of the split."""
 MINUTE = 60_000_000
 
 

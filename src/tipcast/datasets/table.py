@@ -35,8 +35,6 @@ PARTIAL = "only some of the files have it"
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
-OTHER_SIDE = "other_side"
-"""Why a row is not used here: by its time it belongs to the other side of the split."""
 _AT_ONCE = 8
 
 
@@ -297,7 +295,7 @@ class Table(Dataset):
             return keep, dropped
         time = columns[self.time]
         missing, inside = time == NULL_TIME, (time >= period[0]) & (time < period[1])
-        lost = {NO_TIME: int(missing.sum()), OTHER_SIDE: int((~inside & ~missing).sum())}
+        lost = {NO_TIME: int(missing.sum()), split.OTHER_SIDE: int((~inside & ~missing).sum())}
         if not any(lost.values()):
             return keep, dropped
         keep = inside if keep is None else keep & inside

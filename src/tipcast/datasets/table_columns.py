@@ -125,11 +125,12 @@ class Taken:
         kind = self.column.type if self.column else "left out"
         if self.column and self.column.booleans:
             kind = "number (True is 1)"
-        many = self.seen.many
-        distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(self.seen.texts)) if self.seen.texts else ""
+        many, texts = self.seen.many, self.column.categories if self.column else ()
+        read = sum(rows for text, rows in self.seen.absent.items() if text in texts)  # as data.types asks for
+        distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
         return {
             "column": self.name, "stored as": self.stored, "taken as": kind,
-            "missing": self.seen.counts["missing"], "distinct": distinct, "note": self.note,
+            "missing": self.seen.counts["missing"] - read, "distinct": distinct, "note": self.note,
         }  # fmt: skip
 
 
@@ -225,7 +226,7 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
 
     ``written`` is the name as it stands in the file, ``cells`` whether that is CSV.
     """
-    spellings = tuple(dict.fromkeys((written, name)))
+    spellings = tuple(dict.fromkeys(filter(None, (written, name))))  # MLflow takes no column without a name
     own, note = kind_of(kind), ""
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if asked not in (None, *TAKEN):
@@ -235,6 +236,8 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
     elif is_text(kind):
         own, note = _of_texts(name, seen, cells=cells)
     usual = own
+    if not name:
+        return Taken(name, None, shown, seen, "it has no name")
     if asked == "none":
         return Taken(name, None, shown, seen, "left out by data.types")
     if asked not in (None, own):
@@ -305,7 +308,8 @@ def notes(taken: Sequence[Taken]) -> list[str]:
             left.setdefault(each.note, []).append(each.name)
     lines = [f"column {each.name}: {each.note}" for each in taken if each.warns]
     for note, names in left.items():
-        shown, more = ", ".join(names[:5]), f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        shown = ", ".join(name or "''" for name in names[:5])
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         lines.append(f"column {shown}{more} is no feature: {note}")
     return lines
 

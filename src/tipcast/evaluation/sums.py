@@ -104,7 +104,7 @@ def kept(good: Array, *columns: Any) -> tuple[int, list[Any]]:
 
 
 def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:
-    """Return the asymptotic 95 % interval of a mean, or of its root by the delta method.
+    """Return the asymptotic 95 % interval of a mean of losses, or of its root by the delta method.
 
     See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums over the rows of the
     value and of its square.
@@ -115,7 +115,7 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
         return Interval(-math.inf, math.inf)
     variance = max(squares - rows * mean * mean, 0.0) / (rows - 1)
     half = Z95 * root_slope(value, root) * math.sqrt(variance / rows)
-    return Interval(value - half, value + half)
+    return Interval(max(value - half, 0.0), value + half)
 
 
 def root_slope(value: float, root: bool) -> float:

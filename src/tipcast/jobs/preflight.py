@@ -9,6 +9,7 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.evaluation import ranking
 from tipcast.search.space import MOST
+from tipcast.tasks.base import KINDS
 
 USUAL_SHARE = 0.2
 """What conf/data/table.yaml has."""
@@ -24,6 +25,8 @@ def check(config: Any) -> None:
         return
     if hasattr(config, "data"):
         check_data(config.data, ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",))
+    if hasattr(config, "task") and config.task.kind not in (None, *KINDS):
+        raise unknown("task.kind", "kind", config.task.kind, KINDS, "C003")
     if hasattr(config, "tracking"):
         check_tracking(config.tracking)
     if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has search and task

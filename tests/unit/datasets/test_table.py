@@ -192,6 +192,13 @@ def test_nulls_are_counted_where_a_footer_has_no_statistics(tmp_path: Path) -> N
     assert opened.features == ("price",)
 
 
+def test_a_column_without_a_name_is_no_feature(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"": [1.0, 2.0], "x": [1.0, 3.0]}), tmp_path / "t.parquet")
+    opened = Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2))
+    assert opened.features == ("x",)
+    assert "column '' is no feature: it has no name" in opened.notes
+
+
 def test_a_footer_tells_nulls_of_a_column_only_if_all_row_groups_do(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0, None], "y": [None, None]}), tmp_path / "t.parquet", row_group_size=1)
     read = parquet.read_footer(str(tmp_path / "t.parquet"), ScanRequest(())).metadata

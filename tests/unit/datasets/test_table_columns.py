@@ -115,6 +115,7 @@ def test_a_user_says_otherwise(opened: Callable[..., Table], asked: str, values:
         assert "a" not in table.features
     else:
         np.testing.assert_array_equal(read(table, "a"), np.resize(values, ROWS))
+        assert table.report[0]["missing"] == np.isnan(np.resize(values, ROWS)).sum()
 
 
 def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> None:
