@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
+from importlib.machinery import ModuleSpec
 from typing import Any, TypeVar
 
 import dask
@@ -235,21 +236,30 @@ def _close(cluster: SpecCluster) -> None:
         LOG.debug("the cluster did not close: %r", problem)
 
 
+_held: list[ModuleSpec | None] = []
+"""The spec that ``__main__`` had before, once for each open cluster."""
+_holding = threading.Lock()
+
+
 @contextlib.contextmanager
 def _main_not_run() -> Iterator[None]:
     """Keep worker processes from running this process's script, which would start the job again without a main guard.
 
     Python runs the main script in every process that it spawns, except a package's (``python -m PACKAGE``). Workers
-    do not need it: Dask pickles what it defines by value.
+    do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
     """
     main = sys.modules["__main__"]
-    before = getattr(main, "__spec__", None)
-    if before is None or not before.name.endswith("__main__"):
-        main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    with _holding:
+        _held.append(_held[0] if _held else getattr(main, "__spec__", None))
+        if _held[0] is None or not _held[0].name.endswith("__main__"):
+            main.__spec__ = importlib.util.find_spec("tipcast.__main__")
     try:
         yield
     finally:
-        main.__spec__ = before
+        with _holding:
+            before = _held.pop()
+            if not _held:
+                main.__spec__ = before
 
 
 def _kill(cluster: SpecCluster) -> None:

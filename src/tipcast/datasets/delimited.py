@@ -199,8 +199,10 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
         within = sum((first.year, first.month) <= each < (stop.year, stop.month) for each in months)
         return sum(1 <= number <= 12 for _, number in months), within
 
-    name, order = ("day_first", "day/month/year") if fit(1) > fit(0) else ("month_first", "month/day/year")
-    both = ", though all fit either order: write them as 2019-02-01" if fit(1) == fit(0) else ""
+    month_first, day_first = fit(0), fit(1)
+    name, order = ("day_first", "day/month/year") if day_first > month_first else ("month_first", "month/day/year")
+    either = month_first == day_first and day_first[0] == len(dates)  # else one of them will not be read
+    both = ", though all fit either order: write them as 2019-02-01" if either else ""
     return name, f"dates with slashes read as {order}{both}"
 
 

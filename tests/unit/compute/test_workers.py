@@ -125,3 +125,15 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeyp
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
+
+
+def test_clusters_that_overlap_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", None)  # as of a script
+    first, second = worker_processes._main_not_run(), worker_processes._main_not_run()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert main.__spec__ is not None, "the second would run the script"
+    second.__exit__(None, None, None)
+    assert main.__spec__ is None

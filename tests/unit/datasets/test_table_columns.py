@@ -118,6 +118,20 @@ def test_a_user_says_otherwise(opened: Callable[..., Table], asked: str, values:
         assert table.report[0]["missing"] == np.isnan(np.resize(values, ROWS)).sum()
 
 
+@pytest.mark.parametrize(
+    ("dates", "name", "both"),
+    [
+        ({(1, 2, 2019)}, "month_first", True),
+        ({(1, 13, 2019)}, "month_first", False),
+        ({(13, 1, 2019)}, "day_first", False),
+        ({(13, 1, 2019), (1, 13, 2019)}, "month_first", False),
+    ],
+)
+def test_dates_that_fit_either_order_are_said_to(dates: set[tuple[int, ...]], name: str, *, both: bool) -> None:
+    found, said = delimited.reading(dates, None)
+    assert (found, "all fit either order" in said) == (name, both)
+
+
 def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> None:
     texts = [f'quiet,\n"central" {at % 3}\n\n- no pets' for at in range(ROWS)]
     table = opened({"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")})
