@@ -20,6 +20,8 @@ _CREDENTIALS = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
 )  # fmt: skip
 _CONNECT_S = 10
+AT_ONCE = 8
+"""Files or parts that one process looks at side by side."""
 
 
 def scheme(uri: str) -> str:

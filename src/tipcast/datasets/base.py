@@ -262,8 +262,7 @@ class Dataset(ABC):
         """Return what a saved model's manifest must say for the dataset to be made again."""
         return {}
 
-    @classmethod  # noqa: B027 - most have nothing to refuse
-    def check_facts(cls, facts: Mapping[str, Any]) -> None:
+    def check_facts(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to refuse
         """Refuse what a configuration of scoring says of its files and cannot be; C003."""
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:

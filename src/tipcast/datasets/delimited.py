@@ -259,6 +259,9 @@ def read_head(raw: bytes, where: str) -> Head:
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
     except csv.Error as problem:
+        if b"\r" in raw and b"\n" not in raw:
+            fix = "write line feeds, e.g. with tr '\\r' '\\n'"
+            raise TipcastError("D005", where, "its lines end with carriage returns alone", fix) from problem
         raise TipcastError("D005", where, f"its header does not parse: {problem}", "correct it") from problem
     text = ",".join(written)
     if text.lstrip().startswith("<"):

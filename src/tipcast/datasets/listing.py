@@ -28,7 +28,6 @@ LOGS = {
     "Iceberg": ("metadata/[v0-9]*.metadata.json", "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()"),
 }
 """Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
-_AT_ONCE = 8
 
 
 def scan_files(
@@ -52,7 +51,7 @@ def scan_files(
                 raise
             return problem
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
         found = list(pool.map(look, uris))
     scans = [each for each in found if isinstance(each, FileScan)]
     rowless = [each for each in found if isinstance(each, TipcastError)]

@@ -60,12 +60,6 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     return dataset
 
 
-def check_facts(facts: Mapping[str, Any]) -> None:
-    """Refuse what a configuration of scoring says of its files and no dataset would take; C003."""
-    for dataset in NAMES.values():
-        dataset.check_facts(facts)
-
-
 def _named(classes: Mapping[str, Any], name: str) -> Any:
     """Return a dataset's class, that of an installed package too; None where there is none."""
     for entry in importlib.metadata.entry_points(group=GROUP, name=name) if name not in classes else ():

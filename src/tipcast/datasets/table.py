@@ -31,11 +31,11 @@ MANY = 100
 """Fewer rising values say nothing of a column."""
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
+NO_NAMES = "its name is one of its values: where the first line is a row, write a line of names above it"
 PARTIAL = "only some of the files have it"
 COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
-_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Table(Dataset):
         types = {name: kind for name, kind in types.items() if name not in indexes}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
-                key = "data.time" if name == spec.time else "data.types"
-                raise TipcastError("D007", where, f"missing column {name!r}", f"look at {key}")
+                raise unknown("data.time" if name == spec.time else "data.types", "column", name, list(types), "D007")
         seen = table_columns.look(scans, types)
         if spec.time is not None:
             kind = types[spec.time]
@@ -89,6 +88,9 @@ class Table(Dataset):
             table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
+        values = [at for at, each in enumerate(taken) if each.name in each.seen.texts]
+        if cells and 2 * len(values) > len(taken):
+            taken[values[0]] = replace(taken[values[0]], note=NO_NAMES, warns=True)
         for name, kind in ((name, kind) for name, kind in every.items() if name not in types):
             taken.append(Taken(name, None, str(kind), Seen(), INDEX if name in indexes else PARTIAL))
         features = [each for each in taken if each.name != spec.time]
@@ -166,7 +168,7 @@ class Table(Dataset):
             what, fix = f"column {name!r} is left out: {notes[name]}", "name another column, or see data.types"
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
-            raise unknown("data.train", "column", name, self.features, "D007")
+            raise unknown("task.target", "column", name, self.features, "D007")
         column = self._by_name[name]
         values: tuple[float, ...] = ()
         if column.type == "category":
@@ -323,7 +325,7 @@ class Table(Dataset):
             column = pa.chunked_array([texts], pa.string())
             return tuple(different(table_columns.values_of(column, self._by_name[name], "data.train")).tolist())
         values: Array = np.empty(0)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(address.AT_ONCE) as pool:
             fragments = self.scan("train", (name,)).fragments
             for part in pool.map(lambda each: different(self.read(each, CpuFrames(), (name,))[name]), fragments):
                 values = np.union1d(values, part)
@@ -364,7 +366,7 @@ class Table(Dataset):
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(address.AT_ONCE) as pool:
             read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
         return {name: [part[name] for part in read] for name in numbers}
 
@@ -384,7 +386,7 @@ class Table(Dataset):
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
         """Give each file the side's period, and leave out those parts of it that have no row of that time."""
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(address.AT_ONCE) as pool:
             ranges = list(pool.map(self._ranges, scans))
         spans = [
             (min(r[0] for r in of_file if r), max(r[1] for r in of_file if r) + split.MINUTE) for of_file in ranges

@@ -35,7 +35,6 @@ LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(delimited.MISSING)
 ABSENT_TEXTS = pa.array(delimited.MISSING)
-_AT_ONCE = 8
 
 
 @dataclass
@@ -176,7 +175,7 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
                 with seen[name].lock:
                     seen[name].counts.update(rows=len(table), missing=table[name].null_count)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts = []
         for scan in scans:
             kinds, own = scan.facts["types"], scan.fragments[0].columns
@@ -253,7 +252,7 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
         missing = sorted({*(() if booleans else seen.odd), *(seen.absent.keys() - ABSENT)})
         column = RawColumn(name, spellings, largest=None, missing=tuple(missing), booleans=booleans)
     elif own in ("category", "text") and seen.many:
-        note = f"it has more than {MOST_CATEGORIES:,} different texts"
+        note = f"it has more than {MOST_CATEGORIES:,} different texts" + (f"; {note}" if note else "")
     elif own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
         column = RawColumn(name, spellings, "category", categories=categories)
@@ -267,23 +266,26 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     present, numbers, codes, dates = seen.present, *(seen.counts[kind] for kind in ("numbers", "codes", "dates"))
     if seen.are_times(cells=cells):
         return "time", ""
-    if not cells:  # the file says that it is text
-        alike = numbers == present and not codes and len(seen.texts) != 2
-        return "category", f"texts that are all numbers: data.types={{{name}: number}} takes them so" if alike else ""
-    if seen.counts["booleans"] == present:
+    if cells and seen.counts["booleans"] == present:
         return "number", ""
     named = _named(seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT}))
+    but = f", but for {named}" if named else ""
     if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not codes:
-        note = f"numbers, but for {named}: these are missing values; data.types={{{name}: category}} otherwise"
-        return "number", note if named else ""
+        if cells:
+            note = f"numbers{but}: these are missing values; data.types={{{name}: category}} otherwise"
+            return "number", note if named else ""
+        if len(seen.texts) != 2:  # two may well be classes, and the file says that it is text
+            return "category", f"texts that are numbers{but}: data.types={{{name}: number}} takes them so"
     if numbers < present:
-        if with_signs(seen.texts):
+        if with_signs(seen.texts or seen.odd):
             return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+        if dates == present:
+            return "category", "dates with slashes, of either order: write them as 2019-02-01 to have a time"
         if dates >= MOSTLY * present:
             return "category", f"{dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
         if numbers >= present / 2:
-            return "category", f"{numbers:,} of its {present:,} texts are numbers, but for {named}"
-    if seen.absent:
+            return "category", f"{numbers:,} of its {present:,} texts are numbers{but}"
+    if cells and seen.absent:
         named = _named(seen.absent)
         return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
     return "category", ""
@@ -297,7 +299,7 @@ def with_signs(texts: Collection[str]) -> bool:
 
 def _named(counts: Counter[str]) -> str:
     """Return the three most frequent texts, each with its rows."""
-    return ", ".join(f"{text!r} ({count:,} rows)" for text, count in counts.most_common(3))
+    return ", ".join(f"{text!r} ({rows:,} row{'s' * (rows != 1)})" for text, rows in counts.most_common(3))
 
 
 def notes(taken: Sequence[Taken]) -> list[str]:

@@ -17,7 +17,7 @@ from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
-from tipcast.datasets.registry import check_facts, dataset_of
+from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import KINDS, Task, from_facts
 
@@ -82,7 +82,6 @@ def check(config: ScoreConfig) -> None:
     """Refuse values that there are not."""
     if config.compression not in COMPRESSIONS:
         raise unknown("compression", "compression", config.compression, COMPRESSIONS, "C003")
-    check_facts(config.facts)
 
 
 def task_of(manifest: Mapping[str, Any]) -> Task:
@@ -123,6 +122,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     check_names(dataset, config.columns, "columns")
+    dataset.check_facts(config.facts)
     request = ScanRequest(
         columns=columns,
         optional=optional,

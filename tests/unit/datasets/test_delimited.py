@@ -66,6 +66,7 @@ def test_extra_fields_with_values_are_not_fillers() -> None:
         (b"\xff\xfea\0,\0b\0", "D016", "UTF-16"),
         (b"a,b,caf\xe9\n", "D016", "line 1"),
         (b"a\rb,c\n1,2\n", "D005", "its header does not parse"),
+        (b"a,b\r1,2\r", "D005", "its lines end with carriage returns alone"),
     ],
 )
 def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:

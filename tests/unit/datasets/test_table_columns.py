@@ -21,7 +21,7 @@ from tipcast.compute.cpu import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
 from tipcast.datasets import delimited, table_features
-from tipcast.datasets.table import Table
+from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
 
 with warnings.catch_warnings():
@@ -256,6 +256,38 @@ def test_footers_tell_what_is_missing(tmp_path: Path) -> None:
     assert [row["missing"] for row in table.report] == [20, 20]
     empty = parquet(tmp_path, {"a": [1.0, 2.0], "b": pa.nulls(2, pa.float64())}, {"a": [1.0], "b": pa.nulls(1)})
     assert empty.notes == ("column b is no feature: it has no value",)
+
+
+def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path) -> None:
+    columns = {
+        "number": (str(at) for at in range(ROWS)),
+        "mostly": ("?" if at == 0 else str(at) for at in range(ROWS)),
+        "half": (str(at) if at % 3 else f"x{at}" for at in range(ROWS)),
+        "price": (f"${at + 1000:,}" for at in range(ROWS)),
+        "mixed": ("soon" if at == 0 else f"2019-01-{at % 28 + 1:02}" for at in range(ROWS)),
+        "slash": (f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in range(ROWS)),
+        "class": (str(at % 2) for at in range(ROWS)),
+        "text": (f"x{at % 3}" for at in range(ROWS)),
+    }
+    table = parquet(tmp_path, {name: list(values) for name, values in columns.items()})
+    assert {column.type for column in table.columns} == {"category"}
+    assert [row["note"] for row in table.report] == [
+        "texts that are numbers: data.types={number: number} takes them so",
+        "texts that are numbers, but for '?' (1 row): data.types={mostly: number} takes them so",
+        "133 of its 200 texts are numbers, but for 'x0' (1 row), 'x3' (1 row), 'x6' (1 row)",
+        "texts that look like numbers with a sign: write them as numbers to have quantities",
+        "199 of its 200 texts are dates: leave the others empty to have a time",
+        "dates with slashes, of either order: write them as 2019-02-01 to have a time",
+        "",
+        "",
+    ]
+    assert read(parquet(tmp_path, {"a": ["?", "2"] + ["3"] * 38, "b": [1, 2] * 20}, types={"a": "number"}), "a")[1] == 2
+
+
+def test_a_first_line_that_may_be_a_row_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("5.1,3.5,setosa\n4.9,3.0,setosa\n5.1,3.5,virginica\n" * 9)
+    table = Table.open(TableData("table", str(tmp_path / "t.csv"), test=None, test_share=0.2, block_bytes=1024))
+    assert table.notes == (f"column 5.1: {NO_NAMES}",)
 
 
 def test_the_empty_text_is_no_category(tmp_path: Path) -> None:

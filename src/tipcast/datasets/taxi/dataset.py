@@ -130,8 +130,7 @@ class Taxi(Dataset):
             return files.list_months(named, data.url, data.cache, request, key)
         return files.list_files(named, request, key)
 
-    @classmethod
-    def check_facts(cls, facts: Mapping[str, Any]) -> None:
+    def check_facts(self, facts: Mapping[str, Any]) -> None:
         """Refuse a colour that no cabs have; C003."""
         if (colour := facts.get("colour")) is not None:
             schema.check_colour(colour, "colour")
