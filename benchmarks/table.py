@@ -66,6 +66,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "ladder_2": JOB,
     "lost_worker_cpu": (),
     "lost_worker_gpu": (),
+    "killed_worker_cpu": ("models/fit.py", "models/xgboost.py", "compute"),
+    "killed_worker_gpu": ("models/fit.py", "models/xgboost.py", "compute"),
     "gpu_tests_1": (*JOB, "scoring", "search", "tasks"),
     "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),

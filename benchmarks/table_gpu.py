@@ -210,9 +210,20 @@ def lost() -> str:
     return table(head, body or [(MISSING, *[""] * 5)])
 
 
+def killed() -> str:
+    """Return the table of what becomes of `tipcast train` whose worker is killed."""
+    body = []
+    for device in ("cpu", "gpu"):
+        if found := rows(f"killed_worker_{device}"):
+            right = [row["ended_s"] for row in found if (row["exit_code"], row.get("code")) == (4, "K003")]
+            spread = f"{min(right):.1f} to {max(right):.1f} s" if right else ""
+            body.append((device, str(len(found)), f"{len(right)} of {len(found)}", spread))
+    return table(("workers on", "kills", "ended by K003 and exit code 4", "after"), body or [(MISSING, *[""] * 3)])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     each.__name__: each
     for each in (
-        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, nodes, network, lost
+        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, nodes, network, lost, killed
     )
 }  # fmt: skip
