@@ -3,8 +3,9 @@
     PYTHONPATH=src python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--pairs 5] [--out FOLDER]
 
 The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing stand apart: both
-sides score features that are in memory: tipcast's in parts on its workers, the bare call's as one array, with all
-cores in the benchmark's own process or on the GPU in the worker's. A forest scores a quarter of the rows on processors.
+sides score features in memory by a model that is loaded: tipcast's in parts on its workers, the bare call's as one
+array, with all cores in the benchmark's own process or on the GPU in the worker's. A forest scores a quarter of the
+rows on processors.
 The whole `tipcast score`, a process from its start to its end and the job inside it, is held against by_hand.py.
 With a GPU (P22) its phase `score` is held against the same on the machine's cores, and against cuDF's reading and
 writing of the same files; of each the second run counts, as a machine's first process has libraries to load.
@@ -89,13 +90,6 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
     return time.perf_counter() - start
 
 
-def scored(workers: Session, fetched: Fetched, parts: list[Any]) -> None:
-    """Score all parts as a scoring does; the scores stay where they are."""
-    held = hold_saved(workers.client, NativeFile(fetched.path, fetched.format), workers.device)
-    futures = predict(workers.client, held, parts)
-    workers.client.gather(workers.client.map(len, futures, pure=False))
-
-
 def registered(model: str, backend: str, folder: Path) -> Fetched:
     """Train and register a model, and fetch it."""
     words = [*TRAIN, f"backend={backend}", f"model={model}", f"model.params.n_estimators={TREES}"]
@@ -111,6 +105,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
+        held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
         by = str(fetched.path), fetched.format, workers.device
         if workers.device == "cpu":  # in a process of its own: Dask's workers give OpenMP one thread
             parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts
@@ -126,7 +121,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
             return time.perf_counter() - start - call
 
         names = (f"tipcast, {model}", f"bare library, {model}")
-        return compare(lambda: scored(workers, fetched, parts), theirs, given.pairs, names=names)
+        return compare(lambda: wait(predict(client, held, parts)), theirs, given.pairs, names=names)
 
 
 def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
