@@ -21,8 +21,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.months import Month, Written
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress, worth_a_line
+from tipcast.measure.progress import Clock, progress, worth_a_line
 
 LOG = logging.getLogger("tipcast")
 

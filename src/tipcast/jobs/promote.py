@@ -31,8 +31,7 @@ from tipcast.jobs.sweep_plan import given_keys
 from tipcast.jobs.train_plan import DIGEST, collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts

@@ -25,8 +25,7 @@ from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.search import space as spaces
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import searcher

@@ -11,7 +11,7 @@ import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import check as check_session
-from tipcast.compute.session import recorded
+from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
@@ -21,9 +21,7 @@ from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Outcome, Record, params
-from tipcast.measure.clock import Clock
-from tipcast.measure.memory import peaks
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import every_way, fit, hold, predict

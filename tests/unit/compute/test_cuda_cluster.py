@@ -12,7 +12,7 @@ import dask
 import distributed
 import pytest
 
-from tipcast.compute import cluster, cuda_cluster, gpus
+from tipcast.compute import cluster, gpus
 from tipcast.compute.session import check
 from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
@@ -40,7 +40,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_good_settings(settings: dict[str, Any]) -> None:
-    cuda_cluster.check(LocalCudaCluster("local_cuda", **settings))
+    cluster.check(LocalCudaCluster("local_cuda", **settings))
 
 
 @pytest.mark.usefixtures("two")
@@ -58,7 +58,7 @@ def test_good_settings(settings: dict[str, Any]) -> None:
 )
 def test_bad_settings(settings: dict[str, Any], told: str) -> None:
     with pytest.raises(TipcastError, match=told):
-        cuda_cluster.check(LocalCudaCluster("local_cuda", **settings))
+        cluster.check(LocalCudaCluster("local_cuda", **settings))
 
 
 @pytest.mark.parametrize(("name", "kind"), schema.CLUSTERS.items())
@@ -101,13 +101,13 @@ def test_what_the_workers_get(monkeypatch: pytest.MonkeyPatch) -> None:
     """No secret of the driver's; NCCL waits for its sums, unless somebody wants it otherwise."""
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
-    found = cuda_cluster.environment(LocalCudaCluster("local_cuda"))
+    found = cluster.cuda_environment(LocalCudaCluster("local_cuda"))
     assert found["MLFLOW_TRACKING_TOKEN"] == ""
     assert found["NCCL_COMM_BLOCKING"] == "1"
     monkeypatch.setenv("NCCL_COMM_BLOCKING", "0")
-    assert cuda_cluster.environment(LocalCudaCluster("local_cuda"))["NCCL_COMM_BLOCKING"] == "0"
+    assert cluster.cuda_environment(LocalCudaCluster("local_cuda"))["NCCL_COMM_BLOCKING"] == "0"
     given = LocalCudaCluster("local_cuda", environment={"NCCL_COMM_BLOCKING": 2, "NCCL_DEBUG": "INFO"})
-    assert cuda_cluster.environment(given).items() >= {"NCCL_COMM_BLOCKING": "2", "NCCL_DEBUG": "INFO"}.items()
+    assert cluster.cuda_environment(given).items() >= {"NCCL_COMM_BLOCKING": "2", "NCCL_DEBUG": "INFO"}.items()
 
 
 @pytest.mark.usefixtures("two", "forked")

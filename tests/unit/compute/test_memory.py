@@ -8,7 +8,7 @@ import sys
 import psutil
 from distributed import Client
 
-from tipcast.measure.memory import peak_bytes, peaks
+from tipcast.compute.session import peak_bytes, peaks
 
 
 def test_the_peak_is_at_least_what_is_held_now() -> None:
@@ -25,7 +25,7 @@ def test_the_peak_is_at_least_what_is_held_now() -> None:
 def test_a_process_does_not_count_what_started_it() -> None:
     block = bytearray(200 << 20)
     block[::4096] = b"x" * len(block[::4096])
-    program = "from tipcast.measure.memory import peak_bytes; print(peak_bytes())"
+    program = "from tipcast.compute.session import peak_bytes; print(peak_bytes())"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert int(said) < len(block) < peak_bytes()
 
