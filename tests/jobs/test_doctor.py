@@ -19,7 +19,7 @@ import pytest
 import xgboost
 from distributed import Client, LocalCluster
 from distributed.system import MEMORY_LIMIT
-from tests.conftest import NO_PAGES
+from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, wait_until
 
 import tipcast
@@ -456,6 +456,5 @@ def test_xgboost_that_does_not_load(text: str, words: str, tmp_path: Path) -> No
     (tmp_path / "xgboost.py").write_text(text)
     # A process of its own: import hooks that another test's library has installed would meet this module too.
     program = "from tipcast.jobs.doctor import check_xgboost; check_xgboost(cuda=False)"
-    own = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT / "src")])}
-    done = subprocess.run([sys.executable, "-c", program], env=own, capture_output=True, text=True)
+    done = python(tmp_path, "-c", program)  # whose folder comes first
     assert re.search(rf"C020.*{words}", done.stderr.splitlines()[-1])

@@ -23,8 +23,7 @@ from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.cluster import connect
-from tipcast.compute.cpu import CpuFrames
-from tipcast.compute.gpu import GpuFrames
+from tipcast.compute.frames import CpuFrames, GpuFrames
 from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown

@@ -70,7 +70,9 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
 def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
     """Return name -> check, the quick ones first."""
     backend, cluster = config.backend, config.cluster
-    check_cluster = check_scheduler if isinstance(cluster, SchedulerCluster) else check_workers
+    workers: Callable[[], Finding] = partial(check_workers, backend, cluster)
+    if isinstance(cluster, SchedulerCluster):
+        workers = partial(check_scheduler, backend, cluster)
 
     def check_data(side: str) -> Finding:  # lists it as a job does, but downloads nothing
         return Finding(open_dataset(config.data).describe(side))
@@ -88,7 +90,7 @@ def chosen(config: DoctorConfig) -> dict[str, Callable[[], Finding]]:
         "gpus": partial(check_gpus, backend, cluster),
         "packages": partial(check_versions, backend.name),
         "xgboost": partial(check_xgboost, backend.name == "gpu"),
-        "workers": partial(check_cluster, backend, cluster),
+        "workers": workers,
         "tracking": check_store,
         **data,
     }

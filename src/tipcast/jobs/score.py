@@ -55,10 +55,8 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and write the manifest."""
     from tipcast.compute import forkserver
-    from tipcast.compute.session import check as check_session
     from tipcast.compute.session import peaks
 
-    check_session(config.backend, config.cluster)
     forkserver.start_ahead(config.cluster, LIBRARIES)
     from tipcast.tracking.models import fetch, start_check, used_by
 

@@ -10,7 +10,6 @@ import numpy as np
 import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check as check_session
 from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import MultirunConfig, TrainConfig
@@ -40,7 +39,6 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.resume is not None:
         raise TipcastError("C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out")
-    check_session(config.backend, config.cluster)
     clock = Clock()
     check_model(config, config.task.kind)
     with clock.phase("list"), progress("list"):
