@@ -38,7 +38,7 @@ from xgboost import dask as dxgb
 import by_hand
 import sweep_rows
 from harness import Comparison, compare, options, write_result
-from tipcast.measure.memory import peak_bytes
+from tipcast.compute.session import peak_bytes
 from tipcast.models.xgboost import XGBoost
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed

@@ -13,7 +13,7 @@ import pandas as pd
 import yaml
 
 from tipcast.compute.base import Frames
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SearchSpec

@@ -25,7 +25,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tipcast.api import compose_jobs
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.datasets.rows import prepare_fragment
 from tipcast.jobs.train_plan import make_plan
 

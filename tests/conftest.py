@@ -36,7 +36,7 @@ from tests.waiting import wait_until
 
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation import style
@@ -50,6 +50,21 @@ NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard"
 START_S = 90.0
 """How long a server may take to answer."""
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
+
+
+def python(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run this environment's Python in a folder, where it finds tipcast."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path} | variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
 
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
 dask.config.set({"distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT})

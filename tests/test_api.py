@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import warnings
@@ -19,6 +18,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import python
 
 import tipcast
 from tipcast import api
@@ -225,7 +225,7 @@ def test_keywords_are_overrides() -> None:
     ]
 
 
-def test_the_package_is_cheap_to_import() -> None:
+def test_the_package_is_cheap_to_import(tmp_path: Path) -> None:
     program = (
         "import sys, tipcast\n"
         "heavy = {'mlflow', 'distributed', 'dask', 'pandas', 'hydra', 'xgboost', 'sklearn'} & set(sys.modules)\n"
@@ -234,5 +234,4 @@ def test_the_package_is_cheap_to_import() -> None:
         "assert 'train' in dir(tipcast)\n"
         "assert not hasattr(tipcast, 'trian')\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(Path(tipcast.__file__).resolve().parents[1])}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=60)
+    python(tmp_path, "-c", program).check_returncode()

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.waiting import WATCHDOG_S
+from tests.conftest import python
 
 from tipcast import cli
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
-
-
-def tipcast(*arguments: str, cwd: Path, timeout: float = WATCHDOG_S) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tipcast", *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,15 +109,7 @@ print(sorted({"dask", "distributed", "mlflow", "pandas", "pyarrow", "scipy", "sk
 
 
 def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LIBRARIES, *OF_CONFIGURATION],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(Path(cli.__file__).resolve().parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
-    )
+    ended = python(tmp_path, "-c", WITHOUT_LIBRARIES, *OF_CONFIGURATION)
     for said, told in zip(ended.stderr.splitlines(), OF_CONFIGURATION.values(), strict=True):
         assert said.startswith(f"error[C003] {told}")
         assert FORM.match(said)
@@ -142,7 +119,7 @@ def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_pa
 
 def test_a_class_is_not_imported_before_it_is_checked(tmp_path: Path) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
-    ended = tipcast("train", "model.cpu=evil.X", "data.rows=200", cwd=tmp_path)
+    ended = python(tmp_path, "-m", "tipcast", "train", "model.cpu=evil.X", "data.rows=200")
     assert ended.stderr.splitlines()[-1].startswith("error[C006] model.cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
 
@@ -170,9 +147,7 @@ def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, t
         "cli._run = run\n"
         "sys.exit(cli.main(['train']))\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=WATCHDOG_S, check=False
-    )
+    ended = python(tmp_path, "-c", program)
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
 

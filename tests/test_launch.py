@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import python
 
 from tipcast import __version__, cli
 
@@ -45,19 +46,6 @@ def mlflow_run(project: Path, store: Path | str, *parameters: str) -> subprocess
         [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", *words],
         cwd=project,
         env=environment,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
-def python(folder: Path, *command: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run this environment's Python in a folder, where it finds tipcast."""
-    return subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")} | variables,
         capture_output=True,
         text=True,
         timeout=180,

@@ -27,17 +27,17 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1435,
+    "compute": 1310,
     "config": 1582,
     "datasets": 4348,
     "evaluation": 2140,
-    "jobs": 2664,
-    "measure": 425,
+    "jobs": 2825,
+    "measure": 248,
     "models": 2026,
     "scoring": 1224,
     "search": 1027,
-    "tasks": 270,
-    "tipcast": 562,
+    "tasks": 268,
+    "tipcast": 567,
     "tracking": 1989,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

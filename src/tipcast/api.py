@@ -36,11 +36,16 @@ class Composed:
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
-        if hasattr(self.config, "cluster") and self.job != "doctor":  # the doctor tells it in its table
+        wanted = hasattr(self.config, "cluster") and self.job != "doctor"  # the doctor tells it in its table
+        if wanted:
             from tipcast.compute import gpus
 
             gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
         module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
+        if wanted and self.job != "ladder":  # which has a cluster of its own for each rung
+            from tipcast.compute import session
+
+            session.check(self.config.backend, self.config.cluster)
         trainings: Any = [(each.config, each.command) for each in self.many]
         details: Mapping[str, Any] = module.run(trainings or self.config, self.command)
         return details
@@ -67,7 +72,7 @@ def _checked(job: str, composed: Any, overrides: Sequence[str]) -> Composed:
     from tipcast.jobs import preflight
 
     config = to_object(composed)
-    preflight.check(config)
+    preflight(config)
     return Composed(job, config, shlex.join(["tipcast", job, *(redact(as_given(word)) for word in overrides)]))
 
 

@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import os
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,17 +18,12 @@ import mlflow
 import pytest
 from tests import warm
 
-from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import compose, to_object
+from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.jobs import preflight, prepare, promote, score, sweep, train
 from tipcast.models import safe_load
 from tipcast.tracking.store import open_store
 
-JOBS = {
-    "train": train.run, "sweep": sweep.run, "promote": promote.run, "prepare": prepare.run, "score": score.run,
-}  # fmt: skip
 TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
@@ -110,12 +104,10 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
     words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
     if name in TRACKED:
         words += [*QUICK_TRAIN, f"tracking.uri={store}"]
-    (composed,) = compose(name, to_overrides(words))
-    config, out = to_object(composed.config), io.StringIO()
-    preflight.check(config)
+    (composed,), out = compose_jobs(name, words), io.StringIO()
     try:
         with contextlib.redirect_stdout(out):
-            JOBS[name](config, shlex.join(["tipcast", name, *words]))
+            composed.run()
     except TipcastError:
         print(out.getvalue(), end="")  # what it said of files that it refused
         raise

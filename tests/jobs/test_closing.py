@@ -1,4 +1,4 @@
-"""A job's closing lines."""
+"""A job's closing lines: the link to its run is logged as the run begins, and printed with print=json alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tipcast.config.schema import Output
 from tipcast.jobs import say
 
 RESULT = {
-    "run_id": "abc", "rows": 12345, "metrics": {"test/auc": 0.56563}, "files": ["a", "b"], "written": 0, "none": {},
+    "run_id": "abc", "run": "http://link", "rows": 12345, "metrics": {"test/auc": 0.56563}, "files": ["a", "b"],
+    "written": 0, "none": {},
 }  # fmt: skip
 TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files    a b", "written  0"]
 

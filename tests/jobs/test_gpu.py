@@ -15,28 +15,14 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
+from tests.conftest import python
 from tests.waiting import wait_until
 
-from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.datasets.taxi.sample import sample_block
 
 ROOT = Path(__file__).resolve().parents[2]
 BOTH = ("cpu", "gpu")
-
-
-def python(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder of its own, where it finds tipcast."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"} | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
 
 
 def said_by(folder: Path, *words: str) -> dict[str, Any]:
@@ -64,21 +50,6 @@ def test_without_a_gpu_it_ends_before_libraries_are_loaded(tmp_path: Path, words
     assert line.startswith("error[K006] backend=gpu: no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES='')")
     assert ended.stdout == "[]\n"
     assert not list(tmp_path.iterdir()), "no run, no cluster"
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        (["backend=gpu", "cluster=local"], "C003" if not gpus.missing_packages() else "K007"),
-        (["backend=cpu", "cluster=local_cuda"], "C003"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: str
-) -> None:
-    cli.main(["train", *words])
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error[{code}]")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.gpu

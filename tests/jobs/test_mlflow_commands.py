@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -12,8 +10,7 @@ import mlflow.artifacts
 import numpy as np
 import pytest
 from mlflow.models import Model
-from tests import warm
-from tests.waiting import WATCHDOG_S
+from tests.conftest import python
 
 from .conftest import Ended, run_job
 
@@ -90,15 +87,7 @@ def test_within_a_run_of_ones_own(store: str, tmp_path: Path) -> None:
 
     In a process of its own, for autologging leaves hooks in the imports of its process.
     """
-    ended = subprocess.run(
-        [sys.executable, "-c", WITHIN, store],
-        cwd=tmp_path,
-        env=warm.environment(),
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
-    )
+    ended = python(tmp_path, "-c", WITHIN, store)
     assert ended.returncode == 0, ended.stderr
     own, training = ended.stdout.split()[-2:]
     mlflow.set_tracking_uri(store)

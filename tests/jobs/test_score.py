@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.jobs.conftest import run_job
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.scoring import record, worker, writing

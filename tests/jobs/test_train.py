@@ -217,23 +217,6 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
     assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
-def test_the_registered_model_scores_raw_trips(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{trained.folder / 'mlflow.db'}")
-    mlflow.set_tracking_uri(f"sqlite:///{trained.folder / 'mlflow.db'}")
-    mlflow.set_registry_uri(f"sqlite:///{trained.folder / 'mlflow.db'}")
-    model = mlflow.pyfunc.load_model(trained.said["model_uri"])
-    start, stop = (int(pd.Timestamp(day).value // 1000) for day in ("2019-04-01", "2019-05-01"))
-    names = tuple(column.name for column in model.metadata.signature.inputs.inputs)
-    made = sample_block((start, stop), 0, 0, 500, "yellow", names)
-    trips = pd.DataFrame(
-        {name: made[name].view("datetime64[us]") if "datetime" in name else made[name] for name in names}
-    )
-    scores = np.asarray(model.predict(trips), dtype=float).ravel()
-    assert scores.shape == (500,)
-    assert 0 < scores.min() < scores.max() < 1
-
-
 def test_the_command_repeats_the_run(
     trained: Trained, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,22 +235,6 @@ def test_without_validation(job: Callable[..., Any]) -> None:
     assert not [name for name in metrics if name.startswith("validation/")]
     assert metrics["test/threshold"] == 0.5
     assert ended.auc > 0.52
-
-
-def test_categories_and_extra_features(job: Callable[..., Any]) -> None:
-    features = "[pickup_hour,trip_distance,pickup_airport,PULocationID,DOLocationID]"
-    ended = job(
-        "train",
-        "data.rows=20000",
-        f"task.features={features}",
-        "task.categorical=[PULocationID,DOLocationID]",
-        "model.params.n_estimators=20",
-        "task.validation=0",
-    )
-    assert ended.auc > 0.54
-    assert ended.run.data.metrics["parity/max_abs_diff"] <= 1e-5
-    assert ended.run.data.params["task.categorical"] == "['PULocationID', 'DOLocationID']"
-    assert not [name for name in ended.run.data.metrics if name.startswith("fit/best")], "nothing stops early"
 
 
 def _files(train: Path | list[Path], test: Path) -> list[str]:

@@ -18,7 +18,7 @@ OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
 if TYPE_CHECKING:
     from distributed import Client
 
-    from tipcast.compute.cpu import CpuFrames
+    from tipcast.compute.frames import CpuFrames
 
     Frames: TypeAlias = CpuFrames
 else:

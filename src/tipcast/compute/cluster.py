@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
+import os
 import ssl
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
@@ -21,9 +24,9 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 from distributed.security import Security
 from distributed.utils import LoopRunner, wait_for
 
-from tipcast.compute import cuda_cluster, forkserver, workers
+from tipcast.compute import forkserver, gpus, workers
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError, failed_to, must_be, needs_value
+from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be, needs_value
 
 LOG = logging.getLogger("tipcast")
 
@@ -34,6 +37,10 @@ CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
 LEAST_MEMORY = "512MiB"
 """What a worker process needs for the libraries alone."""
+
+TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
+"""Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
+starts, which does no harm here: these workers are killed with the job."""
 
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
@@ -216,9 +223,76 @@ async def _answer(spec: schema.SchedulerCluster, arguments: dict[str, Any]) -> N
     (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
 
 
+def _check_cuda(spec: schema.LocalCudaCluster) -> None:
+    """Refuse early what Dask-CUDA would: bad sizes, settings that exclude each other, more workers than GPUs."""
+    for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
+        value = getattr(spec, name)
+        try:
+            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            fix = "write a share as 0.5, bytes as 8GiB, none as null"
+            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
+    if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
+        fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
+        raise incompatible("cluster.rmm_async", "cluster.rmm_pool_size or cluster.rmm_managed", fix)
+    there = len(gpus.visible())
+    if spec.n_workers is not None and spec.n_workers > there:
+        what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
+        fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
+        raise TipcastError("K006", "cluster.n_workers", what, fix)
+
+
+def cuda_environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
+    """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
+    own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
+    return own | workers.environment() | {name: str(value) for name, value in spec.environment.items()}
+
+
+@contextlib.contextmanager
+def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
+    """Start a worker for each GPU and connect."""
+    own = {
+        "device_memory_limit": spec.device_memory_limit,
+        "enable_cudf_spill": spec.spill,
+        "rmm_pool_size": spec.rmm_pool_size,
+        "rmm_async": spec.rmm_async,
+        "rmm_managed_memory": spec.rmm_managed,
+        "protocol": spec.protocol,
+    }
+    kind, n_workers = functools.partial(_cuda_class(), cuda_environment(spec)), spec.n_workers or len(gpus.visible())
+    with (
+        # A stolen task moves its rows from one GPU through the host's memory to another.
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        workers.local(kind, spec, n_workers, threads_per_worker=1, **own) as client,
+    ):
+        yield client
+
+
+def _cuda_class() -> type:
+    """Return Dask-CUDA's cluster class, extended to take an environment for its workers."""
+    from dask_cuda import LocalCUDACluster
+
+    class Cluster(LocalCUDACluster):
+        def __init__(self, environment: Mapping[str, str], **settings: Any) -> None:
+            self._environment = environment
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
+                super().__init__(**settings)
+
+        def new_worker_spec(self) -> dict[Any, Any]:
+            specs: dict[Any, Any] = super().new_worker_spec()
+            for spec in specs.values():
+                spec["options"]["env"] = {**self._environment, **spec["options"]["env"]}
+            return specs
+
+    return Cluster
+
+
 KINDS: Mapping[type, tuple[Callable[[Any], None], Callable[[Any], AbstractContextManager[Client]]]] = {
     schema.LocalCluster: (_check_local, _local),
-    schema.LocalCudaCluster: (cuda_cluster.check, cuda_cluster.opened),
+    schema.LocalCudaCluster: (_check_cuda, _cuda),
     schema.SchedulerCluster: (_check_scheduler, _scheduler),
 }
 """Class of a specification -> its check, and the context manager that opens such a cluster and connects."""

@@ -1,9 +1,12 @@
-"""Open a session: the workers of a backend and its frame library."""
+"""Open a session, the workers of a backend and its frame library, and record what it has taken."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import re
+import resource
+import sys
 import tempfile
 import time
 import warnings
@@ -20,8 +23,7 @@ from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.cluster import connect
-from tipcast.compute.cpu import CpuFrames
-from tipcast.compute.gpu import GpuFrames
+from tipcast.compute.frames import CpuFrames, GpuFrames
 from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
@@ -115,6 +117,27 @@ def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator
             report.__exit__(None, None, None)  # not after a failure, which it would delay by seconds
         except Exception as problem:
             LOG.warning("no Dask performance report: %s", problem)
+
+
+def peak_bytes() -> int:
+    """Return the largest resident set of this process so far, in bytes."""
+    status = Path("/proc/self/status")  # on Linux ru_maxrss begins with that of the process which started this one
+    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
+    if peak:
+        return int(peak[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def peaks(client: Client) -> dict[str, int]:
+    """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
+
+    They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).
+    """
+    workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
+    devices = [peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None]
+    most = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
+    return most | ({"device": max(devices)} if devices else {})
 
 
 def own_gpus(client: Client) -> list[gpus.Gpu]:

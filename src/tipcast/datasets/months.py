@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import travelling
 from tipcast.datasets import split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed

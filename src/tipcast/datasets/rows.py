@@ -156,7 +156,7 @@ def held_out_rows(
 
     The ``facts`` of the listing that the model is trained on decide these names.
     """
-    from tipcast.compute.cpu import CpuFrames  # imports pandas
+    from tipcast.compute.frames import CpuFrames  # imports pandas
 
     dataset = recipe.dataset
     read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))

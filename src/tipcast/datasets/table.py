@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
-from tipcast.compute.cpu import NULL_TIME, CpuFrames
+from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import DataSpec, TableData
 from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features

@@ -1,12 +1,21 @@
-"""The jobs, and how each ends: with a few lines for people, or one JSON object as the last line of standard output."""
+"""The jobs, what is refused before one begins, and how each ends: with a few lines for people, or one JSON object."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.config.schema import Output
+from tipcast.evaluation import ranking
+from tipcast.search.space import MOST
+from tipcast.tasks.base import KINDS
+
+USUAL_SHARE = 0.2
+"""What conf/data/table.yaml has."""
+SEARCHES = ("random", "tpe", "grid")
 
 
 def say(
@@ -23,10 +32,11 @@ def say(
     if form is Output.json:
         print(json.dumps(result), flush=True)
     if form is Output.text:
-        shown = {name: _text(value) for name, value in (lines or result).items() if value or value == 0}
-        width = max(map(len, lines or result))
-        for name, text in shown.items():
-            print(f"{name:<{width}}  {text}", flush=True)
+        link = result.get("run")  # which was logged as the run began
+        shown = {name: value for name, value in (lines or result).items() if value != link and (value or value == 0)}
+        width = max(map(len, shown))
+        for name, value in shown.items():
+            print(f"{name:<{width}}  {_text(value)}", flush=True)
     if problem:
         raise problem
     return result
@@ -39,3 +49,63 @@ def _text(value: object) -> str:
         return " ".join(str(item) for item in value)
     form = ".4g" if isinstance(value, float) else "," if isinstance(value, int) else ""
     return f"{value:{form}}"
+
+
+def preflight(config: Any) -> None:
+    """Refuse what a job's configuration alone shows to be wrong, before the job's libraries load, which takes seconds.
+
+    C003 names and values that there are not, and keys that would change nothing; see also ``config.schema``.
+    """
+    if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
+        return
+    if hasattr(config, "data"):
+        check_data(config.data, ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",))
+    if hasattr(config, "task") and config.task.kind not in (None, *KINDS):
+        raise unknown("task.kind", "kind", config.task.kind, KINDS, "C003")
+    if hasattr(config, "tracking"):
+        check_tracking(config.tracking)
+    if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has search and task
+        check_search(config)
+
+
+def check_data(data: schema.DataSpec, unused: Sequence[str]) -> None:
+    """Refuse keys that change nothing for this source; ``unused`` are the sides that the job does not read."""
+    if isinstance(data, schema.MadeData) or data.source == "tested":
+        unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
+    given = [name for name in unused if getattr(data, name) is not None]
+    if isinstance(data, schema.MadeData | schema.TableData):
+        usual = vars(schema.Limits(min_rows=data.limits.min_rows))
+        given += [f"limits.{name}" for name, value in vars(data.limits).items() if value != usual[name]]
+    if isinstance(data, schema.TableData) and data.test is not None and data.test_share != USUAL_SHARE:
+        given.append("test_share")
+    if given:
+        raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
+
+
+def check_tracking(spec: schema.TrackingSpec) -> None:
+    """Refuse names that MLflow would."""
+    if spec.experiment is not None and not spec.experiment.strip():
+        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
+    name = spec.register
+    if name is not None and (not name.strip(" .") or name.startswith("..") or set(name) & set("/:") or len(name) > 256):
+        fix = "use a name of at most 256 characters without / and :"
+        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
+
+
+def check_search(config: schema.SweepConfig) -> None:
+    """Refuse a search that cannot be, whatever the data are."""
+    spec = config.search
+    if spec.name not in SEARCHES:
+        raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
+    if (spec.trials or 0) > MOST:
+        raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
+    if spec.baseline and spec.name == "grid":
+        what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
+        raise TipcastError("C003", "search.baseline", what, fix)
+    if spec.trials is None and spec.name != "grid":
+        raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")
+    if not config.task.validation:
+        what = "trials are compared on validation rows"
+        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
+    if config.task.kind is not None:  # else the target column tells
+        ranking(config.task.kind, spec.metric, "search.metric")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -13,7 +11,6 @@ from operator import attrgetter
 from typing import Any
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import MultirunConfig, TrackingSpec, TrainConfig
@@ -22,7 +19,7 @@ from tipcast.jobs import say
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import RunContext, previous_run, run_context, run_names, without_keys
 from tipcast.jobs.train import train
-from tipcast.jobs.train_plan import DIGEST, Plan, Splits, check_model, make_plan, read
+from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
@@ -66,10 +63,8 @@ class Training:
     @property
     def identity(self) -> str:
         """Digest of all that decides what comes of it."""
-        config, plan = to_plain(self.config), self.plan
-        facts = {name: config[name] for name in ("data", "task", "model", "seed")}
-        text = json.dumps([facts, plan.train.digest, plan.test.digest], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
+        config = to_plain(self.config)
+        return self.plan.identity({name: config[name] for name in ("data", "task", "model", "seed")})
 
 
 def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str, Any]:
@@ -79,7 +74,6 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     that a training ended with is raised after the others have run or, with ``fail_fast``, at once.
     """
     first, command = many[0][0], without_keys(command, "resume")
-    check_session(first.backend, first.cluster)
     with progress("list"):
         trainings = _planned(many)
     shown = dataclasses.replace(first, tracking=dataclasses.replace(first.tracking, register=None))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check, session
+from tipcast.compute.session import session
 from tipcast.compute.workers import completed
 from tipcast.config.errors import failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
@@ -21,8 +21,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.months import Month, Written
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress, worth_a_line
+from tipcast.measure.progress import Clock, progress, worth_a_line
 
 LOG = logging.getLogger("tipcast")
 
@@ -33,7 +32,6 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip():
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    check(config.backend, config.cluster)
     clock = Clock()
     out = config.out
     if "://" not in out:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check as check_session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
@@ -31,8 +30,7 @@ from tipcast.jobs.sweep_plan import given_keys
 from tipcast.jobs.train_plan import DIGEST, collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
@@ -118,7 +116,6 @@ class Comparison:
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     check_alias(config.alias)
-    check_session(config.backend, config.cluster)
     clock = Clock()
     client = open_store(config.tracking)
     with ExitStack() as stack:
@@ -162,10 +159,13 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         metrics=comparison.metrics,
         phases=clock.seconds,
     )
-    lines = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
+    lines = {  # the error says why a check failed
+        check.name: f"passed  {check.what}" if check.passed else "FAILED" if problem else f"FAILED  {check.what}"
+        for check in comparison.checks
+    }
     now = f"version {version} now{', forced' if forced else ''}"
     lines[config.alias] = f"still version {before or 'none'}" if problem else now
-    lines |= {name: result[name] for name in ("metrics", "run", "phases", "command")}
+    lines |= {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
 
 

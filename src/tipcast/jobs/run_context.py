@@ -23,8 +23,7 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.measure import origin
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.process import leased
 from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve

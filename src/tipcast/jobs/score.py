@@ -14,7 +14,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact, to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
-from tipcast.measure.clock import Clock
+from tipcast.measure.progress import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import Item, ScorePlan
 from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
@@ -55,9 +55,8 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
 def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done:
     """Fetch the model, score what is due, record it, and write the manifest."""
     from tipcast.compute import forkserver
-    from tipcast.compute.session import check as check_session
+    from tipcast.compute.session import peaks
 
-    check_session(config.backend, config.cluster)
     forkserver.start_ahead(config.cluster, LIBRARIES)
     from tipcast.tracking.models import fetch, start_check, used_by
 
@@ -81,7 +80,6 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             return plan, plan.refused, {**said, "command": command}
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
-            from tipcast.measure.memory import peaks
             from tipcast.scoring.record import Results, ScoreRecord, score
 
             parses()

@@ -12,21 +12,19 @@ from typing import Any
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.evaluation import ranking
-from tipcast.jobs import preflight, say, sweep_plan
+from tipcast.jobs import check_search, say, sweep_plan
 from tipcast.jobs.run_context import previous_run, run_context, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
-from tipcast.measure.clock import Clock
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.search import space as spaces
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import searcher
@@ -43,7 +41,6 @@ KEPT = ("data", "task", "model", "search", "seed")
 
 def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
-    check_session(config.backend, config.cluster)
     clock = Clock()
     with ExitStack() as stack:
         previous = None
@@ -54,7 +51,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
             config = apply_overrides(config, restored(text, config, f"run {previous.id}"), command)
         check_model(config, config.task.kind)
-        preflight.check_search(config)
+        check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
         space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")

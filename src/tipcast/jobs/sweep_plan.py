@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import shlex
 import uuid
 from functools import partial
@@ -81,10 +79,9 @@ def identity(config: SweepConfig, plan: Plan) -> str:
     search, model = plain["search"], plain["model"]
     without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
     facts = {
-        "data": [plan.train.digest, plan.test.digest],
         "task": plain["task"],
         "model": [model[name] for name in ("name", "params", "fit", "space")],
         "search": {name: value for name, value in search.items() if name not in without_effect},
         "seed": plain["seed"],
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]
+    return plan.identity(facts)[:8]

@@ -10,8 +10,7 @@ import numpy as np
 import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import check as check_session
-from tipcast.compute.session import recorded
+from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
@@ -21,9 +20,7 @@ from tipcast.jobs.repeat import original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Outcome, Record, params
-from tipcast.measure.clock import Clock
-from tipcast.measure.memory import peaks
-from tipcast.measure.progress import progress
+from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import every_way, fit, hold, predict
@@ -42,7 +39,6 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.resume is not None:
         raise TipcastError("C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out")
-    check_session(config.backend, config.cluster)
     clock = Clock()
     check_model(config, config.task.kind)
     with clock.phase("list"), progress("list"):

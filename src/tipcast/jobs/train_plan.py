@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -65,6 +67,11 @@ class Plan:
             name: f"{high - low:.0%} at random" if name in shares else "all rows"
             for name, (low, high) in ({"train": (0.0, 1.0), "test": (0.0, 1.0)} | shares).items()
         }
+
+    def identity(self, facts: Mapping[str, Any]) -> str:
+        """Return a digest of the data and of the other facts that decide what comes of them."""
+        text = json.dumps([facts, self.train.digest, self.test.digest], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
 
 def check_model(config: TrainConfig, kind: str | None) -> None:

@@ -1,1 +1,1 @@
-"""Measuring: the clock of a job's phases, the memory of its processes, what the machine and its environment have."""
+"""Measuring: the clock of a job's phases and what it shows, and the code and versions that a result comes from."""

@@ -1,4 +1,4 @@
-"""What a job shows on standard error while it runs: log lines, and a progress bar on a terminal after two seconds."""
+"""What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal after 2 seconds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 LOG = logging.getLogger("tipcast")
 
@@ -16,6 +16,8 @@ PATIENCE_S = 2.0
 REFRESH_S = 0.2
 LINES = 10
 """Lines that a long list of files may print."""
+LONG_S = 1.0
+"""A phase that takes longer gets a line even if there is nothing to tell of it."""
 
 
 class _Handler(logging.Handler):
@@ -103,3 +105,27 @@ def progress(
         over.set()
         if watcher:
             watcher.join()
+
+
+@final
+class Clock:
+    """Seconds by phase, in the order in which the phases began."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[list[str]]:
+        """Add a block's seconds to a phase; log a line, with the facts that a block adds to what this yields."""
+        facts: list[str] = []
+        LOG.debug("%s begins", name)
+        start = self._now()
+        self.seconds.setdefault(name, 0.0)
+        try:
+            yield facts
+        finally:
+            seconds = self._now() - start
+            self.seconds[name] += seconds
+        level = logging.INFO if facts or seconds >= LONG_S else logging.DEBUG
+        LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(facts)}".rstrip())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import psutil
 import pytest
 from distributed import Client, LocalCluster, Status
-from tests.conftest import NO_PAGES
+from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import workers as worker_processes
@@ -81,14 +79,6 @@ def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
     close(timeout=10)
 
 
-def test_workers_do_not_run_the_main_module_which_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__spec__", None)
-    with worker_processes._main_not_run():
-        assert main.__spec__.name == "tipcast.__main__"
-    assert main.__spec__ is None
-
-
 @pytest.mark.parametrize(
     "given",
     [{}, {"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}],
@@ -101,7 +91,9 @@ def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.Mo
     assert waiting() == (given or WAITING)
 
 
-def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """In a process of its own, as the server stays with whoever has started it."""
     program = (
         "import importlib, os\n"
@@ -123,8 +115,8 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(monkeyp
         "        assert environment['OMP_NUM_THREADS'] == '1'\n"
     )
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
-    environment = os.environ | {"PYTHONPATH": str(Path(worker_processes.__file__).resolve().parents[2])}
-    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
+    ended = python(tmp_path, "-c", program)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_clusters_that_overlap_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +124,7 @@ def test_clusters_that_overlap_leave_the_main_module_as_it_was(monkeypatch: pyte
     monkeypatch.setattr(main, "__spec__", None)  # as of a script
     first, second = worker_processes._main_not_run(), worker_processes._main_not_run()
     first.__enter__()
+    assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
     second.__enter__()
     first.__exit__(None, None, None)
     assert main.__spec__ is not None, "the second would run the script"

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import high_tip_task
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets import rows as on_workers

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.conftest import high_tip_task
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, OwnData, TableData
 from tipcast.datasets import delimited, parquet, registry, table_features

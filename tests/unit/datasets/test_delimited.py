@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from pytest import MonkeyPatch
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import delimited as csv
 from tipcast.datasets.base import ScanRequest

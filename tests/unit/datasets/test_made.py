@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chisquare, kstest
 
 from tipcast.compute.base import Frames, to_host
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset, merged

@@ -12,7 +12,7 @@ from distributed import Client
 from tests.conftest import high_tip_task
 
 from tipcast.compute.base import Frames, Session
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, Fragment, merged
 from tipcast.datasets.rows import Recipe

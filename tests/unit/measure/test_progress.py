@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import Turns
 
 from tipcast.measure import progress as module
-from tipcast.measure.progress import progress, shown, worth_a_line
+from tipcast.measure.progress import Clock, progress, shown, worth_a_line
 
 END = "<end>"
 
@@ -140,3 +140,36 @@ def test_a_long_list_stays_short(total: int) -> None:
     logged = [done for done in range(1, total + 1) if worth_a_line(done, total)]
     assert len(logged) == min(total, 10)
     assert logged[-1] == total
+
+
+def test_phases_add_up_in_order() -> None:
+    clock = Clock(iter([0.0, 1.0, 10.0, 12.0, 20.0, 24.0]).__next__)
+    for name in ("read", "fit", "read"):
+        with clock.phase(name):
+            pass
+    assert list(clock.seconds.items()) == [("read", 5.0), ("fit", 2.0)]
+
+
+def test_a_phase_that_ends_well_gets_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock(iter([0.0, module.LONG_S / 2, 1.0, 1.25, 2.0, 2.0 + module.LONG_S]).__next__)
+    with caplog.at_level(logging.INFO, "tipcast"):
+        with clock.phase("list"):
+            pass
+        with clock.phase("read") as facts:
+            facts += ["20 rows", "2 files"]
+        with clock.phase("swap"):
+            pass
+    assert [line.split() for line in caplog.messages] == [
+        ["read", "0.2", "s", "20", "rows,", "2", "files"],
+        ["swap", "1.0", "s"],
+    ]
+
+
+def test_a_phase_that_fails_counts(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tipcast")
+    clock = Clock(iter([0.0, 3.0]).__next__)
+    with pytest.raises(ZeroDivisionError), clock.phase("fit") as facts:
+        facts.append("3 rounds")
+        raise ZeroDivisionError
+    assert clock.seconds == {"fit": 3.0}
+    assert not caplog.messages

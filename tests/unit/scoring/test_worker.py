@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed.core import Status
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs

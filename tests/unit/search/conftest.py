@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.conftest import high_tip_task
 
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
 from tipcast.datasets.rows import Recipe

@@ -16,7 +16,7 @@ import pyarrow as pa
 from aiohttp import ClientTimeout
 
 from tipcast.compute.base import Array
-from tipcast.compute.cpu import CpuFrames
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.base import FileScan, Listing, Period, ScanRequest, timed

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import psutil
 from distributed import Client
+from tests.conftest import python
 
-from tipcast.measure.memory import peak_bytes, peaks
+from tipcast.compute.session import peak_bytes, peaks
 
 
 def test_the_peak_is_at_least_what_is_held_now() -> None:
@@ -22,12 +22,11 @@ def test_the_peak_is_at_least_what_is_held_now() -> None:
     assert peak_bytes() >= after - (1 << 20), "a peak does not fall, but for pages that Linux counts late"
 
 
-def test_a_process_does_not_count_what_started_it() -> None:
+def test_a_process_does_not_count_what_started_it(tmp_path: Path) -> None:
     block = bytearray(200 << 20)
     block[::4096] = b"x" * len(block[::4096])
-    program = "from tipcast.measure.memory import peak_bytes; print(peak_bytes())"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert int(said) < len(block) < peak_bytes()
+    program = "from tipcast.compute.session import peak_bytes; print(peak_bytes())"
+    assert int(python(tmp_path, "-c", program).stdout) < len(block) < peak_bytes()
 
 
 def test_the_workers_are_asked(client: Client) -> None:
