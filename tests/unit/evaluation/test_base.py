@@ -12,9 +12,10 @@ from distributed import Client
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base, evaluator, metric
-from tipcast.evaluation.base import KINDS, bounds, logged
+from tipcast.evaluation.base import bounds, logged
 from tipcast.evaluation.regression import Regression
 from tipcast.evaluation.sums import Interval, mean_interval
+from tipcast.tasks.base import KINDS
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +35,7 @@ def test_every_kind_has_an_evaluator_that_names_its_metrics(kind: str) -> None:
 
 
 def test_other_kinds_are_refused() -> None:
-    with pytest.raises(TipcastError, match="no such kind: ranking") as caught:
+    with pytest.raises(TipcastError, match="unknown kind 'ranking'") as caught:
         evaluator("ranking")
     assert caught.value.code == "C003"
 

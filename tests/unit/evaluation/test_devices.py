@@ -14,9 +14,9 @@ from tests.unit.evaluation.conftest import spread
 
 from tipcast.compute.base import Session
 from tipcast.evaluation import evaluator
-from tipcast.evaluation.base import KINDS
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.sums import Parts
+from tipcast.tasks.base import KINDS
 
 ROWS = {
     "classification": test_classification.rows,

@@ -94,7 +94,8 @@ def test_the_difference_and_its_interval(client: Client) -> None:
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    found = JUDGE.difference(Parts(futures, client), (None, None))
+    both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
+    found = JUDGE.difference(Parts(futures, client), both)
     losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
     apart = losses[0] - losses[1]
     half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)

@@ -10,7 +10,7 @@ from tests.unit.evaluation.conftest import spread
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.regression import BINS, Regression
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Interval, Parts
 
 JUDGE = Regression()
 
@@ -111,16 +111,16 @@ def test_the_difference_and_its_interval(client: Client) -> None:
         truth, shared = r.normal(0, 3, 800), r.normal(0, 1, 800)
         first, second = truth + shared + r.normal(0, 0.5, 800), truth + shared
         futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-        found = JUDGE.difference(Parts(futures, client), (None, None))
+        both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
+        found = JUDGE.difference(Parts(futures, client), both)
         hits += found.interval.low <= np.sqrt(1.25) - 1 <= found.interval.high
     assert hits >= 52
     assert found.value == pytest.approx(np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2)))
     assert found.gain(JUDGE.headline.maximize) == -found.value
     assert found.gain(JUDGE.headline.maximize, certain=True) == -found.interval.high
     parts = Parts((futures[0], futures[0], futures[2]), client)
-    same = JUDGE.difference(parts, (None, None))
-    assert (same.value, same.gain(maximize=False)) == (0, 0)
-    assert same.interval.high < 1e-6
+    same = JUDGE.difference(parts, (both[0], both[0]))
+    assert (same.value, same.interval) == (0, Interval(0, 0))
 
 
 def test_constant_targets_and_predictions(client: Client) -> None:
