@@ -33,12 +33,12 @@ BUDGET = {
     "evaluation": 2140,
     "jobs": 2664,
     "measure": 425,
-    "models": 2026,
+    "models": 1965,
     "scoring": 1224,
     "search": 1027,
     "tasks": 270,
     "tipcast": 562,
-    "tracking": 1989,
+    "tracking": 2050,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100
