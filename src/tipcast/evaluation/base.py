@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.sums import (
-    Z95,
     Cut,
     Difference,
     Edges,
@@ -29,6 +27,7 @@ from tipcast.evaluation.sums import (
     Ints,
     Parts,
     added,
+    half_width,
     root_slope,
     summed,
     values_of,
@@ -173,9 +172,8 @@ class Evaluator(ABC):
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
         slopes = [root_slope(each.headline, self.root) for each in evaluations]
-        rows, total, squares = parts.add(functools.partial(_apart, self.loss, slopes), summed)
-        variance = max(squares - total * total / rows, 0.0) / max(rows - 1, 1.0)
-        value, half = evaluations[0].headline - evaluations[1].headline, Z95 * math.sqrt(variance / rows)
+        half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
+        value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(value - half, value + half))
 
     @abstractmethod

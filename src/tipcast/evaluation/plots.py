@@ -39,8 +39,6 @@ MOST_NAMED = 30
 MOST_BARS = 15
 MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
-SWARM_BINS = 60
-"""Of a beeswarm to each side of 0: points of one are beside each other."""
 
 
 def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
@@ -257,7 +255,7 @@ def contributions(
     )
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
-    heights = np.stack([at + _swarm(column) for at, column in enumerate(np.round(places / reach * SWARM_BINS).T)], 1)
+    heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)  # so that all show
     ranks = np.stack([np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1)
     colors = VALUES(ranks / max(len(ranks) - 1, 1)).reshape(-1, 4)
     axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
@@ -272,16 +270,6 @@ def contributions(
     style.key(axes, "center left", ncols=2, columnspacing=1.2, handletextpad=0.2, **look)
     style.write(axes, 0.8, 0.835, "mean size", MUTED, va="center", transform=figure.transFigure, bbox=None)
     return style.png(figure)
-
-
-def _swarm(bins: Floats) -> Floats:
-    """Return heights (rows,) of points by their bins, so that few lie on each other."""
-    order = np.argsort(bins, kind="stable")
-    _, starts, counts = np.unique(bins[order], return_index=True, return_counts=True)
-    number = np.empty(len(bins))
-    number[order] = np.arange(len(bins)) - np.repeat(starts, counts)
-    sides = np.where(number % 2 == 0, 1, -1) * np.ceil(number / 2)
-    return 0.8 * sides / max(float(counts.max(initial=1)), 12.0)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:

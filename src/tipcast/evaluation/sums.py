@@ -108,13 +108,17 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums over the rows of the
     value and of its square.
     """
-    mean = total / rows
-    value = math.sqrt(mean) if root else mean
+    value = math.sqrt(total / rows) if root else total / rows
     if rows < 2:
         return Interval(-math.inf, math.inf)
-    variance = max(squares - rows * mean * mean, 0.0) / (rows - 1)
-    half = Z95 * root_slope(value, root) * math.sqrt(variance / rows)
+    half = root_slope(value, root) * half_width(rows, total, squares)
     return Interval(max(value - half, 0.0), value + half)
+
+
+def half_width(rows: float, total: float, squares: float) -> float:
+    """Return half the asymptotic 95 % interval of a mean; of fewer than two rows it is infinite."""
+    variance = max(squares - total * total / rows, 0.0)
+    return Z95 * math.sqrt(variance / (rows - 1) / rows) if rows > 1 else math.inf
 
 
 def root_slope(value: float, root: bool) -> float:
