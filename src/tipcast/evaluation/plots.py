@@ -209,19 +209,6 @@ def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     return style.png(figure)
 
 
-def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
-    """Draw the distribution of prediction less truth."""
-    names = "prediction less true value (all beyond are in the last bins)", "share of rows in a bin"
-    figure, axes = style.page("Residuals", subtitle, *names)
-    share, bias = evaluation.residuals / max(int(evaluation.residuals.sum()), 1), evaluation.metrics["bias"]
-    axes.axvline(0, **GUIDE)
-    axes.axvline(bias, color=ORANGE, linewidth=1.8, label=f"mean {bias:+.4g}")
-    style.filled(axes, share, evaluation.residual_axis)
-    style.bin_shares(axes, float(share.max()) or 1.0)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    return style.png(figure)
-
-
 def importance(
     importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
 ) -> bytes:

@@ -42,7 +42,6 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
     assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
     assert found.metrics["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high
-    assert JUDGE.evaluate_here(predictions, pd.DataFrame(x)).metrics == pytest.approx(found.metrics, rel=1e-8)
 
 
 def test_the_figure_is_of_some_rows_of_every_part(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,22 +72,7 @@ def test_a_cluster_without_rows(client: Client) -> None:
     assert found.sums.histogram[1] == 0
 
 
-def test_while_rows_are_scored() -> None:
-    predictions, x = rows()
-    found = JUDGE.total([JUDGE.count(part, None) for part in np.split(predictions, (5, 700))])
-    whole = JUDGE.evaluate_here(predictions, x)
-    assert found.histogram.tolist() == whole.sums.histogram.tolist()
-    assert JUDGE.summary(found)["inertia"] == pytest.approx(whole.headline)
-    assert JUDGE.of_sums(found) is None
-    assert len(JUDGE.held_out(whole, "test")["shares"]) == len(whole.sums.histogram)
-
-
-def test_refuses(client: Client) -> None:
-    predictions, x = rows()
-    predictions[7, 1] = np.nan
-    with pytest.raises(TipcastError, match="1 of 3000 rows have no cluster") as caught:
-        JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame), where="data.test")
-    assert caught.value.code == "D030"
+def test_two_models_are_not_compared() -> None:
     with pytest.raises(TipcastError) as caught:
         JUDGE.difference(Parts([]), (None, None))
     assert caught.value.code == "M021"

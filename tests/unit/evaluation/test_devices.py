@@ -9,21 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
+from tests.unit.evaluation import test_classification
 from tests.unit.evaluation.conftest import spread
+from tests.unit.evaluation.test_base import ROWS
 
 from tipcast.compute.base import Session
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.sums import Parts
 from tipcast.tasks.base import KINDS
-
-ROWS = {
-    "classification": test_classification.rows,
-    "multiclass": test_multiclass.rows,
-    "regression": test_regression.rows,
-    "clustering": test_clustering.rows,
-}
 
 
 def placed(session: Session, values: np.ndarray, cuts: tuple[int, ...] = (0, 1, 1000)) -> list[Any]:

@@ -54,10 +54,8 @@ def _regression() -> RegressionEvaluation:
     predicted = truth + r.normal(0, 1, 5000)
     axis = np.linspace(0, 20, 51)
     joint = np.histogram2d(truth, predicted, (axis, axis))[0].astype(int)
-    residual_axis = np.linspace(-3, 3, 51)
-    residuals = np.histogram(predicted - truth, residual_axis)[0]
     found = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}, Interval(0.98, 1.02), None
-    return RegressionEvaluation(*found, axis, joint, residual_axis, residuals)
+    return RegressionEvaluation(*found, axis, joint)
 
 
 def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -78,7 +76,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "confusion": lambda: plots.confusion(found.confusion, SUBTITLE, ("low", "high")),
         "classes": lambda: plots.classes(["a", "bb", "ccc"], np.array([0.2, 0.9, 1]), np.array([0.4, 0, 1]), SUBTITLE),
         "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
-        "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
         "centroids": lambda: plots.centroids(
             "Clusters", np.random.default_rng(4).normal(size=(500, 3)), [0, 1] * 250, CENTRES, SUBTITLE, (0, 2)
         ),

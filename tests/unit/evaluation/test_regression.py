@@ -8,7 +8,6 @@ from distributed import Client
 from sklearn import metrics as reference
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.config.errors import TipcastError
 from tipcast.evaluation.regression import BINS, Regression
 from tipcast.evaluation.sums import Interval, Parts
 
@@ -35,7 +34,6 @@ def test_equals_scikit_learn(client: Client) -> None:
     }
     assert found.metrics == pytest.approx(expected, rel=1e-11)
     assert list(found.metrics)[0] == JUDGE.headline.name
-    assert JUDGE.evaluate_here(predicted, truth).metrics == pytest.approx(expected, rel=1e-11)
 
 
 def test_r2_of_targets_far_from_zero() -> None:
@@ -58,7 +56,7 @@ def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
 def test_bins_count_every_row(client: Client) -> None:
     predicted, truth = rows()
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
-    assert found.joint.sum() == found.residuals.sum() == 5000
+    assert found.joint.sum() == 5000
     inside = np.clip(predicted, found.axis[0], found.axis[-1])
     np.testing.assert_array_equal(found.joint.sum(axis=0), np.histogram(inside, found.axis)[0])
     described = JUDGE.held_out(found, "test")
@@ -69,15 +67,6 @@ def test_bins_count_every_row(client: Client) -> None:
     assert JUDGE.of_sums(counted) is None
 
 
-def test_rows_without_a_target_count_as_predictions_only() -> None:
-    predicted, truth = rows()
-    truth[::2] = np.nan
-    found = JUDGE.of_sums(JUDGE.count(predicted, truth))
-    assert not [*JUDGE.figures({"scored": found}, "")], "which are of bins"
-    expected = JUDGE.evaluate_here(predicted[1::2], truth[1::2])
-    assert found.metrics == pytest.approx(expected.metrics)
-
-
 def test_rows_with_and_without_a_target_are_counted_by_the_bin_of_the_prediction(client: Client) -> None:
     predicted, truth = rows()
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
@@ -86,22 +75,6 @@ def test_rows_with_and_without_a_target_are_counted_by_the_bin_of_the_prediction
     parts = [JUDGE.count(predicted[i::3], truth[i::3], edges=edges) for i in range(3)]
     whole = JUDGE.total([*parts, JUDGE.count(predicted, None, edges=edges)])
     assert whole.histogram.tolist() == (2 * np.bincount(at, minlength=BINS)).tolist()
-
-
-@pytest.mark.parametrize(
-    ("predicted", "truth", "code", "said"),
-    [
-        ([1, np.nan, 2], [1, 2, 3], "D030", "1 of 3 predictions"),
-        ([1, np.inf, np.nan], [1, 2, 3], "D030", "2 of 3 predictions"),
-        ([1, 2, 3], [1, np.nan, 3], "D031", "1 of 3 targets"),
-        ([], [], "D014", "no rows"),
-    ],
-)
-def test_refuses(client: Client, predicted: list[float], truth: list[float], code: str, said: str) -> None:
-    columns = (spread(client, np.asarray(values, dtype=np.float32), (1,)) for values in (predicted, truth))
-    with pytest.raises(TipcastError, match=said) as caught:
-        JUDGE.evaluate(client, *columns, where="data.test")
-    assert caught.value.code == code
 
 
 def test_the_difference_and_its_interval(client: Client) -> None:
