@@ -28,8 +28,8 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.models.base import stacked
 from tipcast.models.build import build
-from tipcast.models.cuml_forest import settings
 from tipcast.models.fit import fit
+from tipcast.models.forest import CumlForest
 from tipcast.models.xgboost import XGBoost
 
 TRIES = 2
@@ -67,7 +67,8 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
     """Return the bare calls of a model, as a task."""
     joined = client.submit(stacked, data.x, data.y, pure=False)
     if model.name == "random_forest":
-        return lambda: client.submit(bare_forest, joined, settings(model.params, model.fit), pure=False).result()
+        settings = CumlForest(model.params, model.fit, "cuda").settings
+        return lambda: client.submit(bare_forest, joined, settings, pure=False).result()
     planned = XGBoost(model.params, model.fit, device).planned
     words = dict(planned.params), planned.rounds, planned.max_bin
     return lambda: client.submit(bare_xgboost, joined, *words, pure=False).result()

@@ -40,8 +40,8 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
 from tipcast.evaluation import style
-from tipcast.models import safe_load
 from tipcast.tasks.base import Task
+from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -129,7 +129,7 @@ def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _parsed_once() -> Iterator[None]:
     """A model file is parsed in a process of its own once a session, however often it is scored with."""
     seen: dict[tuple[bytes, str], dict[str, Any]] = {}
-    parsed = safe_load._parsed
+    parsed = saved_models._parsed
 
     def remembered(path: Path, format: str, where: str) -> dict[str, Any]:
         key = (hashlib.sha256(path.read_bytes()).digest(), format)
@@ -138,7 +138,7 @@ def _parsed_once() -> Iterator[None]:
         return seen[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(safe_load, "_parsed", remembered)
+        patch.setattr(saved_models, "_parsed", remembered)
         yield
 
 

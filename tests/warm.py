@@ -23,7 +23,8 @@ import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
 from tipcast.evaluation import style
-from tipcast.models import safe_load
+from tipcast.models import native
+from tipcast.tracking import models as saved_models
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (
@@ -102,7 +103,7 @@ def _run(
     dask.config.refresh()  # it has read other variables
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    safe_load._parsed = parsed_here
+    saved_models._parsed = parsed_here
     style.png = drawn_here
     script = arguments[0].endswith(".py")
     sys.argv = arguments if script else ["tipcast", *arguments]
@@ -119,7 +120,7 @@ def _run(
 
 def parsed_here(path: Path, format: str, where: str) -> dict[str, Any]:
     """Parse a model without the process of its own that a file of unknown origin gets."""
-    return safe_load.facts(path, format)
+    return native.facts(path, format)
 
 
 def drawn_here(_: Any) -> bytes:

@@ -21,7 +21,7 @@ from tests import warm
 from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.models import safe_load
+from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
 
 TRACKED = {"train", "sweep", "promote", "score"}
@@ -64,7 +64,7 @@ def parsed_formats() -> set[str]:
 @pytest.fixture(scope="module", autouse=True)
 def _parsed_here(_parsed_once: None, parsed_formats: set[str]) -> Iterator[None]:
     """The first model of each format is parsed in a process of its own, which takes seconds; the others are not."""
-    elsewhere = safe_load._parsed
+    elsewhere = saved_models._parsed
 
     def parsed(path: Path, format: str, where: str) -> dict[str, Any]:
         if format in parsed_formats:
@@ -73,7 +73,7 @@ def _parsed_here(_parsed_once: None, parsed_formats: set[str]) -> Iterator[None]
         return elsewhere(path, format, where)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(safe_load, "_parsed", parsed)
+        patch.setattr(saved_models, "_parsed", parsed)
         yield
 
 

@@ -29,7 +29,7 @@ KINDS = {
     "clustering": ("data=blobs", "task=clusters", "data.rows=4000", "data.test_rows=1000", "model=kmeans"),
 }  # fmt: skip
 PLOTS = {
-    "regression": {"predicted", "predicted_small", "residuals"},
+    "regression": {"predicted", "predicted_small"},
     "multiclass": {"confusion", "confusion_small", "classes"},
     "clustering": {"clusters", "clusters_small"},
 }

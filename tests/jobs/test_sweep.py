@@ -198,7 +198,7 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
     swept: Callable[..., Any], client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranked by a metric of the user's own, and with a parameter that the command line sets."""
-    for kind in base.KINDS:
+    for kind in base.OWN:
         monkeypatch.setitem(base.OWN, kind, {})
 
     @metric("classification", maximize=False)

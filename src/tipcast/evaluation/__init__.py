@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import KINDS, OWN, ROWS, Evaluator, Metric, RowFunction, load_entry_points
+from tipcast.config.errors import TipcastError, unknown
+from tipcast.evaluation.base import OWN, ROWS, Evaluator, Metric, RowFunction, load_entry_points
+from tipcast.tasks.base import KINDS
 
 __all__ = ["Evaluator", "evaluator", "metric", "ranking"]
 
 
 def evaluator(kind: str) -> Evaluator:
-    """Return the evaluator of a kind of task."""
+    """Return the evaluator of a kind of task, see ``tasks.base.KINDS``; C003 for another."""
     if kind == "classification":
         from tipcast.evaluation.classification import Classification as Found
     elif kind == "multiclass":
@@ -22,7 +23,7 @@ def evaluator(kind: str) -> Evaluator:
     elif kind == "clustering":
         from tipcast.evaluation.clustering import Clustering as Found  # type: ignore[assignment]
     else:
-        raise TipcastError("C003", "task.kind", f"no such kind: {kind}", f"use {', '.join(KINDS)}")
+        raise unknown("task.kind", "kind", kind, KINDS, "C003")
     return Found()
 
 
@@ -37,7 +38,7 @@ def ranking(kind: str, name: str | None, where: str) -> Metric:
 
 
 def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
-    """Make a function a metric of all tasks of a kind (see ``KINDS``): it is logged, and stands in every table.
+    """Make a function a metric of all tasks of a kind : it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
     metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where

@@ -27,12 +27,13 @@ from tipcast.evaluation.sums import (
     Ints,
     Parts,
     added,
-    difference_of_means,
+    half_width,
+    root_slope,
     summed,
     values_of,
 )
+from tipcast.tasks.base import KINDS
 
-KINDS = ("classification", "multiclass", "regression", "clustering")
 ENTRY_POINTS = "tipcast.metrics"
 """Group of entry points that name modules with metrics of users, see ``metric``."""
 SHOWN = 5
@@ -164,12 +165,16 @@ class Evaluator(ABC):
     def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
         """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
 
-        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these.
+        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
+        interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
         """
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
-        return difference_of_means(parts, self.loss, root=self.root)
+        slopes = [root_slope(each.headline, self.root) for each in evaluations]
+        half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
+        value = evaluations[0].headline - evaluations[1].headline
+        return Difference(value, Interval(value - half, value + half))
 
     @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
@@ -213,6 +218,15 @@ class Evaluator(ABC):
         There are no edges where all models of the kind have the same bins.
         """
         return {"split": split, "shares": shares(evaluation.sums.histogram).tolist()}
+
+
+def _apart(
+    loss: Callable[[Array, Array], Array], slopes: Sequence[float], first: Any, second: Any, target: Any
+) -> list[float]:
+    """Return the rows of a part, the sum of what each moves the difference of two headlines by, and of its square."""
+    truth = values_of(target)
+    apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
+    return [float(len(apart)), float(apart.sum()), float(module_of(apart).dot(apart, apart))]
 
 
 def shares(histogram: Ints) -> Floats:

@@ -29,6 +29,7 @@ from tipcast.evaluation.sums import (
     Ints,
     Parts,
     added,
+    half_width,
     kept,
     summed,
     values_of,
@@ -195,10 +196,8 @@ class Classification(Evaluator):
         else:  # once on each worker, not in each task
             held = parts.client.submit(list, curves, pure=False)
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
-        sums, half = parts.add(_apart, summed), 0.0
-        for rows, total, squares in zip(sums[::3], sums[1::3], sums[2::3], strict=True):
-            spare = max(squares - total * total / rows, 0.0)
-            half = math.hypot(half, Z95 * math.sqrt(spare / (rows - 1) / rows) if rows > 1 else math.inf)
+        sums = parts.add(_apart, summed)
+        half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         half += sum(each.metrics["auc_resolution"] for each in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))

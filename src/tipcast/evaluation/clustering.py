@@ -20,10 +20,8 @@ from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
-BINS = 60
-"""Of each axis of the figure."""
-REACH = 3.0
-"""Standard deviations from the mean at which the figure's axes end; rows beyond are counted in the outermost cells."""
+DRAWN = 4000
+"""Rows of the figure, and one more of each part at most."""
 MOST_CLUSTERS = 50
 """Of which each has its own number of rows among the metrics."""
 
@@ -38,33 +36,6 @@ class Assigned:
     fourths: float = 0.0
     not_numbers: int = 0
     """Rows without a cluster or with a distance that is not finite."""
-
-
-@dataclass(frozen=True)
-class Moments:
-    """First and second moments of rows' features."""
-
-    rows: int
-    mean: Floats
-    """(features,)"""
-    scatter: Floats
-    """(features, features) sum of outer products of the rows less their mean."""
-    sums: Floats
-    """(clusters, features) of each cluster's rows."""
-
-
-@dataclass(frozen=True)
-class Map:
-    """Rows on two principal components of the standardised features."""
-
-    axes: Floats
-    """(2, BINS + 1) edges of the cells along each component."""
-    cells: Ints
-    """(BINS, BINS) rows by first and by second component."""
-    centroids: Floats
-    """(clusters, 2)"""
-    shares: tuple[float, float]
-    """Of the variance, by component."""
 
 
 def davies_bouldin(centroids: Floats, distances: Floats) -> float:
@@ -89,7 +60,12 @@ def davies_bouldin(centroids: Floats, distances: Floats) -> float:
 class ClusteringEvaluation(Evaluation):
     """How tight clusters are, and how far apart."""
 
-    map: Map
+    centroids: Floats
+    """(clusters, features) of all rows; zeros where a cluster has none."""
+    sample: Floats
+    """(rows, features) of some rows, which stand for all."""
+    labels: Ints
+    """(rows,) their clusters."""
 
 
 @final
@@ -108,20 +84,18 @@ class Clustering(Evaluator):
     figure = "plots/clusters.png"
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Sum moments in one pass, distances from the rows' centroids in another."""
+        """Sum features of each cluster in one pass, distances from the rows' centroids in another."""
         assigned: Assigned = parts.add(self.count, self.total)
         rows = int(assigned.histogram.sum())
         what, fix = "rows have no cluster or no finite distance", "check the model and its input"
         parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
-        moments: Moments = parts.add(functools.partial(_moments, len(assigned.histogram)), _total_moments)
-        centroids = moments.sums / np.maximum(assigned.histogram, 1)[:, None]
-        components, deviations, shares = _principal(moments)
-        axes = np.stack([np.linspace(-REACH, REACH, BINS + 1) * (deviation or 1.0) for deviation in deviations])
-        distances, cells = parts.add(functools.partial(_view, axes, centroids, moments.mean, components), summed)
+        [sums] = parts.add(functools.partial(_sums, len(assigned.histogram)), summed)
+        centroids = sums / np.maximum(assigned.histogram, 1)[:, None]
+        found = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
+        distances, within = summed([part[:2] for part in found])
         some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
         counts, clusters = assigned.histogram[some], int(some.sum())
-        between = float((assigned.histogram * ((centroids - moments.mean) ** 2).sum(axis=1))[some].sum())
-        within = max(float(np.trace(moments.scatter)) - between, 0.0)
+        between = float(counts @ ((centroids[some] - sums.sum(axis=0) / rows) ** 2).sum(axis=1))
         calinski_harabasz = 0.0  # Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27
         if 1 < clusters < rows:
             calinski_harabasz = between * (rows - clusters) / (within * (clusters - 1)) if within > 0 else 1.0
@@ -134,15 +108,17 @@ class Clustering(Evaluator):
             metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.histogram.tolist())}
         metrics[ROWS] = float(rows)
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
-        found = Map(axes, cells, (centroids - moments.mean) @ components, shares)
-        return ClusteringEvaluation(metrics, interval, assigned, found)
+        sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in found), strict=True))
+        return ClusteringEvaluation(metrics, interval, assigned, centroids, sample, labels)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw rows and centroids on two principal components."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        yield self.figure, plots.clusters(first.map, first.sums.histogram, subtitle)
+        some = np.flatnonzero(first.sums.histogram)
+        centres = {"centroids": first.centroids[some]}
+        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle, some.tolist())
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
@@ -177,62 +153,24 @@ def _blocks(predictions: Any, x: Any) -> Any:
         yield labels[start : start + size].astype(xp.int64), features[start : start + size].astype(xp.float64)
 
 
-def _moments(clusters: int, predictions: Any, x: Any) -> Moments:
-    parts = []
+def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:
+    """Return the (clusters, features) sums of a part's rows."""
+    sums = np.zeros((clusters, values_of(x).shape[1]))
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)
-        mean = features.mean(axis=0)
-        centred = features - mean
-        sums = [xp.bincount(labels, weights=column, minlength=clusters) for column in features.T]
-        scatter = to_host(centred.T @ centred)
-        parts.append(Moments(len(labels), to_host(mean), scatter, to_host(xp.stack(sums, axis=1))))
-    width = values_of(x).shape[1]
-    nothing = Moments(0, np.zeros(width), np.zeros((width, width)), np.zeros((clusters, width)))
-    return _total_moments(parts or [nothing])
+        columns = [xp.bincount(labels, weights=column, minlength=clusters) for column in features.T]
+        sums += to_host(xp.stack(columns, axis=1))
+    return [sums]
 
 
-def _total_moments(parts: Sequence[Moments]) -> Moments:
-    """Add up moments; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
-    rows = sum(part.rows for part in parts)
-    mean = sum((part.rows * part.mean for part in parts), np.zeros_like(parts[0].mean)) / max(rows, 1)
-    scatter = sum((part.scatter for part in parts), np.zeros_like(parts[0].scatter))
-    for part in parts:
-        scatter = scatter + part.rows * np.outer(part.mean - mean, part.mean - mean)
-    return Moments(rows, mean, scatter, sum((part.sums for part in parts), np.zeros_like(parts[0].sums)))
-
-
-def _principal(moments: Moments) -> tuple[Floats, Floats, tuple[float, float]]:
-    """Return the two components (features, 2) of centred rows, their deviations and their shares of the variance.
-
-    Of one feature the second component is nothing.
-    """
-    covariance = moments.scatter / max(moments.rows, 1)
-    deviations = np.sqrt(np.diag(covariance))
-    scale = np.where(deviations > 0, deviations, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
-    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1] / scale[:, None]
-    chosen, variances = np.zeros((len(values), 2)), np.zeros(2)
-    taken = min(len(values), 2)
-    chosen[:, :taken], variances[:taken] = vectors[:, :taken], values[:taken]
-    chosen *= np.where(chosen[np.abs(chosen).argmax(axis=0), [0, 1]] < 0, -1.0, 1.0)  # else a sign is the library's
-    shares = variances / (values.sum() or 1.0)
-    return chosen, np.sqrt(variances), (float(shares[0]), float(shares[1]))
-
-
-def _view(
-    axes: Floats, centroids: Floats, mean: Floats, components: Floats, predictions: Any, x: Any
-) -> tuple[Floats, Ints]:
-    """Sum a part's distances from centroids, and count its rows in the figure's cells."""
-    distances, cells = np.zeros(len(centroids)), np.zeros(BINS * BINS, dtype=np.int64)
+def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, float, Floats, Ints]:
+    """Sum a part's distances from the centroids by cluster, and their squares; return every ``step``-th row beside."""
+    distances, squares = np.zeros(len(centroids)), 0.0
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)
         away = features - xp.asarray(centroids)[labels]
         norms = xp.sqrt((away * away).sum(axis=1))
         distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
-        placed = (features - xp.asarray(mean)) @ xp.asarray(components)
-        first, second = (
-            xp.searchsorted(xp.asarray(edges[1:-1]), xp.ascontiguousarray(placed[:, at]), side="right")
-            for at, edges in enumerate(axes)
-        )
-        cells += to_host(xp.bincount(first * BINS + second, minlength=BINS * BINS))
-    return distances, cells.reshape(BINS, BINS)
+        squares += float(xp.dot(norms, norms))
+    sample = to_host(values_of(x)[::step]).astype(np.float64)
+    return distances, squares, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)

@@ -21,7 +21,6 @@ from tipcast.evaluation.sums import Floats, Ints, wilson
 
 if TYPE_CHECKING:
     from tipcast.evaluation.classification import ClassificationEvaluation
-    from tipcast.evaluation.clustering import Map
     from tipcast.evaluation.regression import RegressionEvaluation
 
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
@@ -40,8 +39,6 @@ MOST_NAMED = 30
 MOST_BARS = 15
 MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
-SWARM_BINS = 60
-"""Of a beeswarm to each side of 0: points of one are beside each other."""
 
 
 def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
@@ -54,10 +51,10 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
     (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
     style.ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
-        text = f"{label}: AUC {each.interval.around(each.headline, 3)}"
+        text = f"{label}: AUC {each.interval.around(each.headline, 3)}".replace(" (", "\n(")  # below the diagonal
         axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=BLUE, alpha=0.06, linewidth=0)
-    style.key(axes, "lower right", reverse=True, title="95 % intervals by DeLong")
+    style.key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
     return style.png(figure)
 
 
@@ -212,32 +209,6 @@ def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
     return style.png(figure)
 
 
-def residuals(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
-    """Draw the distribution of prediction less truth."""
-    names = "prediction less true value (all beyond are in the last bins)", "share of rows in a bin"
-    figure, axes = style.page("Residuals", subtitle, *names)
-    share, bias = evaluation.residuals / max(int(evaluation.residuals.sum()), 1), evaluation.metrics["bias"]
-    axes.axvline(0, **GUIDE)
-    axes.axvline(bias, color=ORANGE, linewidth=1.8, label=f"mean {bias:+.4g}")
-    style.filled(axes, share, evaluation.residual_axis)
-    style.bin_shares(axes, float(share.max()) or 1.0)
-    axes.xaxis.set_major_locator(MaxNLocator(6))
-    return style.png(figure)
-
-
-def clusters(view: Map, counts: Ints, subtitle: str) -> bytes:
-    """Draw rows and centroids on two principal components; the rings' areas tell the rows of each cluster."""
-    figure, axes = style.page("Clusters", subtitle, *style.components(view.shares))
-    style.cells(axes, view.axes[0], view.axes[1], view.cells)
-    x, y = np.clip(view.centroids, view.axes[:, 0], view.axes[:, -1]).T
-    areas = 60 + 500 * counts / max(int(counts.max(initial=0)), 1)
-    look: dict[str, Any] = {"facecolors": "white", "edgecolors": ORANGE, "linewidths": 2.2, "zorder": 6}
-    axes.scatter(x, y, s=areas, alpha=0.9, clip_on=False, **look)
-    for at in range(len(counts) if len(counts) <= MOST_NAMED else 0):
-        style.write(axes, x[at], y[at], str(at), ha="center", va="center", bbox=None, zorder=7)
-    return style.png(figure)
-
-
 def importance(
     importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
 ) -> bytes:
@@ -271,7 +242,7 @@ def contributions(
     )
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
-    heights = np.stack([at + _swarm(column) for at, column in enumerate(np.round(places / reach * SWARM_BINS).T)], 1)
+    heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)  # so that all show
     ranks = np.stack([np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1)
     colors = VALUES(ranks / max(len(ranks) - 1, 1)).reshape(-1, 4)
     axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
@@ -286,16 +257,6 @@ def contributions(
     style.key(axes, "center left", ncols=2, columnspacing=1.2, handletextpad=0.2, **look)
     style.write(axes, 0.8, 0.835, "mean size", MUTED, va="center", transform=figure.transFigure, bbox=None)
     return style.png(figure)
-
-
-def _swarm(bins: Floats) -> Floats:
-    """Return heights (rows,) of points by their bins, so that few lie on each other."""
-    order = np.argsort(bins, kind="stable")
-    _, starts, counts = np.unique(bins[order], return_index=True, return_counts=True)
-    number = np.empty(len(bins))
-    number[order] = np.arange(len(bins)) - np.repeat(starts, counts)
-    sides = np.where(number % 2 == 0, 1, -1) * np.ceil(number / 2)
-    return 0.8 * sides / max(float(counts.max(initial=1)), 12.0)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
@@ -313,23 +274,47 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
 
 
 def centroids(
-    places: Floats, groups: Sequence[int] | None, centres: Mapping[str, Floats], parts: Sequence[float], subtitle: str
+    title: str,
+    x: Floats,
+    groups: Sequence[int] | None,
+    centres: Mapping[str, Floats],
+    subtitle: str,
+    numbers: Sequence[int] = (),
 ) -> bytes:
-    """Draw rows (rows, 2) on two principal components, and the centroids of several clusterings of them.
+    """Draw rows (rows, features), and the centroids of clusterings of them, on the first two principal components.
 
-    ``groups`` (rows,) are those that rows were made of, None where nothing is known of such; ``centres`` has the name
-    of a clustering -> (clusters, 2) its centroids; ``parts`` are those of the variance, by component.
+    The features are standardised. ``groups`` (rows,) color the rows, None where nothing is known of such; ``centres``
+    has the name of a clustering -> (clusters, features) its centroids; ``numbers`` are those of the last one's.
     """
-    figure, axes = style.page("Centroids of every rung", subtitle, *style.components(parts))
+    from sklearn.decomposition import PCA  # of clusterings only
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler().fit(x)
+    z = scaler.transform(x)
+    # One column and two rows of zeros change no component: with them a single feature, or row, has two as well.
+    with np.errstate(invalid="ignore"):
+        components = PCA(2, random_state=0).fit(np.pad(z, ((0, 2), (0, 1))))
+    first, second = np.nan_to_num(components.explained_variance_ratio_)
+    names = f"first component ({style.percent(first)} of variance)", f"second component ({style.percent(second)})"
+    figure, axes = style.page(title, subtitle, *names)
+
+    def placed(standard: Floats) -> Floats:
+        places: Floats = components.transform(np.pad(standard, ((0, 0), (0, 1))))
+        return places
+
     colors: Any = FAINT
     if groups is not None:
-        _, numbers = np.unique(np.asarray(groups), return_inverse=True)
-        colors = colormaps["tab20"](numbers % 20)
+        _, shades = np.unique(np.asarray(groups), return_inverse=True)
+        colors = colormaps["tab20"](shades % 20)
+    places = placed(z)
     axes.scatter(places[:, 0], places[:, 1], s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
     for at, (name, points) in enumerate(centres.items()):
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.6, "zorder": 6}
         size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
-        axes.scatter(points[:, 0], points[:, 1], s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
+        places = placed(scaler.transform(points))
+        axes.scatter(places[:, 0], places[:, 1], s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
+    for number, (left, height) in zip(numbers, places, strict=False) if len(numbers) <= MOST_NAMED else ():
+        style.write(axes, left, height, str(number), ha="center", va="center", bbox=None, zorder=7)
     axes.margins(0.08, 0.16)
     style.key(axes, "upper center", ncols=min(len(centres), 4), columnspacing=1.2, handletextpad=0.3)
     return style.png(figure)

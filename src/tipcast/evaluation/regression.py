@@ -16,9 +16,9 @@ from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
 from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
 
 BINS = 50
-"""Of predictions, of true values and of residuals, each."""
+"""Of predictions and of true values."""
 SAMPLE = 512
-"""Rows that a part shows the driver, which cuts the figures' axes by them."""
+"""Rows that a part shows the driver, which cuts the figure's axes by them."""
 TAIL = 0.005
 """Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
 
@@ -57,10 +57,6 @@ class RegressionEvaluation(Evaluation):
     """(BINS + 1,) edges of the bins of predictions and of true values."""
     joint: Ints
     """(BINS, BINS) rows by the bins of true value and prediction."""
-    residual_axis: Floats
-    """(BINS + 1,)"""
-    residuals: Ints
-    """(BINS,) rows by the bin of prediction - target."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -89,7 +85,7 @@ class Regression(Evaluator):
     root = True
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Sum errors in one pass, and count the figures' bins in another."""
+        """Sum errors in one pass, and count the figure's bins in another."""
         errors: Errors = parts.add(self.count, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
@@ -99,24 +95,22 @@ class Regression(Evaluator):
         found = self.of_sums(errors)
         if parts.client is None:
             return found
-        residual = np.quantile(np.abs(errors.sample[:, 1] - errors.sample[:, 0]), 1 - 2 * TAIL) or 1.0
         low = np.quantile(errors.sample, TAIL, axis=0).min()
         high = np.quantile(errors.sample, 1 - TAIL, axis=0).max()
         if low == high:
             low, high = low - 0.5, high + 0.5
-        axes = np.linspace(low, high, BINS + 1), np.linspace(-residual, residual, BINS + 1)
-        joint, residuals = parts.add(functools.partial(_binned, *axes), summed)
+        axis = np.linspace(low, high, BINS + 1)
+        [joint] = parts.add(functools.partial(_binned, axis), summed)
         sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
-        return RegressionEvaluation(found.metrics, found.interval, sums, axes[0], joint, axes[1], residuals)
+        return RegressionEvaluation(found.metrics, found.interval, sums, axis, joint)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values, and the residuals, of what was evaluated over workers."""
+        """Draw predicted against true values of what was evaluated over workers."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
         if isinstance(first, RegressionEvaluation):  # else there are no bins, as of rows counted while they are scored
             yield self.figure, plots.predicted(first, subtitle)
-            yield "plots/residuals.png", plots.residuals(first, subtitle)
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Errors:
         """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
@@ -195,10 +189,9 @@ def _bins(values: Array, edges: Floats) -> Array:
     return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
 
 
-def _binned(axis: Floats, residual_axis: Floats, predictions: Any, target: Any) -> tuple[Ints, Ints]:
-    """Count a part's rows in the figures' bins."""
+def _binned(axis: Floats, predictions: Any, target: Any) -> list[Ints]:
+    """Count a part's rows in the figure's bins."""
     xp = module_of(values_of(predictions))
     found, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
     joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
-    residuals = to_host(xp.bincount(_bins(found - truth, residual_axis), minlength=BINS))
-    return joint.reshape(BINS, BINS), residuals
+    return [joint.reshape(BINS, BINS)]

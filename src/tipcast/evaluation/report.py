@@ -115,10 +115,7 @@ def plot(run_id: str, figure: str) -> str:
 
 def repeat(command: str, changes: str = "") -> str:
     """Return the command that repeats a run, fenced, and what of the code is in no commit."""
-    fence = "```"
-    while fence in command:
-        fence += "`"
-    return f"Repeat this run:\n\n{fence}\n{command}\n{fence}" + (f"\n\n{changes}" if changes else "")
+    return f"Repeat this run:\n\n```\n{command}\n```" + (f"\n\n{changes}" if changes else "")
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -137,11 +137,6 @@ def percent(share: float, decimals: int = 0) -> str:
     return f"{100 * share:.{decimals}f} %"
 
 
-def components(parts: Sequence[float]) -> tuple[str, str]:
-    """Return the axes' names of two principal components, with their shares of the variance."""
-    return f"first component ({percent(parts[0])} of variance)", f"second component ({percent(parts[1])})"
-
-
 def key(axes: Axes, place: str, **options: Any) -> None:
     """Show the legend at a place, on a white ground."""
     font: dict[str, Any] = {"family": FONT, "size": SMALL}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
@@ -109,13 +108,17 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums over the rows of the
     value and of its square.
     """
-    mean = total / rows
-    value = math.sqrt(mean) if root else mean
+    value = math.sqrt(total / rows) if root else total / rows
     if rows < 2:
         return Interval(-math.inf, math.inf)
-    variance = max(squares - rows * mean * mean, 0.0) / (rows - 1)
-    half = Z95 * root_slope(value, root) * math.sqrt(variance / rows)
+    half = root_slope(value, root) * half_width(rows, total, squares)
     return Interval(max(value - half, 0.0), value + half)
+
+
+def half_width(rows: float, total: float, squares: float) -> float:
+    """Return half the asymptotic 95 % interval of a mean; of fewer than two rows it is infinite."""
+    variance = max(squares - total * total / rows, 0.0)
+    return Z95 * math.sqrt(variance / (rows - 1) / rows) if rows > 1 else math.inf
 
 
 def root_slope(value: float, root: bool) -> float:
@@ -149,25 +152,3 @@ class Difference:
         """Return by how much the first is better, at least (``certain``) or as measured; negative: worse."""
         least, most = (self.interval.low, self.interval.high) if certain else (self.value, self.value)
         return least if maximize else -most
-
-
-def difference_of_means(parts: Parts, loss: Callable[[Array, Array], Array], *, root: bool = False) -> Difference:
-    """Compare two models' mean loss on the same rows, or its root by the delta method (see ``mean_interval``)."""
-    rows, a, b, aa, bb, ab = parts.add(functools.partial(_moments, loss), summed)
-    means = a / rows, b / rows
-    values = (math.sqrt(means[0]), math.sqrt(means[1])) if root else means
-    slopes = [root_slope(value, root) for value in values]
-    spare = max(rows - 1, 1.0)
-    variances = (aa - rows * means[0] ** 2) / spare, (bb - rows * means[1] ** 2) / spare
-    shared = (ab - rows * means[0] * means[1]) / spare
-    variance = slopes[0] ** 2 * variances[0] + slopes[1] ** 2 * variances[1] - 2 * slopes[0] * slopes[1] * shared
-    half = Z95 * math.sqrt(max(variance, 0.0) / rows)
-    value = values[0] - values[1]
-    return Difference(value, Interval(value - half, value + half))
-
-
-def _moments(loss: Callable[[Array, Array], Array], first: Any, second: Any, target: Any) -> list[float]:
-    """Return the rows of a part, and the sums of both losses, their squares and their product."""
-    a, b = (loss(values_of(each), values_of(target)) for each in (first, second))
-    xp = module_of(a)
-    return [float(each) for each in (len(a), a.sum(), b.sum(), xp.dot(a, a), xp.dot(b, b), xp.dot(a, b))]

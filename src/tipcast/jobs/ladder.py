@@ -276,7 +276,7 @@ def record(
     run.set_tags({"ladder.verdict": verdict})
     seconds = {each.rung.name: {name: each.seconds[name] for name in TIMED} for each in results}
     pictures = {"plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")}
-    if shared is not None and shared[0].shape[1] > 1:
+    if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         pictures["plots/centroids.png"] = draw(shared, results, subtitle)
     for path, picture in pictures.items():
@@ -293,16 +293,9 @@ def record(
 
 def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> bytes:
     """Draw the rows and each rung's centroids on two principal components."""
-    from sklearn.decomposition import PCA  # of clusterings only
-    from sklearn.preprocessing import StandardScaler
-
     x, groups = shared
-    z = StandardScaler().fit_transform(x)
-    components = PCA(2, random_state=0).fit(z)
     centres = {}
     for result in results:
-        means = np.stack([z[result.labels == label].mean(axis=0) for label in np.unique(np.asarray(result.labels))])
-        centres[result.rung.name] = components.transform(means)
-    shares = components.explained_variance_ratio_.tolist()
-    colors = None if groups is None else groups.tolist()
-    return plots.centroids(components.transform(z), colors, centres, shares, subtitle)
+        labels = np.asarray(result.labels)
+        centres[result.rung.name] = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
+    return plots.centroids("Centroids of every rung", x, None if groups is None else groups.tolist(), centres, subtitle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from abc import ABC, abstractmethod
@@ -15,7 +14,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.models import native
 
 Future = Any
@@ -184,23 +183,18 @@ def stacked(x: Any, y: Any) -> tuple[Array, Array]:
 def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]) -> None:
     """Refuse (C001) a name under ``params`` or ``fit`` that the library lacks, or that another key sets."""
     for name in given:
-        if name in valid:
-            continue
-        near = difflib.get_close_matches(name, valid, 1)
-        if name in hints:
-            fix = f"use {hints[name]}"
-        elif near:
-            fix = f"did you mean model.{section}.{near[0]}?"
-        else:
-            fix = f"choose from {', '.join(sorted(valid))}"
-        raise TipcastError("C001", f"model.{section}.{name}", "this model has no such parameter", fix)
+        where = f"model.{section}.{name}"
+        if name not in valid and name in hints:
+            raise TipcastError("C001", where, "this model has no such parameter", f"use {hints[name]}")
+        if name not in valid:
+            raise unknown(where, "parameter", name, sorted(valid), "C001", f"model.{section}.")
 
 
 def positive(key: str, value: Any, *, whole: bool = True) -> Any:
     """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
     kinds, wanted = (int, "a whole number of at least 1") if whole else ((int, float), "a finite number above 0")
     if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
-        raise TipcastError("C003", key, f"must be {wanted}, got {value!r}", f"set {key} to {wanted}")
+        raise must_be(key, wanted, repr(value))
     return value
 
 

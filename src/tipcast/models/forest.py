@@ -1,4 +1,4 @@
-"""scikit-learn's random forest, with its trees fitted as tasks on all workers."""
+"""Random forests: scikit-learn's, with its trees fitted as tasks on all workers, and cuML's, by its parameter names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -15,7 +16,7 @@ from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.workers import completed, known
-from tipcast.config.errors import travelling
+from tipcast.config.errors import must_be, travelling
 from tipcast.models import base, native
 from tipcast.models.base import (
     Estimator,
@@ -30,7 +31,7 @@ from tipcast.models.base import (
     shares,
     stacked,
 )
-from tipcast.models.fit import holders, parts_of
+from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 
 CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
@@ -39,6 +40,22 @@ SHARE_OF_MEMORY = 0.5
 FEWER_WORKERS = "use fewer workers, give them more memory (cluster.memory_limit)"
 """What to do where a worker's own rows are of too few classes."""
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
+
+CUML_ONLY = {"n_bins": 2, "max_batch_size": 1}
+"""Parameters that scikit-learn lacks -> least value."""
+CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
+"""scikit-learn's name -> cuML's, where they differ."""
+CUML_PARAMS = (
+    "n_estimators", "max_depth", "min_samples_leaf", "min_samples_split", "min_impurity_decrease", "max_features",
+    "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *CUML_ONLY,
+)  # fmt: skip
+CUML_HINTS = {**RESERVED, "class_weight": "backend=cpu: cuML weighs no classes over several GPUs"}
+CRITERIA = {
+    "classification": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
+    "multiclass": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
+    "regression": {"squared_error": "mse", "poisson": "poisson"},
+}
+"""Kind -> scikit-learn's name -> cuML's; the first is taken where none is named."""
 
 
 @final
@@ -157,3 +174,89 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
 def _checkpoint(forest: Any) -> bytes:
     content: bytes = treelite.sklearn.import_model(forest).serialize_bytes()
     return content
+
+
+@final
+@dataclass(frozen=True)
+class CumlForest(Estimator):
+    """One forest, without early stopping; cuML reports no progress."""
+
+    def check(self) -> None:
+        """Refuse parameters that cuML would; scikit-learn's forest validates the values of those that it has too."""
+        _ = self.settings
+        others = (*CUML_ONLY, "max_samples")
+        theirs = {name: value for name, value in self.params.items() if value is not None and name not in others}
+        judge(partial(unfitted, self.kind, theirs), theirs, self.kind)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something else."""
+        check_names("params", self.params, CUML_PARAMS, CUML_HINTS)
+        check_names("fit", self.training, (), {})
+        given = {name: value for name, value in self.params.items() if value is not None}
+        criteria = CRITERIA[self.kind]
+        for name, value in given.items():
+            if name in CUML_ONLY and (not isinstance(value, int) or value < CUML_ONLY[name]):
+                wanted = f"a whole number of at least {CUML_ONLY[name]}"
+            elif name == "max_samples" and not (isinstance(value, float) and 0 < value <= 1):
+                wanted = "a share of the rows above 0 and at most 1.0"
+            elif name == "criterion" and value not in criteria:
+                wanted = f"one of {', '.join(criteria)}"
+            elif isinstance(value, bool) and name != "bootstrap":
+                wanted = "a number"
+            else:
+                continue
+            rule = f"{wanted} for cuML's forest"
+            raise must_be(f"model.params.{name}", rule, repr(value), "change it, or use backend=cpu")
+        translated = {
+            "n_estimators": 100,
+            "max_depth": None,
+            "bootstrap": True,
+            "max_samples": 1.0,
+            "max_leaf_nodes": -1,
+            **given,
+            "max_features": self.params.get("max_features", "sqrt"),
+            "criterion": criteria[given.get("criterion", next(iter(criteria)))],
+        }
+        return {CUML_NAMES.get(name, name): value for name, value in translated.items()}
+
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in device memory, several at once."""
+        import cuml.ensemble
+
+        model = self._make(cuml.ensemble, random_state=seed)
+        return _fitted_by_cuml(model.fit(*stacked(rows.x, rows.y)), columns(rows.x), 1)
+
+    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+        """Grow each tree by all workers together, from the rows of all."""
+        import cuml.dask.ensemble
+
+        workers = workers_of(client, parts_of(client, rows.x))
+
+        def grow() -> Any:
+            model = self._make(cuml.dask.ensemble, client=client, workers=workers, random_state=seed)
+            return model.fit(rows.x, rows.y).get_combined_model()
+
+        with worker_lock(client, workers):
+            model = watched(client, workers, grow)
+        return _fitted_by_cuml(model, columns(rows.x), len(workers))
+
+    def _make(self, module: ModuleType, **more: Any) -> Any:
+        name = "RandomForestRegressor" if self.kind == "regression" else "RandomForestClassifier"
+        return getattr(module, name)(**self.settings, **more)
+
+
+def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted:
+    import cupy
+
+    checkpoint = model.as_treelite().serialize_bytes()
+    importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
+    return Fitted(
+        scorer=native.NvForestScorer(checkpoint, device="cuda"),
+        importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
+        importance_kind="decrease of impurity",
+        info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
+        model=checkpoint,
+        format="treelite",
+        content=bytes,
+    )

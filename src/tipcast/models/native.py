@@ -6,6 +6,7 @@ import atexit
 import ctypes
 import functools
 import importlib.util
+import json
 import os
 import sys
 import warnings
@@ -305,3 +306,16 @@ def _load(content: bytes, way: str, threads: int) -> Any:
 def _second_of_two(scores: Any) -> Any:
     """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of each class."""
     return scores[:, -1] if scores.shape[1] <= 2 else scores
+
+
+def facts(path: str | os.PathLike[str], format: str) -> dict[str, Any]:
+    """Load a model; return its number of features, their names where its file has them, and what two rows get."""
+    scorer = load(path, format, threads=1)
+    booster = getattr(scorer, "booster", None)
+    number = int(scorer.model.n_features_in_ if booster is None else booster.num_features())
+    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
+    return {"number": number, "names": getattr(booster, "feature_names", None), "predictions": scores.tolist()}
+
+
+if __name__ == "__main__":  # a process of its own, which may crash of a file of unknown origin
+    print(json.dumps(facts(*sys.argv[1:3])))

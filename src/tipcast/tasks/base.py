@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
@@ -41,25 +41,6 @@ class TargetColumn:
     classes: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     """The number that stands for each class, ascending; empty where the column holds 0, 1, ... itself."""
-
-
-class Columns(Protocol):
-    """What a task asks of a dataset."""
-
-    @property
-    def name(self) -> str:
-        """Of the dataset."""
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """All features there are."""
-
-    @property
-    def nominal(self) -> tuple[str, ...]:
-        """Those that are of use as categories alone."""
-
-    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
-        """Return what a column holds that is to be predicted, by default the dataset's own."""
 
 
 @dataclass(frozen=True)
@@ -196,8 +177,11 @@ def _function(name: str) -> Target:
     return _TARGETS[name]
 
 
-def make_task(spec: TaskSpec, dataset: Columns) -> Task:
-    """Make a task of its configuration, of a kind in ``KINDS`` or None, and refuse what cannot be; C003 C004."""
+def make_task(spec: TaskSpec, dataset: Any) -> Task:
+    """Make a task of its configuration, of a kind in ``KINDS`` or None, for a ``datasets.base.Dataset``.
+
+    C003 C004 what cannot be.
+    """
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
         raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
@@ -245,7 +229,7 @@ def make_task(spec: TaskSpec, dataset: Columns) -> Task:
     )
 
 
-def _features(spec: TaskSpec, dataset: Columns, columns: Sequence[str]) -> tuple[str, ...]:
+def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:
     known = dataset.features
     others = [name for name in known if name not in columns]
     there = others if spec.function is None else list(known)

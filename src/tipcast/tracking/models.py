@@ -7,6 +7,8 @@ import hashlib
 import json
 import logging
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
+import numpy as np
 import yaml
 from mlflow.entities import LoggedModelInput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
@@ -26,7 +29,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
-from tipcast.models import native, safe_load
+from tipcast.models import native
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
 from tipcast.tracking.run import ABSENT, Run, find_run, taken
 from tipcast.tracking.store import first_line, is_loopback
@@ -34,6 +37,10 @@ from tipcast.tracking.store import first_line, is_loopback
 LOG = logging.getLogger("tipcast")
 
 AGAIN = "train and register it again"
+PARSE_LIMIT_S = 120.0
+"""How long the parse of a native file may take."""
+EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
+"""How the last line of a traceback begins; libraries add more lines."""
 PREDICTIONS = "predictions"
 """Of a manifest: what predictions of held-out rows were like, see ``Evaluator.held_out``."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
@@ -144,8 +151,59 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
 
 
 def check_parses(fetched: Fetched) -> None:
-    """Parse the native file in a child process, and hold its features against the manifest's; M002, M007."""
-    safe_load.check(fetched.path, fetched.format, fetched.manifest["features"], fetched.uri, fetched.kind)
+    """Parse the native file in a child process, score two rows there, and hold its features against the manifest's.
+
+    M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
+    """
+    features, format, where = fetched.manifest["features"], fetched.format, fetched.uri
+    facts = _parsed(fetched.path, format, where)
+    if not _fits(np.asarray(facts["predictions"]), fetched.kind):
+        what = f"its {format} file does not predict as a model for {fetched.kind} does"
+        raise TipcastError("M007", where, what, AGAIN)
+    if facts["number"] != len(features):
+        what = f"its file has {facts['number']} features, its manifest {len(features)}"
+        raise TipcastError("M002", where, what, AGAIN)
+    if not facts["names"] and format == "xgboost-ubj":  # the other formats know no names
+        raise TipcastError("M002", where, "its file does not name its features", AGAIN)
+    names = native.booster_names(list(features))
+    for at, (own, wanted) in enumerate(zip(facts["names"] or names, names, strict=True), 1):
+        if own != wanted:
+            what = f"feature {at} is {own!r} in its file and {wanted!r} in its manifest"
+            raise TipcastError("M002", where, what, AGAIN)
+
+
+def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
+    """Return ``native.facts`` of a file, from a process that a damaged one may crash."""
+    words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]  # -P: beside it is a file xgboost.py
+    try:
+        ended = subprocess.run(  # noqa: S603 - fixed words
+            words, capture_output=True, text=True, timeout=PARSE_LIMIT_S, check=False
+        )
+    except subprocess.TimeoutExpired as problem:
+        what = f"its {format} file was not parsed within {PARSE_LIMIT_S:g} s"
+        raise TipcastError("M007", where, what, AGAIN) from problem
+    if ended.returncode:
+        errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
+        how = errors[-1] if errors else f"exit code {ended.returncode}"
+        if ended.returncode < 0:
+            how = f"it crashed its library by signal {-ended.returncode}"
+        raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
+    facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return facts
+
+
+def _fits(predictions: np.ndarray[Any, Any], kind: str) -> bool:
+    """Whether two rows' predictions are what ``Scorer.score`` returns for a kind of task."""
+    columns = predictions.shape[1:]
+    fitting = {
+        "classification": columns == (),
+        "multiclass": len(columns) == 1 and columns[0] > 1,
+        "regression": columns == (),
+        "clustering": columns == (2,),
+    }
+    shares = kind in ("classification", "multiclass")
+    inside = not shares or bool(((predictions >= 0) & (predictions <= 1)).all())
+    return len(predictions) == 2 and fitting.get(kind, False) and inside
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:

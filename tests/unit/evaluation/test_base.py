@@ -1,4 +1,4 @@
-"""What all kinds share: finding an evaluator, metrics of users, keys in MLflow."""
+"""What all kinds share: refusals, sums of parts, finding an evaluator, metrics of users, keys in MLflow."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
+from tests.unit.evaluation.conftest import spread
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base, evaluator, metric
-from tipcast.evaluation.base import KINDS, bounds, logged
+from tipcast.evaluation.base import bounds, logged
 from tipcast.evaluation.regression import Regression
 from tipcast.evaluation.sums import Interval, mean_interval
+from tipcast.tasks.base import KINDS
+
+ROWS = {
+    "classification": test_classification.rows,
+    "multiclass": test_multiclass.rows,
+    "regression": test_regression.rows,
+    "clustering": test_clustering.rows,
+}
+"""Kind -> what makes predictions, and what they are judged by."""
+UNKNOWN = {"classification": -1, "multiclass": -1, "regression": np.nan}
+FOUR = [0.1, 0.2, 0.3, 0.4]
 
 
 @pytest.fixture(autouse=True)
@@ -33,8 +46,74 @@ def test_every_kind_has_an_evaluator_that_names_its_metrics(kind: str) -> None:
     assert found.figure.startswith("plots/")
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str) -> None:
+    """Sums of parts are those of the whole, also while rows are scored, where some targets are not known."""
+    judge, (predictions, target) = evaluator(kind), ROWS[kind]()
+    whole = judge.evaluate_here(predictions, target)
+    parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
+    assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
+    assert (parts.interval.low, parts.interval.high) == pytest.approx((whole.interval.low, whole.interval.high))
+    assert parts.threshold == whole.threshold
+    described = judge.held_out(parts, "test")
+    assert (described["split"], sum(described["shares"])) == ("test", pytest.approx(1))
+    known = judge.evaluate_here(predictions[1::2], target[1::2])
+    if kind in UNKNOWN:
+        target = target.copy()
+        target[::2] = UNKNOWN[kind]
+    cuts, options = (0, 5, 700, 700, len(target)), {"threshold": known.threshold, "edges": described.get("edges")}
+    pairs = [(predictions[a:b], target[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+    sums = judge.total([judge.count(*pair, **options) for pair in pairs])
+    assert sums.histogram.tolist() == parts.sums.histogram.tolist(), "of all rows"
+    scored = judge.of_sums(sums, known.threshold)
+    if kind in UNKNOWN:
+        assert scored.metrics == pytest.approx(known.metrics, rel=1e-9)
+    else:
+        assert scored is None
+    assert judge.of_sums(judge.count(predictions), 0.5) is None
+    summary = judge.summary(sums)
+    mean = {"classification": predictions.mean(), "regression": predictions.mean(), "clustering": whole.headline}
+    assert summary.get("inertia", summary.get("mean")) == pytest.approx(mean.get(kind))
+    assert kind != "classification" or summary["predicted_rate"] == (predictions >= known.threshold).mean()
+    assert kind != "multiclass" or sum(summary.values()) == pytest.approx(1)
+    assert (judge.summary(judge.total([])), judge.of_sums(judge.total([]), 0.5)) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "predictions", "targets", "code", "said"),
+    [
+        ("classification", [0.1, np.nan, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside 0..1 or NaN"),
+        ("classification", [0.1, 1.5, -0.3], [0, 1, 1], "D030", "2 of 3 scores are outside"),
+        ("classification", [0.1, -1e-30, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside"),
+        ("classification", [0.1, np.inf, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside"),
+        ("classification", [0.1, 0.2, 0.3], [0, 1, 2], "D031", "1 of 3 labels"),
+        ("classification", [0.1, 0.2, 0.3], [0, -1, 1], "D031", "1 of 3 labels"),
+        ("classification", [0.1, 0.2, 0.3], [1, 1, 1], "D015", "all 3 rows are of class 1"),
+        ("classification", [0.1, 0.2, 0.3], [0, 0, 0], "D015", "all 3 rows are of class 0"),
+        ("classification", [], [], "D014", "no rows"),
+        ("multiclass", [FOUR, [0.1, 0.2, np.nan, 0.4]], [0, 0], "D030", "1 of 2 rows"),
+        ("multiclass", [FOUR, [0.1, 0.2, 1.5, 0.4]], [0, 0], "D030", "1 of 2 rows"),
+        ("multiclass", [FOUR, FOUR], [0, 4], "D031", "1 of 2 labels"),
+        ("multiclass", np.zeros((0, 4)), [], "D014", "no rows"),
+        ("regression", [1, np.nan, 2], [1, 2, 3], "D030", "1 of 3 predictions"),
+        ("regression", [1, np.inf, np.nan], [1, 2, 3], "D030", "2 of 3 predictions"),
+        ("regression", [1, 2, 3], [1, np.nan, 3], "D031", "1 of 3 targets"),
+        ("regression", [], [], "D014", "no rows"),
+        ("clustering", [[0, 0.5], [1, np.nan]], [[1], [2]], "D030", "1 of 2 rows have no cluster"),
+    ],
+)
+def test_refuses(client: Client, kind: str, predictions: list, targets: list, code: str, said: str) -> None:
+    dtype = float if kind == "regression" else int
+    columns = [np.asarray(predictions, np.float32), np.asarray(targets, dtype)]
+    with pytest.raises(TipcastError) as caught:
+        evaluator(kind).evaluate(client, *(spread(client, values, (0, 1)) for values in columns), where="data.test")
+    assert caught.value.code == code
+    assert said in str(caught.value)
+    assert "data.test" in str(caught.value)
+
+
 def test_other_kinds_are_refused() -> None:
-    with pytest.raises(TipcastError, match="no such kind: ranking") as caught:
+    with pytest.raises(TipcastError, match="unknown kind 'ranking'") as caught:
         evaluator("ranking")
     assert caught.value.code == "C003"
 

@@ -9,7 +9,6 @@ from distributed import Client
 from sklearn import metrics as reference
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.config.errors import TipcastError
 from tipcast.evaluation import classification
 from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin, wilson
 from tipcast.evaluation.sums import Interval
@@ -18,7 +17,6 @@ JUDGE = Classification()
 TIGHT = 1e-12
 BINNED = 2e-6
 """How far an AUC of continuous scores may be from scikit-learn's."""
-THRESHOLD = 0.45
 
 
 def rows(count: int = 4000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -137,66 +135,10 @@ def test_series_and_empty_partitions_and_bins(client: Client) -> None:
     assert np.isnan(found.calibration.rate).sum() == 14
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "code", "said"),
-    [
-        ([0.1, np.nan, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside 0..1 or NaN"),
-        ([0.1, 1.5, -0.3], [0, 1, 1], "D030", "2 of 3 scores are outside"),
-        ([0.1, -1e-30, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside"),
-        ([0.1, np.inf, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside"),
-        ([0.1, 0.2, 0.3], [0, 1, 2], "D031", "1 of 3 labels"),
-        ([0.1, 0.2, 0.3], [0, -1, 1], "D031", "1 of 3 labels"),
-        ([0.1, 0.2, 0.3], [1, 1, 1], "D015", "all 3 rows are of class 1"),
-        ([0.1, 0.2, 0.3], [0, 0, 0], "D015", "all 3 rows are of class 0"),
-        ([], [], "D014", "no rows"),
-    ],
-)
-def test_refuses(client: Client, scores: list, labels: list, code: str, said: str) -> None:
-    columns = [spread(client, np.asarray(scores, np.float32)), spread(client, np.asarray(labels, dtype=int))]
-    with pytest.raises(TipcastError) as caught:
-        JUDGE.evaluate(client, *columns, where="data.test")
-    assert caught.value.code == code
-    assert said in str(caught.value)
-    assert "data.test" in str(caught.value)
-
-
 def test_partitions_of_unlike_number_are_a_mistake(client: Client) -> None:
     two = np.asarray([0.5, 0.6])
     with pytest.raises(ValueError, match="differ in number"):
         JUDGE.evaluate(client, spread(client, two), spread(client, np.asarray([0, 1]), (1,)))
-
-
-def test_the_same_in_this_process_as_over_workers(client: Client) -> None:
-    scores, labels = rows(5000)
-    whole = JUDGE.evaluate(client, spread(client, scores), spread(client, labels))
-    here = JUDGE.evaluate_here(scores, labels)
-    assert here.metrics == pytest.approx(whole.metrics, abs=TIGHT)
-    assert (here.threshold, here.interval) == (whole.threshold, whole.interval)
-    assert here.confusion.tolist() == whole.confusion.tolist()
-
-
-def test_parts_add_up_and_rows_without_a_label_count_as_scores_only() -> None:
-    scores, labels = rows(5000)
-    labels[::2] = -1
-    whole = JUDGE.count(scores, labels, threshold=THRESHOLD)
-    cuts = (0, 10, 3000, 3000, 5000)
-    parts = [JUDGE.count(scores[a:b], labels[a:b], threshold=THRESHOLD) for a, b in zip(cuts, cuts[1:], strict=False)]
-    known = JUDGE.count(scores[1::2], labels[1::2], threshold=THRESHOLD)
-    for found in (whole, JUDGE.total(parts)):
-        assert found.rows.tolist() == whole.rows.tolist()
-        assert found.positives.tolist() == known.positives.tolist()
-        assert found.negatives.tolist() == known.negatives.tolist()
-        assert found.log_loss == pytest.approx(known.log_loss)
-        assert (found.called, found.true_positives) == ((scores >= np.float32(THRESHOLD)).sum(), known.true_positives)
-        assert JUDGE.summary(found)["mean"] == pytest.approx(scores.mean(dtype=float), rel=1e-12)
-    for target in (None, np.ones(5000, np.int8)):
-        assert JUDGE.of_sums(JUDGE.count(scores, target, threshold=THRESHOLD), THRESHOLD) is None
-
-
-def test_no_rows() -> None:
-    nothing = JUDGE.total([])
-    assert (JUDGE.summary(nothing), JUDGE.of_sums(nothing, 0.5)) == ({}, None)
-    assert JUDGE.count(np.empty(0, np.float32), np.empty(0, np.int8), threshold=0.5).called == 0
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3])

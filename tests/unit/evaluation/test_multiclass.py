@@ -8,7 +8,6 @@ from distributed import Client
 from sklearn import metrics as reference
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.config.errors import TipcastError
 from tipcast.evaluation.multiclass import Multiclass
 from tipcast.evaluation.sums import Parts
 
@@ -45,7 +44,6 @@ def test_equals_scikit_learn(client: Client) -> None:
         assert found.metrics[f"class_{at}/precision"] == pytest.approx(precision[at])
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
     assert list(found.shown()) == ["log_loss", "accuracy", "f1_macro", "brier"]
-    assert JUDGE.evaluate_here(probabilities, truth).metrics == pytest.approx(found.metrics)
 
 
 def test_classes_that_no_row_is_of(client: Client) -> None:
@@ -57,44 +55,12 @@ def test_classes_that_no_row_is_of(client: Client) -> None:
     assert found.metrics["class_3/recall"] == 0
 
 
-def test_while_rows_are_scored() -> None:
-    probabilities, truth = rows()
-    truth[::2] = -1
-    found = JUDGE.total([JUDGE.count(probabilities[part], truth[part]) for part in (slice(0, 7), slice(7, 4000))])
-    evaluation = JUDGE.of_sums(found)
-    assert evaluation is not None
-    expected = JUDGE.evaluate_here(probabilities[1::2], truth[1::2])
-    assert evaluation.metrics == pytest.approx(expected.metrics)
-    assert found.histogram.tolist() == np.bincount(probabilities.argmax(axis=1)).tolist()
-    assert sum(JUDGE.summary(found).values()) == pytest.approx(1)
-    assert JUDGE.of_sums(JUDGE.count(probabilities, None)) is None
-    described = JUDGE.held_out(expected, "test")
-    assert described == {"split": "test", "shares": (expected.sums.histogram / 2000).tolist()}
-
-
-@pytest.mark.parametrize(
-    ("count", "odd", "label", "code", "said"),
-    [
-        (4000, np.nan, 0, "D030", "1 of 4000"),
-        (4000, 1.5, 0, "D030", "1 of 4000"),
-        (4000, 0.5, 4, "D031", "1 of 4000 labels"),
-        (0, 0.5, 0, "D014", "no rows"),
-    ],
-)
-def test_refuses(client: Client, count: int, odd: float, label: int, code: str, said: str) -> None:
-    probabilities, truth = rows()
-    probabilities[5, 2], truth[5] = odd, label
-    columns = (spread(client, values[:count]) for values in (probabilities, truth))
-    with pytest.raises(TipcastError, match=said) as caught:
-        JUDGE.evaluate(client, *columns, where="data.test")
-    assert caught.value.code == code
-
-
 def test_the_difference_and_its_interval(client: Client) -> None:
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    found = JUDGE.difference(Parts(futures, client), (None, None))
+    both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
+    found = JUDGE.difference(Parts(futures, client), both)
     losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
     apart = losses[0] - losses[1]
     half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)

@@ -18,7 +18,6 @@ from matplotlib.image import imread
 
 from tipcast.evaluation import plots, style
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
-from tipcast.evaluation.clustering import Map
 from tipcast.evaluation.regression import RegressionEvaluation
 from tipcast.evaluation.sums import Interval
 
@@ -55,19 +54,8 @@ def _regression() -> RegressionEvaluation:
     predicted = truth + r.normal(0, 1, 5000)
     axis = np.linspace(0, 20, 51)
     joint = np.histogram2d(truth, predicted, (axis, axis))[0].astype(int)
-    residual_axis = np.linspace(-3, 3, 51)
-    residuals = np.histogram(predicted - truth, residual_axis)[0]
     found = {"rmse": 1.0, "r2": 0.9, "bias": 0.01, "rows": 5000.0}, Interval(0.98, 1.02), None
-    return RegressionEvaluation(*found, axis, joint, residual_axis, residuals)
-
-
-def _map() -> tuple[Map, np.ndarray]:
-    r = np.random.default_rng(2)
-    centroids = np.array([[-2.0, 1.0], [1.0, -2.0], [2.5, 2.0]])
-    places = centroids[r.integers(0, 3, 3000)] + r.normal(0, 0.6, (3000, 2))
-    axes = np.stack([np.linspace(-5, 5, 61)] * 2)
-    cells = np.histogram2d(*places.T, axes)[0].astype(int)
-    return Map(axes, cells, centroids, (0.6, 0.25)), np.array([1000, 1500, 500])
+    return RegressionEvaluation(*found, axis, joint)
 
 
 def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -77,7 +65,7 @@ def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
     return values, values * r.normal(size=14) ** 2, names
 
 
-CENTRES = {"1 core": np.array([[0.1, 0.2], [1.0, -1.0]]), "2 cores": np.array([[0.1, 0.25], [1.0, -1.0]])}
+CENTRES = {f"{cores} cores": np.array([[0.1, 0.2, 0.3], [1.0, -1.0, 0.01 * cores]]) for cores in (1, 2)}
 
 
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
@@ -88,10 +76,8 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "confusion": lambda: plots.confusion(found.confusion, SUBTITLE, ("low", "high")),
         "classes": lambda: plots.classes(["a", "bb", "ccc"], np.array([0.2, 0.9, 1]), np.array([0.4, 0, 1]), SUBTITLE),
         "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
-        "residuals": lambda: plots.residuals(_regression(), SUBTITLE),
-        "clusters": lambda: plots.clusters(*_map(), SUBTITLE),
         "centroids": lambda: plots.centroids(
-            np.random.default_rng(4).normal(size=(500, 2)), [0, 1] * 250, CENTRES, (0.6, 0.25), SUBTITLE
+            "Clusters", np.random.default_rng(4).normal(size=(500, 3)), [0, 1] * 250, CENTRES, SUBTITLE, (0, 2)
         ),
         "scores": lambda: plots.scores(found, SUBTITLE),
         "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
@@ -140,12 +126,31 @@ def test_is_a_square_png_with_nothing_cut_off_and_no_texts_that_collide(
 def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
     plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
     low, high = evaluation.interval.low, evaluation.interval.high
-    text = f"AUC {evaluation.metrics['auc']:.3f} ({low:.3f} to {high:.3f})"
+    text = f"AUC {evaluation.metrics['auc']:.3f}\n({low:.3f} to {high:.3f})"
     assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
+    legend = drawn[0].axes[0].get_legend().get_window_extent().transformed(drawn[0].axes[0].transData.inverted())
+    assert legend.x0 > legend.y1, "below the diagonal, so that it hides no curve"
     ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
     true_negatives, false_positives = evaluation.confusion[0]
     wrong = false_positives / (false_positives + true_negatives)
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
+
+
+def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> None:
+    r = np.random.default_rng(2)
+    x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(0, 2, (900, 3))
+    plots.centroids("Clusters", x, None, {"centroids": x[:5]}, SUBTITLE, range(5))
+    values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
+    names = [f"{100 * value / values.sum():.0f} %" for value in values[:2]]
+    axes = drawn[0].axes[0]
+    assert [axes.get_xlabel(), axes.get_ylabel()] == [
+        f"first component ({names[0]} of variance)",
+        f"second component ({names[1]})",
+    ]
+    rows, centres = (each.get_offsets() for each in axes.collections)
+    assert np.asarray(rows.std(axis=0)) == pytest.approx(np.sqrt(values[:2]))
+    np.testing.assert_allclose(centres, rows[:5])
+    assert {"0", "1", "2", "3", "4"} <= set(words(drawn[0]))
 
 
 def test_pictures_of_notes_are_half_as_large() -> None:

@@ -9,8 +9,6 @@ from distributed import Client
 from tipcast.evaluation import report
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.regression import Regression
-from tipcast.evaluation.sums import Interval
 
 SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
 COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
@@ -53,21 +51,3 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
     ):
         assert said in text
     assert "data:" not in text  # MLflow's page removes such images
-
-
-def test_of_numbers() -> None:
-    found = Evaluation({"rmse": 2.5, "mae": 1.25, "r2": 0.5, "rows": 100.0}, Interval(2.25, 2.75), None)
-    text = note(found, model="forest", judge=Regression())
-    for said in (
-        "### forest: test RMSE 2.5000 (95 % interval 2.2500 to 2.7500)",
-        "| rmse | \u20032.5000 (2.2500 to 2.7500) |",
-        "| mae | \u20031.2500 |",
-        "Beside an RMSE is its asymptotic 95 % interval.",
-        "plots%2Fpredicted_small.png",
-    ):
-        assert said in text
-
-
-def test_fence_is_longer_than_any_in_the_command(evaluation: Evaluation) -> None:
-    text = note(evaluation, command="tipcast train tracking.run_name='```'")
-    assert "\n````\ntipcast train tracking.run_name='```'\n````" in text

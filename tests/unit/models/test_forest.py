@@ -1,4 +1,4 @@
-"""The forest grown in chunks is scikit-learn's own forest."""
+"""The forest grown in chunks is scikit-learn's own forest; its parameters' names become cuML's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
 from tipcast.models import forest
 from tipcast.models.base import Split
-from tipcast.models.build import build
+from tipcast.models.build import build, check
 
 SMALL = {"n_estimators": 21, "max_depth": 6}
 
@@ -86,3 +86,80 @@ def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, s
     same = RandomForestClassifier(**SMALL, class_weight="balanced", random_state=5).fit(x.to_numpy(), y.to_numpy())
     np.testing.assert_array_equal(model.scorer.score(x), same.predict_proba(x.to_numpy())[:, 1])
     assert model.model._sample_weight is None
+
+
+SHIPPED = {
+    "n_estimators": 100,
+    "max_depth": 10,
+    "min_samples_leaf": 1,
+    "max_features": "sqrt",
+    "max_samples": None,
+    "criterion": "gini",
+}
+
+
+def settings(params):
+    """Return what cuML gets."""
+    return forest.CumlForest(params, {}, "cuda").settings
+
+
+def test_what_cuml_gets_of_a_shipped_model(spec):
+    assert settings(SHIPPED) == {
+        "n_estimators": 100,
+        "max_depth": 10,
+        "split_criterion": "gini",
+        "max_features": "sqrt",
+        "bootstrap": True,
+        "max_samples": 1.0,
+        "max_leaves": -1,
+        "min_samples_leaf": 1,
+    }
+    check(spec("random_forest"), "gpu")
+    check(spec("random_forest"), "cuda")
+
+
+def test_other_values_for_cuml():
+    given = {
+        "max_depth": None,
+        "max_features": 0.5,
+        "max_samples": 0.632,
+        "criterion": "log_loss",
+        "max_leaf_nodes": 64,
+        "min_samples_leaf": 0.001,
+        "min_samples_split": 5,
+        "min_impurity_decrease": 0,
+        "bootstrap": False,
+        "n_bins": 256,
+        "max_batch_size": 1024,
+    }
+    found = settings(given)
+    assert found["max_depth"] is None
+    assert (found["split_criterion"], found["max_leaves"], found["n_bins"]) == ("entropy", 64, 256)
+    assert found["min_impurity_decrease"] == 0.0
+    assert settings({"max_features": None})["max_features"] is None
+    assert settings({"max_features": 3})["max_features"] == 3
+
+
+@pytest.mark.parametrize(
+    ("params", "told"),
+    [
+        ({"n_stimators": 1}, "C001.*n_stimators.*n_estimators"),
+        ({"class_weight": "balanced"}, "C001.*class_weight.*backend=cpu"),
+        ({"random_state": 1}, "C001.*seed"),
+        ({"n_estimators": 0}, "C003.*n_estimators"),
+        ({"max_depth": 0}, "C003.*max_depth"),
+        ({"max_depth": True}, "C003.*max_depth"),
+        ({"max_samples": 1000}, "C003.*max_samples.*share"),
+        ({"max_samples": 1.5}, "C003.*max_samples"),
+        ({"max_features": "auto"}, "C003.*max_features"),
+        ({"criterion": "mse"}, "C003.*criterion.*gini"),
+        ({"min_samples_leaf": 0}, "C003.*min_samples_leaf"),
+        ({"min_samples_split": 1}, "C003.*min_samples_split"),
+        ({"n_bins": 1}, "C003.*n_bins"),
+        ({"bootstrap": 1}, "C003.*bootstrap"),
+        ({"min_impurity_decrease": -0.1}, "C003.*min_impurity_decrease"),
+    ],
+)
+def test_what_cuml_cannot_do(params, told):
+    with pytest.raises(TipcastError, match=told):
+        forest.CumlForest(params, {}, "cuda").check()

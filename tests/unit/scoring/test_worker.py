@@ -24,12 +24,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
-from tipcast.evaluation.base import KINDS
 from tipcast.scoring import worker
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, score_file, with_predictions
 from tipcast.scoring.writing import FOOTER, file_sha256, file_stamp
-from tipcast.tasks.base import Task
+from tipcast.tasks.base import KINDS, Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
 CASES: dict[str, tuple[tuple[str, ...], Any, dict[str, list[Any]]]] = {

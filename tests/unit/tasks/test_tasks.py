@@ -133,7 +133,6 @@ def test_a_path_names_no_function(name: str, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        ({"kind": "ranking"}, "task.kind"),
         ({"kind": None}, "task.kind"),
         ({"kind": "multiclass"}, "task.classes"),
         ({"features": []}, "task.features"),
