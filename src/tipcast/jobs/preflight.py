@@ -8,7 +8,7 @@ from typing import Any
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.evaluation import ranking
-from tipcast.search.space import MOST
+from tipcast.search import MOST
 from tipcast.tasks.base import KINDS
 
 USUAL_SHARE = 0.2

@@ -27,9 +27,8 @@ from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.clock import Clock
 from tipcast.measure.progress import progress
-from tipcast.search import space as spaces
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import searcher
+from tipcast.search.proposals import check_space, merged_space, searcher
 from tipcast.search.trial import Objective
 from tipcast.tracking.run import CONFIG
 
@@ -57,8 +56,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         preflight.check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")
-        spaces.check(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
+        space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
+        check_space(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         study = sweep_plan.identity(config, plan)
         if previous:

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.proposals import Tpe, grid, importance, random
-from tipcast.search.space import merged, parse
+from tipcast.search.proposals import Tpe, grid, importance, merged_space, parse_space, random
 from tipcast.search.trial import Objective, Proposal, Trial
 
 from .conftest import AUC, model, search
 
-SPACE = merged(model("xgboost"), {}, alone=False)
+SPACE = merged_space(model("xgboost"), {}, alone=False)
 
 
 def ended(number: int, params: Any, auc: float) -> Trial:
@@ -25,8 +24,8 @@ def ended(number: int, params: Any, auc: float) -> Trial:
     ("space", "trials", "points"),
     [
         (SPACE, 40, 40),
-        (parse({"a": [1, 2, 3], "b": {"int": [0, 1]}}), 100, 6),
-        (parse({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}}), 2000, 2000),  # too many to list them
+        (parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}}), 100, 6),
+        (parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}}), 2000, 2000),  # too many to list them
     ],
 )
 def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
@@ -51,14 +50,14 @@ def test_random_trials_begin_with_the_baseline(params: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("a", "points"), [(2, 6), (7, 7)], ids=["inside", "outside"])
 def test_the_baseline_of_a_small_space(a: int, points: int) -> None:
-    space = parse({"a": [1, 2, 3], "b": {"int": [0, 1]}})
+    space = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
     found = random(search("random", 100), space, 0, {"a": a, "b": 1})
     assert found[0].params == {"a": a, "b": 1}
     assert len(found) == len({repr(p.params) for p in found}) == points
 
 
 def test_grid() -> None:
-    space = parse({"b": [10, 20], "a": [1, 2, 3]})
+    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
     found = grid(search("grid", None), space)
     assert [tuple(p.params.values()) for p in found] == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
     assert len(grid(search("grid", 6), space)) == 6

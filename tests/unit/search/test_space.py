@@ -9,14 +9,13 @@ import pytest
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.search.proposals import random
-from tipcast.search.space import FORMS, check, merged, parse
+from tipcast.search.proposals import FORMS, check_space, merged_space, parse_space, random
 
 from .conftest import model, search
 
 
 def drawn(form: Any, trials: int = 200) -> list[Any]:
-    return [found.params["p"] for found in random(search("random", trials), parse({"p": form}), 0)]
+    return [found.params["p"] for found in random(search("random", trials), parse_space({"p": form}), 0)]
 
 
 def test_draws_stay_within_bounds_and_types() -> None:
@@ -28,20 +27,20 @@ def test_draws_stay_within_bounds_and_types() -> None:
     assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), "half of them below the middle"
     assert set(drawn([6, "sqrt", None, True, 1])) == {6, "sqrt", None, True}
     assert len(drawn([True, 1])) == 2
-    assert parse({"a": None, "b": [1]}).keys() == {"b"}
+    assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
 
 
 def test_points_of_a_grid() -> None:
-    assert parse({"p": {"int": [4, 12]}})["p"].points(3) == (4, 8, 12)
-    assert parse({"p": {"int": [4, 5]}})["p"].points(3) == (4, 5)
-    assert parse({"p": {"int_log": [50, 800]}})["p"].points(3) == (50, 200, 800)
-    assert parse({"p": {"int_log": [1, 4]}})["p"].points(9) == (1, 2, 3, 4)
-    assert len(set(parse({"p": {"int_log": [1, 6]}})["p"].points(5))) >= 4
-    assert parse({"p": {"float": [0.5, 1.0]}})["p"].points(3) == (0.5, 0.75, 1.0)
-    assert parse({"p": {"log": [0.01, 1.0]}})["p"].points(3) == (0.01, pytest.approx(0.1), 1.0)
-    assert parse({"p": {"float": [0.5, 0.5]}})["p"].points(3) == (0.5,)
-    assert parse({"p": [3, 1]})["p"].points(9) == (3, 1)
-    assert math.prod(len(axis.points(3)) for axis in merged(model("xgboost"), {}, alone=True).values()) == 3**6
+    assert parse_space({"p": {"int": [4, 12]}})["p"].points(3) == (4, 8, 12)
+    assert parse_space({"p": {"int": [4, 5]}})["p"].points(3) == (4, 5)
+    assert parse_space({"p": {"int_log": [50, 800]}})["p"].points(3) == (50, 200, 800)
+    assert parse_space({"p": {"int_log": [1, 4]}})["p"].points(9) == (1, 2, 3, 4)
+    assert len(set(parse_space({"p": {"int_log": [1, 6]}})["p"].points(5))) >= 4
+    assert parse_space({"p": {"float": [0.5, 1.0]}})["p"].points(3) == (0.5, 0.75, 1.0)
+    assert parse_space({"p": {"log": [0.01, 1.0]}})["p"].points(3) == (0.01, pytest.approx(0.1), 1.0)
+    assert parse_space({"p": {"float": [0.5, 0.5]}})["p"].points(3) == (0.5,)
+    assert parse_space({"p": [3, 1]})["p"].points(9) == (3, 1)
+    assert math.prod(len(axis.points(3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()) == 3**6
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,7 @@ def test_points_of_a_grid() -> None:
 )  # fmt: skip
 def test_forms_that_cannot_be(form: Any) -> None:
     with pytest.raises(TipcastError) as caught:
-        parse({"max_depth": form})
+        parse_space({"max_depth": form})
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     assert caught.value.args == ("C003", "search.space.max_depth", f"cannot be searched: {form}", fix)
 
@@ -65,8 +64,8 @@ def test_forms_that_cannot_be(form: Any) -> None:
         ("xgboost", {"max_dept": [4, 6]}, "C001", ["search.space.max_dept", "did you mean search.space.max_depth?"]),
         ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
         ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
-        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "{int: [4, 12]}"]),
-        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "int_log"]),
+        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "expect int"]),
+        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "an int"]),
         ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
         ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
     ],
@@ -74,7 +73,7 @@ def test_forms_that_cannot_be(form: Any) -> None:
 def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
     spec = model(name)
     with pytest.raises(TipcastError) as caught:
-        check(spec, merged(spec, own, alone=False), "cpu", ())
+        check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
     assert caught.value.code == code, caught.value
     for word in words:
         assert word in str(caught.value)
@@ -83,7 +82,7 @@ def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]
 @pytest.mark.parametrize("name", ["xgboost", "random_forest"])
 def test_the_models_own_spaces_are_right(name: str) -> None:
     spec = model(name)
-    check(spec, merged(spec, {}, alone=False), "cpu", ())
+    check_space(spec, merged_space(spec, {}, alone=False), "cpu", ())
 
 
 def test_the_command_line_overrides_the_models_space() -> None:
@@ -92,8 +91,8 @@ def test_the_command_line_overrides_the_models_space() -> None:
 
     (composed,) = compose("sweep", to_overrides(words))
     config = to_object(composed.config)
-    space = merged(config.model, config.search.space, alone=False)
+    space = merged_space(config.model, config.search.space, alone=False)
     assert list(space) == ["colsample_bytree", "gamma", "learning_rate", "max_depth", "min_child_weight"]
     assert space["max_depth"].values == (6, 8, 10)
     assert (space["gamma"].kind, space["gamma"].low, space["gamma"].high) == ("log", 0.1, 10)
-    assert list(merged(config.model, {"max_depth": [6, 8]}, alone=True)) == ["max_depth"]
+    assert list(merged_space(config.model, {"max_depth": [6, 8]}, alone=True)) == ["max_depth"]
