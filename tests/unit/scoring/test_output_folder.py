@@ -6,18 +6,23 @@ import gc
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.base import RawColumn, ScanRequest
+from tipcast.scoring import plan
 from tipcast.scoring.plan import output_names
 from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest, written
+from tipcast.tasks.base import Task
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
@@ -181,3 +186,48 @@ def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> N
     with written(uri, storage) as file:
         file.write(bytes(size))
     assert bucket.size("trips/a") == size
+
+
+def config(**more: Any) -> Any:
+    tracking = SimpleNamespace(uri="sqlite:///mlflow.db")
+    given = {"model_uri": "models:/a/1", "input": ["trips"], "storage_options": {}, "columns": {}, "facts": {}}
+    return SimpleNamespace(**{**given, "keep": None, "compression": "zstd", "tracking": tracking, **more})
+
+
+def test_a_model_that_does_not_tell_what_it_predicts() -> None:
+    task = Task("t", "classification", ("x0",), classes=("no", "yes")).facts()
+    whole = {"task": task, "features": ["x0"], "threshold": 0.5}
+    plan.check_model(SimpleNamespace(uri="u", manifest=whole), config())  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match=r"C003.*probability"):
+        plan.check_model(SimpleNamespace(uri="u", manifest=whole), config(keep=["probability"]))  # type: ignore[arg-type]
+    for lacking in ({"task": {**task, "kind": "ranking"}}, {"task": {"kind": "regression"}}, {"threshold": None}):
+        with pytest.raises(TipcastError, match="M006"):
+            plan.check_model(SimpleNamespace(uri="u", manifest=whole | lacking), config())  # type: ignore[arg-type]
+
+
+def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "region": ["n", "s"]})
+    (tmp_path / "parts").mkdir()
+    for name, part in (("a", frame), ("b", frame[:0])):
+        part.to_parquet(f"parts/{name}.parquet")
+    frame.to_parquet("hive", partition_cols=["region"])
+    task = Task("t", "regression", ("a",)).facts()
+    manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
+    model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
+    present = Scores(str(tmp_path / "scored"))
+    found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    assert [item.name for item in found.due] == ["a.parquet"]
+    assert not found.refused
+    assert [item.notes for item in found.due] == [("1 file without rows passed over",)]
+    with pytest.raises(TipcastError, match="D009"):
+        plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match="D025.*column region"):
+        plan.plan_files(config(input="hive", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    frame.to_parquet("mine.parquet")
+    (tmp_path / "link").symlink_to("parts")
+    inside = Scores(str(tmp_path / "parts"))
+    with pytest.raises(TipcastError, match="C011.*holds all files of the input"):
+        plan.plan_files(config(input="link", block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    again = plan.plan_files(config(input=["link", "mine.parquet"], block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    assert [item.name for item in again.due] == ["mine.parquet"], "scores are not scored"
