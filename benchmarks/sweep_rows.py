@@ -21,8 +21,7 @@ from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.jobs.sweep_plan import measured
-from tipcast.search.proposals import random
-from tipcast.search.space import merged
+from tipcast.search.proposals import merged_space, random
 from tipcast.search.trial import Objective, Proposal, Study
 from tipcast.tasks.base import make_task
 
@@ -40,7 +39,7 @@ def model(rounds: int, **params: Any) -> ModelSpec:
 
 def proposals(spec: ModelSpec, trials: int, seed: int = 0) -> list[Proposal]:
     """Return parameters drawn from the model's space."""
-    return random(SearchSpec(name="random", trials=trials), merged(spec, {}, alone=False), seed)
+    return random(SearchSpec(name="random", trials=trials), merged_space(spec, {}, alone=False), seed)
 
 
 def month(folder: Path, rows: int, name: str = "2019-01") -> Path:

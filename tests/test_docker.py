@@ -78,9 +78,3 @@ def test_every_variable_is_in_the_example() -> None:
     assert used == named
     required = {match[1] for text in _texts(SERVICES) for match in VARIABLE.finditer(text) if match[2] == "?"}
     assert required == set(re.findall(r"^(\w+)=$", EXAMPLE, re.MULTILINE))
-
-
-def test_volumes_and_networks_are_declared() -> None:
-    for service in SERVICES.values():
-        assert {volume.partition(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
-        assert set(service["networks"]) <= set(COMPOSE["networks"])

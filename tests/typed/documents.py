@@ -89,9 +89,10 @@ def entries() -> dict[str, Entry]:
     groups: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
     found: dict[str, Entry] = {}
     for group in groups:
-        for command in group.pop("commands"):
-            assert command not in found, f"two entries: {command}"
-            found[command] = Entry(command, **group)
+        like = group.pop("like", None)
+        for command in group.pop("commands", None) or [new for new in shown() if re.search(like, new)]:
+            assert like or command not in found, f"two entries: {command}"
+            found.setdefault(command, Entry(command, **group))
     return found
 
 

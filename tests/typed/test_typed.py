@@ -64,19 +64,24 @@ def test_a_command_runs_as_typed(
         assert _is_left(with_ids(what, ids), folder, before, output), f"{what}: not there after\n{output}"
 
 
-def _run(command: str, folder: Path, variables: dict[str, str]) -> str:
-    """Return what a command prints; its processes end with it."""
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output,
+def _begun(command: str, folder: Path, variables: dict[str, str], output: str) -> subprocess.Popen[bytes]:
+    with (folder / output).open("ab") as file:
+        return subprocess.Popen(
+            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=file,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-        try:
-            code = process.wait(WATCHDOG_S)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+
+
+def _run(command: str, folder: Path, variables: dict[str, str]) -> str:
+    """Return what a command prints; its processes end with it."""
+    (folder / "output").unlink(missing_ok=True)
+    process = _begun(command, folder, variables, "output")
+    try:
+        code = process.wait(WATCHDOG_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     text = (folder / "output").read_text(encoding="utf-8", errors="replace")
     assert code == 0, f"{command}\nended with {code}:\n{text[-6000:]}"
     assert "Traceback" not in text, text[-6000:]
@@ -85,11 +90,7 @@ def _run(command: str, folder: Path, variables: dict[str, str]) -> str:
 
 @contextlib.contextmanager
 def _started(command: str, folder: Path, variables: dict[str, str]) -> Iterator[None]:
-    with (folder / "servers").open("ab") as output:
-        process = subprocess.Popen(
-            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+    process = _begun(command, folder, variables, "servers")
     try:
         yield
         assert process.poll() is None, (folder / "servers").read_text(encoding="utf-8")[-6000:]

@@ -10,7 +10,7 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.config.schema import Output
 from tipcast.evaluation import ranking
-from tipcast.search.space import MOST
+from tipcast.search import MOST
 from tipcast.tasks.base import KINDS
 
 USUAL_SHARE = 0.2

@@ -25,9 +25,8 @@ from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import Clock, progress
-from tipcast.search import space as spaces
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import searcher
+from tipcast.search.proposals import check_space, merged_space, searcher
 from tipcast.search.trial import Objective
 from tipcast.tracking.run import CONFIG
 
@@ -54,8 +53,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
-        space = spaces.merged(config.model, config.search.space, alone=config.search.name == "grid")
-        spaces.check(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
+        space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
+        check_space(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         study = sweep_plan.identity(config, plan)
         if previous:

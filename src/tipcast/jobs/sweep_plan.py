@@ -16,11 +16,11 @@ from tipcast.datasets.base import merged
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import bounds
 from tipcast.models import build
-from tipcast.search.space import Space
 from tipcast.search.trial import Measured, Objective, Study
 
 if TYPE_CHECKING:  # workers import this module for ``measured`` alone
     from tipcast.jobs.train_plan import Plan
+    from tipcast.search.proposals import Space
 
 GROWING = ("random", "tpe")
 """Searches of which a longer one begins with the trials of a shorter."""

@@ -15,8 +15,7 @@ from tipcast.evaluation import plots
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
-from tipcast.search.proposals import importance
-from tipcast.search.space import Space, inside
+from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.run import BEST

@@ -88,32 +88,27 @@ class Children:
 
     @contextlib.contextmanager
     def closed(self, reason: str) -> Iterator[None]:
-        """Close what this process has left open as KILLED, when a block ends otherwise than well."""
+        """Close what is left open as KILLED, when a block ends otherwise than well."""
         try:
             yield
         except BaseException as problem:
             release(problem)
             with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                self.close_open(reason, mine=True)
+                self.close_open(reason)
             raise
 
-    def close_open(self, reason: str, *, mine: bool = False) -> int:
-        """Close all that is open as KILLED, also what a signal kept from coming back; return how many.
-
-        ``mine`` leaves those that another process has opened.
+    def close_open(self, reason: str) -> None:
+        """Close all that is open as KILLED, also what a signal kept from coming back.
 
         A database that stays locked is waited for once: the next command closes the rest.
         """
-        writer = process.tags().items() if mine else ()
-        children = [child for child in self.found() if child.status == "RUNNING"]
-        left = [child.run_id for child in children if child.tags.items() >= set(writer)]
-        for run_id in left:
+        for child in self.found():
             try:
-                self.kill(run_id, reason)
+                if child.status == "RUNNING":
+                    self.kill(child.run_id, reason)
             except MlflowException as problem:  # such as of a child that was deleted
                 if is_locked(problem):
                     raise
-        return len(left)
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""

@@ -1,19 +1,28 @@
-"""Folders that may get scores and those that must not, names of scores, and one job at a time."""
+"""Files of scores, whole or absent; folders that may get them and those that must not, names, one job at a time."""
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import json
+import os
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import ScanRequest
+from tipcast.datasets import address
+from tipcast.datasets.base import RawColumn, ScanRequest
+from tipcast.scoring import plan
 from tipcast.scoring.plan import output_names
-from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest
+from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest, written
+from tipcast.tasks.base import Task
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
@@ -137,3 +146,88 @@ def test_a_store(bucket: Any) -> None:
         assert name == "2019/a.csv.parquet"
     bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
     assert code(output) == "C011"
+
+
+def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[object] = []
+    sync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor))[1])
+    monkeypatch.setattr(Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1])
+    with written(str(tmp_path / "a"), {}) as file:
+        file.write(b"1")
+        assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], "readers of the folder do not see it"
+    assert steps == ["sync", "a"]
+    assert (file.tell(), file.sha256()) == (1, hashlib.sha256(b"1").hexdigest())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TipcastError, match="T008"), written(str(tmp_path / "a"), {}) as file:
+        file.write(b"half")
+    with pytest.raises(BlockingIOError), written(str(tmp_path / "a"), {}) as file:
+        raise BlockingIOError  # of something else
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"1")]
+
+
+@pytest.mark.parametrize("size", [10, 12 << 20])
+def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> None:
+    """Nor is what was sent of it, where it is sent in pieces."""
+    uri = "s3://trips/a"
+    storage = address.storage(uri, {"default_block_size": 5 << 20})
+    for problem in (TipcastError("D005", "trips", "damaged", "mend them"), MemoryError("of the GPU")):
+        with pytest.raises(type(problem)), written(uri, storage) as file:
+            file.write(bytes(size))
+            raise problem
+    gc.collect()  # a file that is closed as it goes would be written now
+    bucket.invalidate_cache()
+    assert bucket.find("trips") == []
+    assert bucket.list_multipart_uploads("trips") == []
+    with written(uri, storage) as file:
+        file.write(bytes(size))
+    assert bucket.size("trips/a") == size
+
+
+def config(**more: Any) -> Any:
+    tracking = SimpleNamespace(uri="sqlite:///mlflow.db")
+    given = {"model_uri": "models:/a/1", "input": ["trips"], "storage_options": {}, "columns": {}, "facts": {}}
+    return SimpleNamespace(**{**given, "keep": None, "compression": "zstd", "tracking": tracking, **more})
+
+
+def test_a_model_that_does_not_tell_what_it_predicts() -> None:
+    task = Task("t", "classification", ("x0",), classes=("no", "yes")).facts()
+    whole = {"task": task, "features": ["x0"], "threshold": 0.5}
+    plan.check_model(SimpleNamespace(uri="u", manifest=whole), config())  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match=r"C003.*probability"):
+        plan.check_model(SimpleNamespace(uri="u", manifest=whole), config(keep=["probability"]))  # type: ignore[arg-type]
+    for lacking in ({"task": {**task, "kind": "ranking"}}, {"task": {"kind": "regression"}}, {"threshold": None}):
+        with pytest.raises(TipcastError, match="M006"):
+            plan.check_model(SimpleNamespace(uri="u", manifest=whole | lacking), config())  # type: ignore[arg-type]
+
+
+def test_parts_without_rows_are_passed_over_and_partitions_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "region": ["n", "s"]})
+    (tmp_path / "parts").mkdir()
+    for name, part in (("a", frame), ("b", frame[:0])):
+        part.to_parquet(f"parts/{name}.parquet")
+    frame.to_parquet("hive", partition_cols=["region"])
+    task = Task("t", "regression", ("a",)).facts()
+    manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
+    model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
+    present = Scores(str(tmp_path / "scored"))
+    found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    assert [item.name for item in found.due] == ["a.parquet"]
+    assert not found.refused
+    assert [item.notes for item in found.due] == [("1 file without rows passed over",)]
+    with pytest.raises(TipcastError, match="D009"):
+        plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match="D025.*column region"):
+        plan.plan_files(config(input="hive", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    frame.to_parquet("mine.parquet")
+    (tmp_path / "link").symlink_to("parts")
+    inside = Scores(str(tmp_path / "parts"))
+    with pytest.raises(TipcastError, match="C011.*holds all files of the input"):
+        plan.plan_files(config(input="link", block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    again = plan.plan_files(config(input=["link", "mine.parquet"], block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
+    assert [item.name for item in again.due] == ["mine.parquet"], "scores are not scored"

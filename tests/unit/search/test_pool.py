@@ -14,8 +14,7 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import Listed, Tpe
-from tipcast.search.space import parse
+from tipcast.search.proposals import Listed, Tpe, parse_space
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Trial
 
 from .conftest import AUC
@@ -120,7 +119,7 @@ def ended(found: list[Event]) -> list[int]:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_trials_for_any_number_of_workers_in_any_order(slots: dict[str, int], seed: int) -> None:
     draw = random.Random(seed)
-    space = parse({"depth": {"int": [1, 40]}})
+    space = parse_space({"depth": {"int": [1, 40]}})
     for searcher in (listed(20), Tpe(space, 3, AUC, 20, 4, {})):
         workers = Workers(slots, lambda workers: workers.end(draw.choice(workers.running)))
         begun = [event for event in events(workers, searcher) if isinstance(event, Begun)]

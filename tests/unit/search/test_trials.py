@@ -22,9 +22,8 @@ from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import Listed, random
-from tipcast.search.space import parse
-from tipcast.search.trial import SLOT, Begun, Ended, Event, Failed, Lost, Measured, Proposal, Study, Trial
+from tipcast.search.proposals import Listed, parse_space, random
+from tipcast.search.trial import SLOT, Begun, Ended, Event, Failed, Measured, Proposal, Study, Trial
 
 from .conftest import model, search
 
@@ -72,7 +71,7 @@ def cluster() -> Iterator[LocalCluster]:
 def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]) -> None:
     """Also of a model whose fits share no matrix."""
     common = dataclasses.replace(study(model(name, **more), again=name != "xgboost"), measure=digest)
-    proposals = random(search("random", 6), parse({"max_depth": {"int": [2, 12]}}), 0)
+    proposals = random(search("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
@@ -185,23 +184,3 @@ def test_a_look_at_workers_that_are_busy_paused_or_gone(cluster: LocalCluster, s
             wait_until(lambda: workers.look() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
             wait_until(lambda: workers.look() or gone.key in workers.lost)
-
-
-def test_a_trial_whose_worker_retires_is_begun_again(cluster: LocalCluster, study: Made, held: Any) -> None:
-    """Dask would give it to another in silence: it does not count the worker as dead."""
-    begun, _ = held
-    with Client(cluster) as client:
-        workers = TrialWorkers(client, study(model("xgboost", n_estimators=2)), 1, WATCHDOG_S)
-        with workers.opened():
-            workers.load(1)
-            found: list[Event] = []
-            for event in Pool(workers, 3).events(Listed([Proposal(0, {})], {})):
-                found.append(event)
-                if len(found) == 1:
-                    assert begun.wait(WATCHDOG_S)
-                    cluster.scale(0)
-                    wait_until(lambda: not client.nthreads())
-                    cluster.scale(1)
-    assert [type(event) for event in found] == [Begun, Lost, Begun, Ended]
-    assert isinstance(found[-1], Ended)
-    assert found[-1].trial.attempt == 2

@@ -24,7 +24,7 @@ import yaml
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import features
 from tipcast.models import native
-from tipcast.tracking.models import Fetched, check_parses, fetch, used_by
+from tipcast.tracking.models import Fetched, check_parses, fetch
 from tipcast.tracking.run import Run
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
@@ -317,12 +317,6 @@ def test_files_that_are_gone(registry: Registry) -> None:
     problem = refused(registry, "models:/treelite/1")
     assert problem.code == "T007"
     assert problem.exit_code == 5
-
-
-def test_a_run_says_what_it_used(registry: Registry, tmp_path: Path) -> None:
-    used_by(registry.run, get(registry, "models:/treelite/1", parse=False))
-    (model,) = registry.client.get_run(registry.run.id).inputs.model_inputs
-    assert model.model_id == registry.id("treelite")
 
 
 @pytest.fixture

@@ -1,20 +1,25 @@
-"""Which process opened a run: living, ended, not reaped, of a number used again, of another boot or container."""
+"""Which process opened a run, and runs that nobody will close: closed by the next command, never one that may live."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from mlflow.exceptions import MlflowException
 
+import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
+from tipcast.tracking.run import open_run, set_tags
 from tipcast.tracking.store import open_store
 
 
@@ -112,3 +117,130 @@ def test_a_run_of_this_machine_with_another_temporary_folder(client: Any) -> Non
     other.communicate()
     with process.leased(client, run_id):  # it is gone
         pass
+
+
+OPEN = """
+import sys
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.run import open_run, set_tags
+
+with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def left(client: Any) -> Callable[..., str]:
+    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
+
+    def leave(tags: dict[str, str] | None = None, **identity: Any) -> str:
+        return str(client.create_run("0", tags=written(**identity or {"start": "1"}) | (tags or {})).info.run_id)
+
+    return leave
+
+
+def status(client: Any, run_id: str) -> str:
+    return str(client.get_run(run_id).info.status)
+
+
+def opened(spec: TrackingSpec, **more: Any) -> Any:
+    return open_run(spec, name="n", tags={}, params={}, **more)
+
+
+def test_a_run_whose_process_was_killed(
+    spec: TrackingSpec, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    command = [sys.executable, "-c", OPEN, str(spec.uri)]
+    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, cwd=tmp_path
+    ) as killed:
+        assert killed.stdout
+        assert killed.stdout.readline() == b"open\n"
+        with opened(spec):
+            assert caplog.messages == [], "it lives"
+        killed.send_signal(signal.SIGKILL)
+    (run,) = client.search_runs([client.get_experiment_by_name("other").experiment_id])
+    assert run.info.status == "RUNNING"
+    with opened(spec):
+        pass
+    assert status(client, run.info.run_id) == "KILLED"
+    assert caplog.messages == [f"closed runs that ended without closing (KILLED): {run.info.run_id}"]
+    with opened(spec):
+        pass
+    assert len(caplog.messages) == 1
+
+
+def test_runs_of_others_are_left(spec: TrackingSpec, client: Any, left: Callable[..., str]) -> None:
+    kept = [
+        left(pid=os.getpid()),
+        left({process.HOST: "elsewhere"}),
+        left(start="1", pid_namespace=1),
+        str(client.create_run("0").info.run_id),
+    ]
+    with opened(spec):
+        pass
+    assert {status(client, run_id) for run_id in kept} == {"RUNNING"}
+
+
+def test_a_locked_database_is_waited_for_once(
+    client: Any, left: Callable[..., str], spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, tried = [left() for _ in range(3)], []
+
+    def locked(run_id: str, *_: Any) -> None:
+        tried.append(run_id)
+        raise MlflowException("(sqlite3.OperationalError) database is locked")
+
+    monkeypatch.setattr(client, "set_tag", locked)
+    process.close_abandoned(client, str(spec.uri))
+    assert len(tried) == 1
+    assert {status(client, run_id) for run_id in runs} == {"RUNNING"}
+
+
+def test_others_runs_never_stop_ones_own(
+    spec: TrackingSpec,
+    client: Any,
+    left: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    left()
+
+    def failing(*_: Any) -> None:
+        raise PermissionError(1, "not permitted")
+
+    monkeypatch.setattr(type(client), "set_tag", failing)  # one's own run is tagged in batches
+    with opened(spec) as run:
+        pass
+    assert status(client, run.id) == "FINISHED"
+    assert caplog.messages == ["runs that ended without closing stay open: [Errno 1] not permitted"]
+
+
+def test_a_run_that_is_gone_on_with(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = left()
+    with opened(spec, resume=run_id) as run:
+        assert not process.has_exited(client.get_run(run.id).data.tags)
+    joined = left()
+    monkeypatch.setenv("MLFLOW_RUN_ID", joined)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
+    with opened(spec) as run:
+        assert not process.has_exited(client.get_run(joined).data.tags)
+        assert run.id == joined
+
+
+def test_a_run_that_another_process_takes_up_meanwhile(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = left()
+
+    def taken_up(*_: Any, **__: Any) -> bool:
+        set_tags(client, run_id, process.tags())
+        return True
+
+    monkeypatch.setattr(process, "has_exited", taken_up)
+    process.close_abandoned(client, str(spec.uri))
+    assert status(client, run_id) == "RUNNING"

@@ -23,6 +23,7 @@ from tipcast.config.errors import State, TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
+from tipcast.tracking.children import Children
 from tipcast.tracking.run import Run, check_store, open_run, tag_run
 from tipcast.tracking.store import open_store
 
@@ -158,25 +159,6 @@ def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
     assert "2019-03.parquet" in inputs["validation"].source
 
 
-def test_artifacts(spec: TrackingSpec, tmp_path: Path) -> None:
-    with _made(spec) as run:
-        run.log_bytes(b"\x89PNG", "plots/roc.png")
-        run.log_bytes(b"top", "top.bin")
-        run.log_text("seed: 0\n", "config.yaml")
-        run.log_table({"fpr": [0.0, 0.5, 1.0], "tpr": (0.0, 0.75, 1.0)}, "tables/roc.json")
-        run.note("# Title")
-    files = {str(path.relative_to(tmp_path)) for path in (tmp_path / "mlruns").rglob("*") if path.is_file()}
-    assert {name.partition("artifacts/")[2] for name in files} == {
-        "plots/roc.png",
-        "top.bin",
-        "config.yaml",
-        "tables/roc.json",
-    }
-    table = run.client.load_table(run.experiment_id, "tables/roc.json", run_ids=[run.id])
-    assert table[["fpr", "tpr"]].to_dict("list") == {"fpr": [0.0, 0.5, 1.0], "tpr": [0.0, 0.75, 1.0]}
-    assert _runs(spec)[0].data.tags["mlflow.note.content"] == "# Title"
-
-
 @pytest.fixture
 def locked(spec: TrackingSpec) -> Iterator[sqlite3.Connection]:
     """A connection that can lock the store's file, which is waited for only briefly."""
@@ -288,12 +270,11 @@ def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPat
 MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
 
 
-def test_nothing_is_opened_without_a_run(tmp_path: Path) -> None:
+def test_a_run_that_is_not_there_or_not_reached_is_not_tagged(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tag_run(MISTAKE)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_dead_server_is_passed_over(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(tmp_path.iterdir()) == [], "no store is opened"
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
     tag_run(MISTAKE)
@@ -329,3 +310,21 @@ def test_a_run_with_odd_names_and_megabytes_ends_well(spec: TrackingSpec) -> Non
     assert sorted(found.data.metrics.values()) == sorted(values.values())
     assert found.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
     assert found.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}
+
+
+def test_a_locked_database_is_waited_for_once_for_all_of_them(
+    spec: TrackingSpec, locked: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[str] = []
+    with _made(spec) as run:
+        children = Children(run)
+        kill = children.kill
+        monkeypatch.setattr(children, "kill", lambda run_id, why: (killed.append(run_id), kill(run_id, why)))
+        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
+            runs = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
+            locked.execute("BEGIN IMMEDIATE")
+            raise KeyboardInterrupt
+        locked.execute("ROLLBACK")
+        assert killed == runs[:1]
+        tags = [run.client.get_run(run_id).data.tags for run_id in runs]
+        assert [process.HOST in each for each in tags] == [True] * 3, "the next command closes them"
