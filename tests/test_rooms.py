@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2043,
     "jobs": 2816,
     "measure": 248,
-    "models": 1918,
+    "models": 1925,
     "scoring": 1221,
     "search": 1010,
     "tasks": 252,

@@ -37,6 +37,14 @@ def test_the_file_alone_scores_in_another_process(parts, spec, tmp_path, name):
     np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.scorer.score(x), rtol=1e-12)
 
 
+def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
+    saved = build(spec("random_forest", n_estimators=50), "cpu").fit(Split(*parts[0]), seed=1).save(tmp_path)
+    x = np.tile(parts[3][0].to_numpy(), (20, 1))
+    one, several, all_cores = (native.load(saved.path, saved.format, threads=count) for count in (1, 3, 0))
+    for scorer in (several, several, all_cores):
+        np.testing.assert_array_equal(scorer.score(x), one.score(x))
+
+
 def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         native.load(tmp_path / "model.pkl", "pickle")
