@@ -79,16 +79,17 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
             said = summary(config, plan, plan.kept, plan.refused, clock.seconds)
             return plan, plan.refused, {**said, "command": command}
         with clock.phase("check"):
-            parses = start_check(fetched)  # in a process of its own, while this one loads what comes next
+            parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
             from tipcast.scoring.record import Results, ScoreRecord, score
 
-            parses()
         context = stack.enter_context(open_run(config, fetched, command, clock))
         used_by(context.run, fetched)
         record = ScoreRecord(context.run, config, plan, fetched, command)
         results, memory = Results(fetched.manifest), dict[str, int]()
         if plan.due:
             workers = context.start_workers()
+            with clock.phase("check"):
+                parses()
             with clock.phase("score") as facts:
                 results = score(workers, config, plan, fetched)
                 rows = sum(entry.rows for entry in results.entries.values())
