@@ -36,7 +36,7 @@ BUDGET = {
     "models": 2026,
     "scoring": 1224,
     "search": 1027,
-    "tasks": 268,
+    "tasks": 270,
     "tipcast": 567,
     "tracking": 1989,
 }

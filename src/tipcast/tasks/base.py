@@ -197,7 +197,9 @@ def _function(name: str) -> Target:
 
 
 def make_task(spec: TaskSpec, dataset: Columns) -> Task:
-    """Make a task of its configuration, of a kind in ``KINDS`` or None, and refuse what cannot be; C003 C004."""
+    """Make a task of its configuration, asked of a dataset, and refuse what cannot be; C003 C004."""
+    if spec.kind is not None and spec.kind not in KINDS:
+        raise TipcastError("C003", "task.kind", f"no such kind: {spec.kind}", f"use {', '.join(KINDS)}")
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
         raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
