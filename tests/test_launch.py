@@ -92,7 +92,9 @@ def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tables: Path, tmp_
     assert ended.returncode != 0
     lines = [line for line in ended.stderr.splitlines() if line.startswith("error[")]
     assert len(lines) == 1
-    assert re.match(r"error\[C001\] conf/model/xgboost.yaml: .*max_dept.* Fix: did you mean", lines[0])
+    assert re.match(
+        r"error\[C001\] model.params.max_dept: unknown .*'max_dept'. Fix: did you mean model.params.max_depth", lines[0]
+    )
     assert "Traceback" not in ended.stderr
     assert lines[0] in ended.stderr.splitlines()[-6:]
     assert query(store, "select status from runs") == [("FAILED",)]

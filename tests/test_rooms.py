@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1582,
     "datasets": 4348,
     "evaluation": 2043,
-    "jobs": 2816,
+    "jobs": 2817,
     "measure": 248,
     "models": 1925,
     "scoring": 1221,

@@ -6,6 +6,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import schema
+from tipcast.datasets.taxi.dataset import Taxi
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 YELLOW = [
@@ -81,3 +82,5 @@ def test_colour() -> None:
     assert schema.colour_of(["pickup_datetime"]) is None
     assert schema.tlc_name("pickup", "green") == "lpep_pickup_datetime"
     assert schema.tlc_name("fare_amount", "green") == "fare_amount"
+    with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
+        Taxi().check_facts({"colour": "red"})
