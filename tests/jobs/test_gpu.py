@@ -75,8 +75,7 @@ def test_a_gpu_learns_what_the_cpu_does(
         assert run.data.metrics[name] == on_cpu.run.data.metrics[name]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
-    mlflow.set_registry_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     names = ("tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID")
     period = (1_551_398_400_000_000, 1_554_076_800_000_000)
     trips = sample_block(period, 0, 0, 1000, "yellow", names)
