@@ -35,13 +35,12 @@ def test_ratio_is_of_the_medians_of_undisturbed_pairs() -> None:
     assert result.ratio == pytest.approx(0.55)
     assert result.enough
     assert "NOT VALID" not in str(result)
-
-
-def test_too_few_undisturbed_pairs_are_said() -> None:
-    result = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.5), Pair(1.0, 2.0, 0.0)), wanted=2)
-    assert not result.enough
-    assert "only 1 of 2 pairs" in str(result)
-    assert result.record()["enough"] is False
+    few = Comparison(("ours", "theirs"), pairs, wanted=4)
+    assert "only 3 of 4 pairs" in str(few)
+    assert few.record()["enough"] is False
+    told = inside(few, [1.0, 3.0, 7.0, 2.0], [4.0, 5.0, 7.0, 8.0], ("a, job", "b, job"))
+    assert told.pairs == (Pair(1.0, 4.0, 0.0), Pair(3.0, 5.0, 0.1), Pair(7.0, 7.0, 0.11), Pair(2.0, 8.0, 0.0))
+    assert told.ratio == 2 / 5
 
 
 def test_works_are_run_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +89,6 @@ wait_until(lambda: harness._own_seconds() - before >= 0.4)
 def test_what_outlives_its_parent_is_not_foreign() -> None:
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])}
     subprocess.run([sys.executable, "-c", ORPHAN], cwd=ROOT / "benchmarks", env=os.environ | path, check=True)
-
-
-def test_pairs_by_what_the_works_said() -> None:
-    whole = Comparison(("a", "b"), (Pair(9.0, 8.0, 0.0), Pair(9.0, 8.0, 0.5)), wanted=1)
-    found = inside(whole, [7.0, 1.0, 2.0], [7.0, 4.0, 5.0], ("a, job", "b, job"))
-    assert found.pairs == (Pair(1.0, 4.0, 0.0), Pair(2.0, 5.0, 0.5))
-    assert found.ratio == 0.25
 
 
 def test_result_file(tmp_path: Path) -> None:
@@ -180,40 +172,42 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_changed_is_said_of_files_but_not_of_results(tree: Path) -> None:
-    (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")
+@pytest.mark.parametrize("copied", [False, True])
+def test_changes_are_of_files_but_not_of_results(tree: Path, copied: bool) -> None:
+    commit = git(tree, "rev-parse", "HEAD").strip()
+    if copied:  # without git, held against what it was made of
+        (tree / ".commit").write_text(git(tree, "rev-parse", "HEAD") + git(tree, "ls-tree", "-r", "HEAD"))
+        (tree / ".git").rename(tree.parent / "elsewhere")
+    else:
+        (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")
     (tree / "untracked").write_text("")
     found = harness.describe_environment()
-    assert found["commit"] == git(tree, "rev-parse", "HEAD").strip()
-    assert found["changed"] is False
+    assert (found["commit"], found["changed"]) == (commit, False)
     (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
     assert harness.describe_environment()["changed"] is True
-
-
-def test_a_copy_without_git_is_held_against_what_it_was_made_of(tree: Path) -> None:
-    (tree / ".commit").write_text(git(tree, "rev-parse", "HEAD") + git(tree, "ls-tree", "-r", "HEAD"))
-    (tree / ".git").rename(tree.parent / "elsewhere")
-    assert len(harness.describe_environment()["commit"]) == 40
-    assert harness.describe_environment()["changed"] is False
     (tree / "src" / "tipcast" / "evaluation" / "metrics.py").unlink()
     assert harness.describe_environment()["changed"] is True
-    (tree / ".commit").unlink()
-    found = harness.describe_environment()
-    assert (found["commit"], found["changed"]) == (None, True)
+    if copied:
+        (tree / ".commit").unlink()
+        found = harness.describe_environment()
+        assert (found["commit"], found["changed"]) == (None, True)
 
 
-def test_results_older_than_their_subject_are_stale(tree: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "subject"), [("binned_auc", "src/tipcast/evaluation/metrics.py"), ("suite", "tests/a")]
+)
+def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subject: str) -> None:
     assert table.stale("tracking") == "missing"
-    write_result("binned_auc", {}, out=tree / "benchmarks" / "results")
-    (tree / "other").write_text("")
-    git(tree, "add", "other")
-    git(tree, "commit", "-qm", "of something else")
-    assert table.stale("binned_auc") == ""
-    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
-    git(tree, "commit", "-qam", "of metrics")
-    assert table.stale("binned_auc").endswith("of metrics")
-    write_result("binned_auc", {}, out=tree / "benchmarks" / "results")
-    assert table.stale("binned_auc") == ""
+    write_result(name, {}, out=tree / "benchmarks" / "results")
+    for path, message, age in (("other", "of something else", ""), (subject, "of the subject", "of the subject")):
+        (tree / path).parent.mkdir(exist_ok=True)
+        (tree / path).write_text("one = 2\n")
+        git(tree, "add", path)
+        git(tree, "commit", "-qm", message)
+        assert table.stale(name).endswith(age)
+        assert bool(table.stale(name)) == bool(age)
+    write_result(name, {}, out=tree / "benchmarks" / "results")
+    assert table.stale(name) == ""
 
 
 @pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])
@@ -234,12 +228,7 @@ def test_committed_result_says_where_it_comes_from(path: Path) -> None:
     assert {"date", "system", "processor", "cores", "memory_gib", "python", "versions"} <= set(content["environment"])
     assert content["results"]
     assert all(row.get("enough", True) for row in content["results"]), "too few undisturbed pairs"
-    assert path.stem in table.SOURCES
-
-
-def test_sources_of_results_exist() -> None:
-    for name, paths in table.SOURCES.items():
-        assert all((ROOT / "src" / "tipcast" / path).exists() for path in paths), name
+    assert all((ROOT / "src" / "tipcast" / source).exists() for source in table.SOURCES[path.stem])
 
 
 def test_pages_tell_what_the_results_say() -> None:
@@ -257,11 +246,6 @@ def test_a_page_keeps_what_is_between_tables(monkeypatch: pytest.MonkeyPatch) ->
     assert table.filled(page) == table.filled(new) == new
 
 
-def test_a_missed_goal_is_shown() -> None:
-    assert table.held(1.051, 1.05, "{:.2f} x") == "<= 1.05 x, **missed**"
-    assert table.held(1.9, 1.9, "{:.1f} x", most=False) == ">= 1.9 x, met"
-
-
 def test_the_time_of_the_tests_is_shown(tree: Path) -> None:
     assert table.suite().count("| not measured |") == 4
     assert "| on an idle machine | not measured |  |  | <= 6; CPU <= 8 |" in table.suite()
@@ -276,16 +260,6 @@ def test_the_time_of_the_tests_is_shown(tree: Path) -> None:
     assert "below `nohup` in a script, interrupts ignored | not measured |" in table.suite()
     assert "busy processes | 0 of 1 | 20.0 | 16.0 |  |" in table.suite()
     assert table.suite_folders().splitlines()[2:] == ["| tests/unit/gone | 250 |", "| `tests` | 12 |"]
-
-
-def test_results_of_changed_tests_are_stale(tree: Path) -> None:
-    write_result("suite", {}, out=tree / "benchmarks" / "results")
-    assert table.stale("suite") == ""
-    (tree / "tests").mkdir()
-    (tree / "tests" / "test_one.py").write_text("")
-    git(tree, "add", "tests")
-    git(tree, "commit", "-qm", "a test")
-    assert table.stale("suite").endswith("a test")
 
 
 def test_a_sweeps_gain_is_against_one_gpu_or_one_trial_at_a_time(tree: Path) -> None:
