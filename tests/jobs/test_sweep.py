@@ -191,7 +191,10 @@ def test_other_kinds_of_tasks(
     assert f"{key}_low" in runs[0].data.metrics
     assert "orderByAsc=true" in said["charts"]
     assert [row[key] for row in leaderboard(client, parent)] == sorted(scores)
-    assert f"Best by {key}" in parent.data.tags["mlflow.note.content"]
+    note = parent.data.tags["mlflow.note.content"]
+    assert f"Best by {key}" in note
+    gains = "search=tpe" in words and scores[0] > min(scores)
+    assert (f"The default parameters, trial 0, have {scores[0]:.4f}." in note) == gains
 
 
 def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(

@@ -62,7 +62,7 @@ def version_page(
     """
     lines = [[name, value] for name, (value,) in metric_lines([test], most=SHOWN)]
     parts = [
-        headline(model, judge, test),
+        headline(model, judge, test).removeprefix("### "),  # MLflow's list of versions shows it as it is
         plot(run_id, judge.figure),
         table(["test metric", "value"], lines),
         judge.interval_remark,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tipcast.config import schema
-from tipcast.config.errors import TipcastError, must_be, unknown
+from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.config.schema import Output
 from tipcast.evaluation import ranking
 from tipcast.search import MOST
@@ -99,6 +99,8 @@ def check_search(config: schema.SweepConfig) -> None:
         raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
     if (spec.trials or 0) > MOST:
         raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
+    if spec.trials_per_gpu > 1 and config.backend.name == "cpu":
+        raise incompatible("search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out")
     if spec.baseline and spec.name == "grid":
         what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
         raise TipcastError("C003", "search.baseline", what, fix)

@@ -197,10 +197,12 @@ class SweepRecord:
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
         params = ", ".join(f"`{name}` {value}" for name, value in values.items())
         shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
+        usual = self.trials.get(0, best) if self.config.search.baseline else best
+        gain = "" if usual is best else f" The default parameters, trial 0, have {usual.score:.4f}."
         parts = [
             f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
             f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
-            f"with {params}. It was fitted again over all workers and tested; the model below is that one.",
+            f"with {params}.{gain} It was fitted again over all workers and tested; the model below is that one.",
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),

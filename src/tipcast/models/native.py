@@ -277,7 +277,8 @@ def load(
     """
     ways = (through,) if through else available(format, device == "cuda" and format != "skops")  # no other way there
     if not ways:
-        raise ValueError(f"nothing that is installed here scores {format} on {device}")
+        needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
+        raise ValueError(f"nothing that is installed here scores {format} on {device}; a processor needs {needed}")
     content = path if isinstance(path, bytes) else Path(path).read_bytes()
     scorer = _load(content, ways[0], threads)
     if device != "auto":

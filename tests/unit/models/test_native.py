@@ -65,7 +65,7 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
 
 def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
-    with pytest.raises(ValueError, match="nothing that is installed here scores treelite on cuda"):
+    with pytest.raises(ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"):
         native.load(b"", "treelite", device="cuda")
 
 
