@@ -415,7 +415,10 @@ def environments() -> str:
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
         facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
-        text += f"\n\nGPU tests on {gpu_names(tests['benchmark'])}: {facts['passed']} of {len(tests['results'])} passed"
+        machine, passed = gpu_names(tests["benchmark"]), f"{facts['passed']} of {len(tests['results'])} passed"
+        text += (
+            f"\n\nGPU tests that see {facts['gpus']} GPU{'s' * (facts['gpus'] > 1)} of a machine of {machine}: {passed}"
+        )
         text += f", {skipped} skipped (what they need, as a second GPU, was missing)" if skipped else ""
         bad = [row["test"].rpartition("::")[2] for row in tests["results"] if row["outcome"] in ("failure", "error")]
         text += f", failed: {', '.join(f'`{name}`' for name in bad)}" if bad else ""
