@@ -34,7 +34,7 @@ BUDGET = {
     "jobs": 2821,
     "measure": 248,
     "models": 1926,
-    "scoring": 1221,
+    "scoring": 1224,
     "search": 1010,
     "tasks": 252,
     "tipcast": 567,

@@ -26,7 +26,7 @@ from tipcast.evaluation import base, metric, style
 from tipcast.jobs import train
 from tipcast.search import trial as worker_side
 from tipcast.tracking import process
-from tipcast.tracking.run import open_run
+from tipcast.tracking.run import CONFIG, open_run
 
 TRIAL_LINE = r"trial (\d) \((\d)/9\)  validation/auc 0\.\d{4}  best (0\.\d{4} \(trial \d\))  \d+\.\d s"
 QUICK = ("data.rows=5000",)
@@ -245,6 +245,8 @@ def test_a_sweep_that_ends_in_time_and_goes_on(swept: Callable[..., Any], client
     assert "1 of 4 trials are done; go on with: " in note
     assert f"resume={said['run_id']}" in note
     experiment = client.get_experiment(parent.info.experiment_id).name
+    stored = artifact(client, parent, CONFIG).decode()  # as of a sweep on GPUs, which may go on here
+    client.log_text(said["run_id"], stored.replace("trials_per_gpu: 1", "trials_per_gpu: 2"), CONFIG)
     more, _, later = swept("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
     assert more["run_id"] == said["run_id"]
     assert more["trials"] == {"finished": 4, "failed": 0, "all": 4}

@@ -88,7 +88,7 @@ class Table(Dataset):
             table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
-        values = [at for at, each in enumerate(taken) if each.name in each.seen.texts]
+        values = [at for at, each in enumerate(taken) if each.column and each.name in each.seen.texts]
         if cells and 2 * len(values) > len(taken):
             taken[values[0]] = replace(taken[values[0]], note=NO_NAMES, warns=True)
         for name, kind in ((name, kind) for name, kind in every.items() if name not in types):

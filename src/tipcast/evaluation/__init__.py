@@ -38,7 +38,7 @@ def ranking(kind: str, name: str | None, where: str) -> Metric:
 
 
 def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
-    """Make a function a metric of all tasks of a kind : it is logged, and stands in every table.
+    """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
     metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where

@@ -64,7 +64,9 @@ def preflight(config: Any) -> None:
         raise unknown("task.kind", "kind", config.task.kind, KINDS, "C003")
     if hasattr(config, "tracking"):
         check_tracking(config.tracking)
-    if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has search and task
+    if isinstance(config, schema.SweepConfig) and config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
+        raise incompatible("search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out")
+    if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has task and search of GPUs
         check_search(config)
 
 
@@ -99,8 +101,6 @@ def check_search(config: schema.SweepConfig) -> None:
         raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
     if (spec.trials or 0) > MOST:
         raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
-    if spec.trials_per_gpu > 1 and config.backend.name == "cpu":
-        raise incompatible("search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out")
     if spec.baseline and spec.name == "grid":
         what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
         raise TipcastError("C003", "search.baseline", what, fix)

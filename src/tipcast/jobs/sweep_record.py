@@ -202,7 +202,7 @@ class SweepRecord:
         parts = [
             f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
             f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
-            f"with {params}.{gain} It was fitted again over all workers and tested; the model below is that one.",
+            f"with {params}. It was fitted again over all workers and tested; the model below is that one.{gain}",
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),

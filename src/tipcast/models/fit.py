@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as ended
 from typing import Any, TypeVar
 
@@ -234,12 +233,9 @@ def _same(scorer: Scorer) -> Scorer:
 
 
 def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
-    if threads == 1:
-        return scorer.score(x)
-    step = max(math.ceil(len(x) / threads), ROWS_OF_THREAD)
-    with ThreadPoolExecutor(threads) as pool:
-        nothing = scorer.score(x[:0])  # loads the model once, where threads side by side would each
-        return np.concatenate([nothing, *pool.map(scorer.score, [x[at : at + step] for at in range(0, len(x), step)])])
+    if threads > 1:
+        scorer.score(x[:0])  # loads the model once, where threads side by side would each
+    return native.shared_out(scorer.score, x, threads, ROWS_OF_THREAD)
 
 
 def drawn_rows(booster: Any) -> int:

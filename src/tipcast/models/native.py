@@ -42,6 +42,15 @@ def booster_names(features: list[str]) -> list[str]:
     return list(names)
 
 
+def shared_out(function: Callable[[Any], Any], rows: Any, threads: int, least: int) -> Any:
+    """Apply a function to slices of rows on threads, of at least so many rows each; return all that it returned."""
+    step = max(-(-len(rows) // threads), least)
+    if len(rows) <= step:
+        return function(rows)
+    with ThreadPoolExecutor(threads) as pool:
+        return np.concatenate([*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])])
+
+
 class Scorer:
     """Scores frames or arrays of features by a model."""
 
@@ -152,12 +161,7 @@ class SklearnScorer(Scorer):
 
     def _score(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
-            values = values.astype(self.dtype, copy=False)
-            parts = min(self.threads, -(-len(values) // ROWS_OF_THREAD))
-            if parts == 1:
-                return self._on_host(values)
-            with ThreadPoolExecutor(parts) as pool:
-                return np.concatenate([*pool.map(self._on_host, np.array_split(values, parts))])
+            return shared_out(self._on_host, values.astype(self.dtype, copy=False), self.threads, ROWS_OF_THREAD)
         import cupy
 
         return cupy.asarray(self._on_host(values.get().astype(self.dtype)))  # back to where the rows are

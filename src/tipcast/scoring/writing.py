@@ -31,6 +31,8 @@ UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
 DIGESTED = 256 << 10
 """Bytes that are digested at once."""
+MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
+"""What stores and servers tell of a content, the best first."""
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
 FOOTER = b"tipcast"
@@ -58,7 +60,8 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
         if problem.code != "D001":
             raise
         return None
-    return f"{info.get('size')}-{info.get('ETag') or ''}"
+    mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
+    return f"{info.get('size')}-{mark}"
 
 
 def file_sha256(uri: str, storage: Mapping[str, Any], stop: threading.Event | None = None) -> str:
