@@ -48,21 +48,20 @@ _relay: _Relay | None = None
 
 
 class _Relay(threading.Thread):
-    """Passes on what the server and its workers write to standard error, and keeps the last line.
-
-    It ends when all of them have.
-    """
+    """Passes on standard error of the server and its workers until all have ended, and keeps the last line."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__(daemon=True, name="stderr of workers")
         self._pipe, self.last = pipe, ""
 
     def run(self) -> None:
+        begun = b""  # a line may come in pieces
         while text := os.read(self._pipe, 65536):
             with contextlib.suppress(OSError):  # standard error may be closed, or nobody reads it any more
                 os.write(2, text)
-            lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
+            lines = [line.strip() for line in (begun + text).decode(errors="replace").splitlines()]
             self.last = next((line for line in reversed(lines) if line), self.last)
+            begun = (begun + text).replace(b"\r", b"\n").rpartition(b"\n")[2]
         os.close(self._pipe)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import workers as worker_processes
-from tipcast.compute.forkserver import WAITING, waiting
+from tipcast.compute.forkserver import WAITING, _Relay, waiting
 
 
 def cluster() -> LocalCluster:
@@ -32,6 +33,23 @@ def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
         assert not client.scheduler_info(n_workers=0)["workers"]
         assert set(worker_processes.known(client)) == set(client.nthreads())
+
+
+def test_a_last_line_that_comes_in_pieces_is_kept_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    reader, writer = os.pipe()
+    relay = _Relay(reader)
+    relay.start()
+    for piece, last in (
+        (b"one\nValueError", "ValueError"),
+        (b": no such ", "ValueError: no such"),
+        (b"name\n", "name"),
+    ):
+        os.write(writer, piece)
+        wait_until(lambda last=last: relay.last.endswith(last))
+    os.close(writer)
+    relay.join(WATCHDOG_S)
+    assert relay.last == "ValueError: no such name"
+    assert capfd.readouterr().err == "one\nValueError: no such name\n"
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
