@@ -335,6 +335,7 @@ class SweepConfig(TrainConfig):
     """What a training has, and how its parameters are searched."""
 
     search: SearchSpec = MISSING
+    repeat: str | None = None
     resume: str | None = None
 
 
