@@ -77,7 +77,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     try:
         if HELP & set(flags):
             config, asked = _parted(_by_api(job, overrides))
-            print(help.text(job, config, asked.runtime.choices))
+            print(help.text(job, config, asked.runtime.choices, overrides))
             return []
         if any(flag.startswith(SHOWING) for flag in flags):
             _show(job, flags, overrides)

@@ -120,7 +120,7 @@ class DataSpec:
     """Where rows come from. ``train``, ``test`` and (for prepare) ``months`` say which."""
 
     source: str = MISSING
-    train: Any = MISSING  # what is trained on: months or files, as the source has them
+    train: Any = MISSING  # what is trained on; months or files, as the source has them
     test: Any = MISSING  # what the model is tested on, likewise
     months: Any = MISSING  # what `prepare` writes, likewise
     limits: Limits = field(default_factory=Limits)
