@@ -18,7 +18,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from tipcast import __version__
 from tipcast.config import conf_files
-from tipcast.config.arguments import OPTION
+from tipcast.config.arguments import FLAGS, OPTION
 from tipcast.config.schema import JOBS
 
 LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
@@ -27,20 +27,6 @@ LONGEST = 40  # letters of a default value that are shown
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
 """In this order; others that a user has made come after them."""
 EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
-FLAGS = {
-    "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
-    "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
-    "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
-    "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
-    "-c, --cfg job|hydra|all": "show the composed configuration, run nothing",
-    "-p, --package KEY": "with --cfg: only what is below a key, as data",
-    "--resolve": "with --cfg: with what ${...} stand for",
-    "-i, --info [WHAT]": "show all, config, defaults, defaults-tree, plugins or searchpath",
-    "--hydra-help": "Hydra's own help",
-    "-sc, --shell-completion": "complete words: install=bash, zsh or fish prints a script, uninstall= likewise",
-    "-V, --version": "the version",
-}
-"""Flags before or after the job; Hydra's are those of its documentation."""
 
 
 def usage() -> str:
