@@ -72,6 +72,7 @@ class LocalCluster(ClusterSpec):
     threads_per_worker: int | None = bounded(1, default=None)
     processes: bool | None = None
     memory_limit: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     dashboard: bool = False
 
 
