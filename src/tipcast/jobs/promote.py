@@ -109,7 +109,7 @@ class Comparison:
             key = f"difference/{evaluator(self.candidates[0].fetched.kind).headline.name}"
             metrics = {key: self.difference.value, **bounds(self.difference.interval, key)}
         for side, evaluation in zip(("challenger", "champion"), self.evaluations, strict=False):
-            metrics |= {f"{side}/{name}": value for name, value in list(evaluation.shown().items())[:SHOWN]}
+            metrics |= {f"{side}/{name}": value for name, value in evaluation.shown(SHOWN).items()}
         return {**metrics, "test/rows": float(self.evaluations[0].rows)}
 
 

@@ -264,7 +264,7 @@ class XGBoost(Estimator):
         trained = booster.num_boosted_rounds()
         info: dict[str, str | float] = {"device": used, "rounds": trained}
         if booster.attr("best_iteration") is not None:
-            info |= {"best_iteration": booster.best_iteration, "best_score": booster.best_score}
+            info["best_iteration"] = booster.best_iteration
             if booster.best_iteration + 1 < trained:
                 booster = booster[: booster.best_iteration + 1]
         if self.categorical:
