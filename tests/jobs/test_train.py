@@ -153,6 +153,10 @@ def test_the_history_has_one_value_a_round(trained: Trained) -> None:
     assert [value.step for value in values] == list(range(len(values)))
     assert values[0].value > min(value.value for value in values)
     assert 1 < len(values) <= 200
+    beside = trained.client.get_metric_history(trained.said["run_id"], "history/train_logloss")
+    assert [value.step for value in beside] == list(range(0, len(values), 10))
+    assert beside[-1].value < values[beside[-1].step].value, "of rows that it was trained on"
+    _artifact(trained, "plots/history.png")
 
 
 def test_the_run_holds_its_data(trained: Trained) -> None:

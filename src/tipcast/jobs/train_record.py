@@ -123,9 +123,7 @@ class Record:
         self.run.log_metrics(found)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
-        for name, of in fitted.history.items():
-            curves = {f"history/{name}_{metric}": dict(enumerate(values)) for metric, values in of.items()}
-            self.run.log_curves(curves)
+        self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
         self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def figures(self, outcome: Outcome) -> None:
@@ -145,6 +143,8 @@ class Record:
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
+        if max(map(len, fitted.history.values()), default=0) > 1:
+            log(plots.history(fitted.history, trained), "plots/history.png")
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
