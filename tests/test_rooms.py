@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1582,
     "datasets": 4354,
     "evaluation": 2135,
-    "jobs": 2829,
+    "jobs": 2844,
     "measure": 248,
     "models": 1944,
     "scoring": 1225,
