@@ -24,7 +24,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests import warm
-from tests.jobs.conftest import QUICK_TRAIN, Ended
+from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, Ended, of_model
 from tests.waiting import wait_until
 
 from tipcast import cli
@@ -131,6 +131,9 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
         assert metrics[f"seconds/{name}"] >= 0
     assert metrics["memory/driver_peak_bytes"] > 50e6
     assert metrics["parity/max_abs_diff"] <= 1e-5
+    assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
+    rate = max(metrics["test/positive_rate"], 1 - metrics["test/positive_rate"])
+    assert trained.said["metrics"]["baseline/accuracy"] == pytest.approx(rate)
 
 
 def test_the_headline_was_logged_first(trained: Trained) -> None:
@@ -150,6 +153,10 @@ def test_the_history_has_one_value_a_round(trained: Trained) -> None:
     assert [value.step for value in values] == list(range(len(values)))
     assert values[0].value > min(value.value for value in values)
     assert 1 < len(values) <= 200
+    beside = trained.client.get_metric_history(trained.said["run_id"], "history/train_logloss")
+    assert [value.step for value in beside] == list(range(0, len(values), 10))
+    assert beside[-1].value < values[beside[-1].step].value, "of rows that it was trained on"
+    _artifact(trained, "plots/history.png")
 
 
 def test_the_run_holds_its_data(trained: Trained) -> None:

@@ -159,6 +159,8 @@ class Counts:
     """Memory of features and target."""
     classes: tuple[int, ...] = ()
     """Rows of each class; empty for values."""
+    target_sum: float = 0.0
+    """Of values."""
 
 
 class Dataset(ABC):

@@ -125,8 +125,10 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
     xp, dataset, task = frames.xp, recipe.dataset, recipe.task
     matrix = dataset.compute(columns, task.features, xp)
     classes: tuple[int, ...] = ()
+    target_sum = 0.0
     if target is not None and task.kind == "regression":
         target = target.astype(frames.real)
+        target_sum = float(target.sum(dtype=xp.float64))
     elif target is not None:
         target = target.astype(xp.int32)
         if len(task.classes) == 2:
@@ -142,6 +144,7 @@ def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, re
             read,
             rows=len(matrix),
             classes=classes,
+            target_sum=target_sum,
             bytes=int(matrix.nbytes + (0 if target is None else target.nbytes)),
             extra={**read.extra, **counted},
         ),
@@ -297,7 +300,8 @@ def total(counts: Sequence[Counts]) -> Counts:
         dropped.update(count.dropped)
         extra.update(count.extra)
     classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
-    sums = {name: sum(getattr(count, name) for count in counts) for name in ("rows", "bytes", "rows_read", "raw_bytes")}
+    summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
+    sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
     return Counts(**sums, classes=tuple(map(sum, classes)), extra=dict(extra), dropped=dict(dropped))
 
 

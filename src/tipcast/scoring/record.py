@@ -20,7 +20,7 @@ from tipcast.datasets import address, split
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import evaluator, plots
-from tipcast.evaluation.base import Evaluation, bounds, shares
+from tipcast.evaluation.base import Evaluation, logged, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
@@ -77,12 +77,13 @@ class Results:
     @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
+        classes = task_of(self.manifest).classes
+        summary = self.judge.summary(self.total.predictions, classes)
         found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
-        found |= {f"score/{name}": value for name, value in self.judge.summary(self.total.predictions).items()}
+        found |= {f"score/{name}": value for name, value in summary.items()}
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
         if self.labelled:
-            found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
-            found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
+            found |= logged(self.judge, self.labelled, "labelled", classes) | {"labelled/rows": self.labelled.rows}
             if self.manifest.get("trained_until") is not None:
                 found["labelled/rows_of_training"] = self.total.seen
         return found
