@@ -221,8 +221,8 @@ def compare(
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    draw = split.held_out(dataset.test_share, int(challenger.run.data.params.get("seed", 0)))
-    recipe = Recipe(dataset, task, draw=draw)
+    draw = split.Draw(int(challenger.run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
+    recipe = Recipe(dataset, task, draw=draw if draw.test else None)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
@@ -261,7 +261,8 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     if test.period is None:
         trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
         draws = {
-            tuple(candidate.run.data.params.get(name) for name in ("seed", "data.test_share")) for candidate in trained
+            (each.manifest["task"]["kind"], *(each.run.data.params.get(name) for name in ("seed", "data.test_share")))
+            for each in trained
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:
