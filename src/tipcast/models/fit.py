@@ -61,9 +61,6 @@ def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: in
     else:
         sides = [(side.features, side.target) for side in splits]
         fitted = estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
-    total = sum(train.parts)
-    if fitted.info.get("rows", total) != total:
-        LOG.info("fitted on %s of %s training rows (model.fit.rows)", f"{fitted.info['rows']:,}", f"{total:,}")
     return fitted
 
 
