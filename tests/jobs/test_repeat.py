@@ -155,7 +155,7 @@ def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..
     assert {child.data.params["model.params.n_estimators"] for child in children} == {"2", "3"}
     assert {child.data.params["seed"] for child in children} == {"7"}
     assert {child.data.tags["repeat.of"] for child in children} == {shared[2].run_id}
-    with pytest.raises(TipcastError, match="M023.*is of tipcast multirun, which trains no model of its own"):
+    with pytest.raises(TipcastError, match="M023.*is not of train or sweep"):
         again(said["run_id"])
 
 

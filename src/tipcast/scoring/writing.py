@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tipcast.config.disk import FULL, free
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
@@ -184,9 +184,8 @@ def of_store(problem: TipcastError) -> TipcastError:
     """Return the error of an object store as one of the artifact store; any other as it is."""
     if problem.code != "D022" or not problem.where.startswith("s3://"):
         return problem
-    bucket, _, path = problem.where.removeprefix("s3://").partition("/")
-    where = f"bucket {bucket}" + (f", {path}" if path else "")
-    return TipcastError("T009", where, problem.what, "check the store and the access to it, then repeat the command")
+    fix = "check the store and the access to it, then repeat the command"
+    return TipcastError("T009", problem.where, problem.what, fix)
 
 
 # The folder of scores: its manifest, what else may be in it, and one job at a time
@@ -293,7 +292,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
 def _located(output: str) -> str:
     """Return the absolute path or address of a folder that could hold scores."""
     if not output.strip():
-        raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
+        raise needs_value("output", "add output=FOLDER or output=s3://BUCKET/PREFIX")
     if ".." in output.split("/"):
         raise refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
     kind = address.scheme(output)
