@@ -45,7 +45,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
             what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
             raise TipcastError("M023", where, what, "name the run of a training or a sweep")
         text = runs.config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        trained = recorded(text, runs.best_of(run), where, runs.artifact(client, run_id, runs.FILES))
+        trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, runs.artifact(client, run_id, runs.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
 
 
@@ -62,7 +62,12 @@ class Original:
     @property
     def tags(self) -> dict[str, str]:
         """What the run that repeats it is tagged with."""
-        return {"repeat.of": self.run_id, **{f"repeat.{name}": how for name, how in self.differs.items()}}
+        return {"repeat.of": self.run_id} | ({"repeat.differs": self.how} if self.differs else {})
+
+    @property
+    def how(self) -> str:
+        """What differs, in one line."""
+        return "; ".join(f"{name} {how}" for name, how in self.differs.items())
 
     def remark(self, metrics: Mapping[str, float]) -> str:
         """Return Markdown on what differs, and whether test metrics are the same."""
@@ -93,18 +98,19 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     with failures(resolve(config.tracking)):
         run = runs.find_run(client, config.repeat)
         had = runs.versions_of(client, run)
-    tags, here = run.data.tags, source()
+    here, datasets = source(), run.inputs.dataset_inputs if run.inputs else []
+    digests = {tag.value: each.dataset.digest[:DIGEST] for each in datasets for tag in each.tags}
     dirty = (("then", had.get(runs.DIRTY) == "true"), ("now", here.diff))
     facts = {
-        "backend": [changed("", tags.get("device"), config.backend.name)],
+        "backend": [changed("", run.data.params.get("backend.name"), config.backend.name)],
         "code": [
-            changed("tipcast ", had.get(runs.RELEASE), __version__),
+            changed("tipcast ", had.get("tipcast"), __version__),
             changed("commit ", had.get(runs.COMMIT), here.commit),
             *(f"uncommitted changes {when}" for when, there in dirty if there),
         ],
         "data": [
-            changed("train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
-            changed("test ", tags.get("data.test_digest"), plan.test.digest[:DIGEST]),
+            changed("train ", digests.get("train"), plan.train.digest[:DIGEST]),
+            changed("test ", digests.get("test"), plan.test.digest[:DIGEST]),
         ],
         "versions": moved(had),
     }
@@ -113,7 +119,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         what = f"the data here are not those that it was trained on: digest of {differs['data']}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         raise TipcastError("D024", f"run {config.repeat}", what, fix)
+    first = Original(config.repeat, run.info.experiment_id, run.data.metrics, differs)
     if differs:
-        told = "; ".join(f"{name} {how}" for name, how in differs.items())
-        LOG.warning("not all is as in run %s: %s", config.repeat, told)
-    return Original(config.repeat, run.info.experiment_id, run.data.metrics, differs)
+        LOG.warning("not all is as in run %s: %s", config.repeat, first.how)
+    return first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
+from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST
 
 LOG = logging.getLogger("tipcast")
@@ -102,9 +104,12 @@ class SweepRecord:
         metrics |= {f"fit/{name}": float(value) for name, value in numbers.items()}
         self.children.end(
             self.runs[number],
-            params={f"model.params.{name}": value for name, value in trial.params.items()},
+            params={
+                **{f"model.params.{name}": value for name, value in trial.params.items()},
+                **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
+            },
             metrics=metrics,
-            tags={WORKER: trial.worker, **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()}},
+            tags={WORKER: trial.worker},
             curves={CURVE: stepped(trial.curve)},
         )
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
@@ -166,13 +171,8 @@ class SweepRecord:
                 f"sweep/best_validation_{self.objective.metric}": best.score,
             }
         )
-        # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
-        tags = {f"{BEST}{name}": value for name, value in best.params.items()}
-        stored = run.client.get_run(run.id).data.tags
-        for name in stored.keys() - tags.keys():
-            if name.startswith(BEST):  # which the defaults may leave to the library
-                run.client.delete_tag(run.id, name)
-        run.set_tags({"sweep.best": self.objective.key(best.number), **tags})
+        # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
+        run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
         rows = [
             {
@@ -206,7 +206,7 @@ class SweepRecord:
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
-            stored.get("mlflow.note.content", ""),
+            run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
 

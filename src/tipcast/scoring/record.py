@@ -36,8 +36,6 @@ LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
-DIGEST = 16
-"""Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
 NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
@@ -173,6 +171,8 @@ class ScoreRecord:
         """Record what was scored; ``refused`` are all files that were, also before."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
+        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(refused)}
+        pace |= {f"score/{name}": count for name, count in counts.items()}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if warning := self._seen(found):
@@ -181,8 +181,6 @@ class ScoreRecord:
         self._table(found.entries, refused)
         if found.rows:
             self._plots(found)
-        counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(refused)}
-        self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
         self.run.note(self._note(found, refused))
 
     @property
@@ -222,7 +220,6 @@ class ScoreRecord:
         first = next(iter(files.values())).input
         described = {"rows": found.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
-        self.run.set_tags({"data.digest": together[:DIGEST]})
 
     def _table(self, files: Mapping[str, Entry], refused: Sequence[Item]) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
