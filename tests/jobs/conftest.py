@@ -134,6 +134,15 @@ def of_model(metrics: Iterable[str]) -> list[str]:
     return [name for name in metrics if not OF_PROCESS.fullmatch(name)]
 
 
+TAGS = {"job", "command", "tipcast.process"}
+"""Tags of every run of a job."""
+
+
+def own_tags(run: Any) -> set[str]:
+    """Return the names of a run's tags that are not MLflow's own."""
+    return {name for name in run.data.tags if not name.startswith("mlflow.")}
+
+
 def children(client: Any, run: Any) -> list[Any]:
     """Return the runs of a sweep's trials, by number."""
     found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")

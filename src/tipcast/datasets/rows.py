@@ -213,7 +213,7 @@ class Rows:
         return classes[1] / self.counts.rows if len(classes) == 2 and self.counts.rows else float("nan")
 
     def summary(self) -> dict[str, float]:
-        """Return what is logged: rows, class balance, partitions, bytes before and after, rows dropped by reason."""
+        """Return what is logged: rows, class balance, partitions, bytes, rows dropped by reason, and the dataset's."""
         counts = self.counts
         summary: dict[str, float] = {"rows": counts.rows, "partitions": len(self.parts), "bytes": counts.bytes}
         if len(counts.classes) == 2:
@@ -221,7 +221,7 @@ class Rows:
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
-        return summary
+        return summary | {f"{name}_share": number / counts.rows for name, number in counts.extra.items()}
 
 
 def collection(parts: Sequence[Any]) -> Any:

@@ -42,7 +42,7 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
-PARAMS = ("model_uri", "alias", "margin", "certain", "force")
+PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
         recorded = params(config, PARAMS) | {"test_period": comparison.period}
-        tags = {"model": uri, "data.test_digest": comparison.test.digest[:DIGEST]}
-        title = f"promote {version}"
+        tags, title = {"model": uri}, f"promote {version}"
         opened = run_context(config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         workers = context.start_workers()

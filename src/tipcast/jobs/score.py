@@ -113,9 +113,7 @@ def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) 
     from tipcast.jobs.run_context import run_context
     from tipcast.jobs.train_record import params
 
-    tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
-    tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
-    name = f"score {fetched.name or 'model'}"
+    name, tags = f"score {fetched.name or 'model'}", {"model.uri": fetched.uri}
     return run_context(config, command, job="score", name=name, params=params(config, PARAMS), tags=tags, clock=clock)
 
 

@@ -37,8 +37,6 @@ LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
-DIGEST = 16
-"""Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
 NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
@@ -174,6 +172,8 @@ class ScoreRecord:
         """Record what was scored."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
+        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
+        pace |= {f"score/{name}": count for name, count in counts.items()}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if warning := self._seen(found):
@@ -182,8 +182,6 @@ class ScoreRecord:
         self._table(found)
         if found.rows:
             self._plots(found)
-        counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(found.refused)}
-        self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
         self.run.note(self._note(found))
 
     @property
@@ -223,7 +221,6 @@ class ScoreRecord:
         first = next(iter(files.values())).input
         described = {"rows": found.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
-        self.run.set_tags({"data.digest": together[:DIGEST]})
 
     def _table(self, found: Results) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
