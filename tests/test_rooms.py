@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1582,
-    "datasets": 4380,
+    "datasets": 4383,
     "evaluation": 2043,
     "jobs": 2820,
     "measure": 248,
