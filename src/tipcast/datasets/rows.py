@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
-from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of
+from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -111,7 +111,8 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     y, size, classes = None, int(matrix.nbytes), tuple[int, ...]()
     if target is not None:
         target = target.astype(frames.real if task.kind == "regression" else xp.int32)
-        y, size, classes = frames.series(target, "target"), size + int(target.nbytes), _by_class(target, task)
+        y, size = frames.series(target, "target"), size + int(target.nbytes)
+        classes = rows_by_class(target, len(task.classes)) if task.classes else ()
     counts = Counts(len(matrix), rows, dropped, raw_bytes, extra, size, classes)
     whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)
     if recipe.cutoff is None:
@@ -146,14 +147,10 @@ def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...
             rows = module_of(chosen).flatnonzero(chosen)
             x, y = (None if each is None else each.take(rows).reset_index(drop=True) for each in (x, y))
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
-        parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, classes=_by_class(y, task))))
+        classes = rows_by_class(y.values, len(task.classes)) if task.classes else ()
+        parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, classes=classes)))
         read = Counts(0, 0, {})  # what was read is counted with the first part
     return tuple(parts)
-
-
-def _by_class(target: Any, task: Task) -> tuple[int, ...]:
-    values = getattr(target, "values", target)
-    return tuple(module_of(values).bincount(values, minlength=len(task.classes)).tolist()) if task.classes else ()
 
 
 @travelling
@@ -286,7 +283,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
         first, stop = np.searchsorted(ends, borders[:-1], "right") - 1, np.searchsorted(ends, borders[1:])
         own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
-        cuts = zip(own, borders[:-1] - ends[first], borders[1:] - ends[first], strict=True)
+        cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
         return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
     held = tuple(np.diff(borders).tolist())
