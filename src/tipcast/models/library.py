@@ -110,8 +110,7 @@ def named(name: str, where: str = "model.classes") -> Any:
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        extra = name.startswith("dask_ml.")
-        fix = "pip install '.[dask-ml]' in tipcast's checkout" if extra else "name a class that is installed"
+        fix = "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings Dask-ML"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")  # of clusters without a rule for other rows
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:

@@ -92,9 +92,8 @@ class Results:
     @property
     def headlines(self) -> dict[str, float]:
         """What the job says at its end."""
-        known = (f"labelled/{self.judge.headline.name}", "labelled/rows_of_training")
-        names, metrics = ("score/mean", "score/predicted_rate", *known), self.metrics
-        return {name: metrics[name] for name in names if name in metrics}
+        names = ("score/mean", "score/predicted_rate", f"labelled/{self.judge.headline.name}")
+        return {name: value for name, value in self.metrics.items() if name in (*names, "labelled/rows_of_training")}
 
 
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
@@ -173,8 +172,9 @@ class ScoreRecord:
         """Record what was scored."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
-        self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        took = {f"seconds/{name}": value for name, value in phases.items()}
+        peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
+        self.run.log_metrics({**found.metrics, **pace, **took, **peaks})
         if warning := self._seen(found):
             LOG.warning(warning)
         self._data(found)

@@ -41,8 +41,6 @@ GPU_FILES = threading.BoundedSemaphore(8)
 """Files that a worker with a GPU has in hand at once."""
 MISSING = -1.0
 """What features have where they are missing."""
-Choose = Callable[[Sequence[str]], list[str]]
-"""Of the names that a file has, those that are kept."""
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -281,11 +279,10 @@ def read_passthrough(
         D001 gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not reached.
 
     """
-    read = _parquet if fragment.format == "parquet" else _csv
-    return read(fragment, lambda names: _chosen(names, dataset, keep, added, fragment), dataset)
-
-
-def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
+    if fragment.format != "parquet":
+        header = fragment.options["header"]
+        names = [name for at, name in enumerate(header) if name != f"_{at}"]
+        return _csv(fragment, _chosen(names, dataset, keep, added, fragment), dataset)
     uri, remote = fragment.uri, address.scheme(fragment.uri)
     with (
         undamaged(fragment),
@@ -293,15 +290,14 @@ def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     ):
         file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
         names = file.schema_arrow.names
-        chosen = choose(names)
+        chosen = _chosen(names, dataset, keep, added, fragment)
         every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
         table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
         return table.select(chosen).replace_schema_metadata(None)
 
 
-def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
+def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
     header = fragment.options["header"]
-    chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
     mapped = fragment.options.get(COLUMN_NAMES, {})
     seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
     told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))
