@@ -69,8 +69,6 @@ def _score(
         with clock.phase("list"):
             present = look(output, config.storage_options)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
-        for note in dict.fromkeys(note for item in plan.due for note in item.notes):
-            LOG.warning(note)
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
                 write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
@@ -133,10 +131,7 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
     if first is None or files == 1:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    fix = "mend or leave out the files that are listed"
-    if len(refused) < files:
-        fix += "; the others are scored"
-    return TipcastError("S010", "input", what, fix)
+    return TipcastError("S010", "input", what, "mend or leave out the files that are listed")
 
 
 def summary(

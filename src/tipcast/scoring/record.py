@@ -40,7 +40,6 @@ FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256",
 DIGEST = 16
 """Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
-NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
 
 @dataclass
@@ -132,8 +131,6 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             replace(item, fragments=merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP))),
             held,
             work,
-            fetched.seen(item.facts),
-            input_storage=address.storage(item.uri, config.storage_options),
             replaces=item.name in plan.present.files and plan.present.files[item.name].named,
             # few files leave cores idle that their parts can use
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
@@ -208,7 +205,7 @@ class ScoreRecord:
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
             f"{len(found.refused)} files were refused: artifact `tables/files.json`." if found.refused else "",
             plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
-            found.judge.interval_remark if found.labelled else NO_ANSWERS,
+            found.judge.interval_remark if found.labelled else "",
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
         ]

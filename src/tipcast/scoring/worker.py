@@ -98,22 +98,12 @@ class Scored:
 
 
 @travelling
-def score_file(
-    item: Item,
-    scorer: Scorer,
-    work: Work,
-    seen: Period | None,
-    *,
-    input_storage: Mapping[str, Any],
-    replaces: bool,
-    threads: int,
-) -> tuple[Entry, Scored]:
+def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Scored]:
     """Score all rows of a file in their order; the scores appear whole or not at all.
 
     Parts are scored on ``threads`` of this file's own while the parts before them are written. A worker with a GPU has
-    several files in hand, so that its GPU does not wait for the host. ``seen`` is the period of the rows that the model
-    was trained on, where this file's are of the same kind. Where the scores replace some that the folder's manifest
-    names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
+    several files in hand, so that its GPU does not wait for the host. Where the scores replace some that the folder's
+    manifest names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
     path = f"{work.folder}/{item.name}"
     stop = threading.Event()
@@ -122,8 +112,8 @@ def score_file(
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage, stop)  # beside scoring: both need the file's pages
-        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
+        digest = pool.submit(file_sha256, item.uri, item.storage, stop)  # beside scoring: both need the file's pages
+        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=item.seen), item.fragments, threads)
         with written(path, work.storage) as file:
             table, sums = next(parts)  # the first part has the schema
             options = {"compression": work.compression, "write_page_checksum": True}
@@ -144,7 +134,7 @@ def score_file(
                     unscored=dict(sums.unscored),
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, input_storage) != item.stamp:  # or scores of two contents would lie in one file
+            if file_stamp(item.uri, item.storage) != item.stamp:  # or scores of two contents would lie in one file
                 raise address.changed(item.uri)
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
