@@ -11,6 +11,7 @@ import mlflow
 import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
+from tests.jobs.conftest import MOST_OF_MODEL, of_model
 
 from tipcast.evaluation import evaluator
 
@@ -24,6 +25,11 @@ PLOTS = {
     "regression": {"predicted", "predicted_small"},
     "multiclass": {"confusion", "confusion_small", "classes"},
     "clustering": {"clusters", "clusters_small"},
+}
+BASELINES = {
+    "regression": {"baseline/rmse"},
+    "multiclass": {"baseline/accuracy", "baseline/log_loss"},
+    "clustering": set(),
 }
 Job = Callable[..., Any]
 
@@ -79,8 +85,10 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
     assert list(ended.said["metrics"])[0] == f"test/{judge.headline.name}"
     for split in ("test", "validation"):
         assert {f"{split}/{each.name}" for each in judge.metrics} <= set(metrics)
-        value = metrics[f"{split}/{judge.headline.name}"]
-        assert metrics[f"{split}/{judge.headline.name}_low"] < value < metrics[f"{split}/{judge.headline.name}_high"]
+    headline = f"test/{judge.headline.name}"
+    assert metrics[f"{headline}_low"] < metrics[headline] < metrics[f"{headline}_high"]
+    assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
+    assert ended.said["metrics"].items() >= {name: metrics[name] for name in BASELINES[kind]}.items()
     assert "test/threshold" not in metrics
     client = mlflow.MlflowClient(store)
     found = {Path(file.path).stem for file in client.list_artifacts(ended.run.info.run_id, "plots")}

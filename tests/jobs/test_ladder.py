@@ -34,7 +34,7 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pyt
     children = {each.info.run_name: each for each in found}
     assert children.keys() == {"1 core", "2 cores"}
     assert {each.info.status for each in found} == {"FINISHED"}
-    assert len({each.data.tags["data.digest"] for each in found}) == 1
+    assert len({each.inputs.dataset_inputs[0].dataset.digest for each in found}) == 1
     assert len({each.data.metrics["train/rows"] for each in found}) == 1
     path = mlflow.artifacts.download_artifacts(
         run_id=parent.info.run_id, artifact_path="tables/ladder.json", tracking_uri=store

@@ -259,6 +259,17 @@ def contributions(
     return style.png(figure)
 
 
+def history(curves: Mapping[str, Mapping[int, float]], subtitle: str) -> bytes:
+    """Draw the metric that stops a fit, of training and of validation rows by round; see ``models.base.History``."""
+    metric = list(curves)[-1].partition("_")[2]
+    figure, axes = style.page("History of the fit", subtitle, "round", metric)
+    for rows, color in (("validation", BLUE), ("train", ORANGE)):
+        values = curves.get(f"{rows}_{metric}", {})
+        axes.plot(list(values), list(values.values()), color=color, linewidth=2.4, label=f"{rows} rows")
+    style.key(axes, "best")
+    return style.png(figure)
+
+
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, total = list(seconds), np.zeros(len(seconds))

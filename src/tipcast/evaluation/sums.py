@@ -110,9 +110,20 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     """
     value = math.sqrt(total / rows) if root else total / rows
     if rows < 2:
-        return Interval(-math.inf, math.inf)
+        return Interval(0.0, math.inf)
     half = root_slope(value, root) * half_width(rows, total, squares)
     return Interval(max(value - half, 0.0), value + half)
+
+
+def class_baseline(trained: Sequence[int], rows: Ints) -> dict[str, float]:
+    """Return accuracy and log loss of predicting the shares of classes in the training rows, whatever the features.
+
+    ``trained`` and ``rows`` are (classes,) training rows and evaluated rows of each class.
+    """
+    eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
+    shares = np.clip(np.asarray(trained) / sum(trained), eps, 1 - eps)
+    accuracy, log_loss = rows[int(shares.argmax())] / rows.sum(), -(rows @ np.log(shares)) / rows.sum()
+    return {"accuracy": float(accuracy), "log_loss": float(log_loss)}
 
 
 def half_width(rows: float, total: float, squares: float) -> float:

@@ -101,7 +101,6 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     name = f"ladder of {config.model.name}"
     with run_context(config, command, job="ladder", name=name, params=known) as context:
-        context.run.set_tags({"data.digest": plan.train.digest, "data.test_digest": plan.test.digest})
         for step in steps:
             LOG.info("%-9s%s", "rung", step.name)
             try:

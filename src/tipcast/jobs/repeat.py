@@ -43,7 +43,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         if run.data.tags.get("job") not in JOBS:
             raise TipcastError("M023", where, "is not of train or sweep", "name the run of a training or a sweep")
         text = runs.config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        trained = recorded(text, runs.best_of(run), where, runs.artifact(client, run_id, runs.FILES))
+        trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, runs.artifact(client, run_id, runs.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
 
 
@@ -59,7 +59,12 @@ class Original:
     @property
     def tags(self) -> dict[str, str]:
         """What the run that repeats it is tagged with."""
-        return {"repeat.of": self.run_id, **{f"repeat.{name}": how for name, how in self.differs.items()}}
+        return {"repeat.of": self.run_id} | ({"repeat.differs": self.how} if self.differs else {})
+
+    @property
+    def how(self) -> str:
+        """What differs, in one line."""
+        return "; ".join(f"{name} {how}" for name, how in self.differs.items())
 
     def remark(self, metrics: Mapping[str, float]) -> str:
         """Return Markdown on what differs, and whether test metrics are the same."""
@@ -84,13 +89,14 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     with failures(resolve(config.tracking)):
         run = runs.find_run(client, config.repeat)
         had = runs.versions_of(client, run)
-    tags, here = run.data.tags, source()
+    here, datasets = source(), run.inputs.dataset_inputs if run.inputs else []
+    digests = {tag.value: each.dataset.digest[:DIGEST] for each in datasets for tag in each.tags}
     facts = [
-        ("backend", "", tags.get("device"), config.backend.name),
-        ("code", "tipcast ", had.get(runs.RELEASE), __version__),
+        ("backend", "", run.data.params.get("backend.name"), config.backend.name),
+        ("code", "tipcast ", had.get("tipcast"), __version__),
         ("code", "commit ", had.get(runs.COMMIT), here.commit),
-        ("data", "train ", tags.get("data.digest"), plan.train.digest[:DIGEST]),
-        ("data", "test ", tags.get("data.test_digest"), plan.test.digest[:DIGEST]),
+        ("data", "train ", digests.get("train"), plan.train.digest[:DIGEST]),
+        ("data", "test ", digests.get("test"), plan.test.digest[:DIGEST]),
     ]
     texts = [
         (of, f"{what}{was or 'not known'}, now {now or 'not known'}") for of, what, was, now in facts if was != now
@@ -103,7 +109,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
         what = f"the data here are not those that it was trained on: digest of {differs['data']}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         raise TipcastError("D024", f"run {config.repeat}", what, fix)
+    first = Original(config.repeat, run.data.metrics, differs)
     if differs:
-        told = "; ".join(f"{name} {how}" for name, how in differs.items())
-        LOG.warning("not all is as in run %s: %s", config.repeat, told)
-    return Original(config.repeat, run.data.metrics, differs)
+        LOG.warning("not all is as in run %s: %s", config.repeat, first.how)
+    return first

@@ -80,9 +80,7 @@ def _score(
             from tipcast.jobs.train_record import params
             from tipcast.scoring.record import Results, ScoreRecord, score
 
-        tags = {"model.uri": fetched.uri, "model.sha256": fetched.sha256, "model.run_id": fetched.run_id or ""}
-        tags |= {"model.name": fetched.name, "model.version": fetched.version or ""} if fetched.name else {}
-        name, known = f"score {fetched.name or 'model'}", params(config, PARAMS)
+        name, tags, known = f"score {fetched.name or 'model'}", {"model.uri": fetched.uri}, params(config, PARAMS)
         opened = run_context(config, command, job="score", name=name, params=known, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)

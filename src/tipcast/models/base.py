@@ -23,8 +23,8 @@ Future = Any
 Scorer = native.Scorer
 """Scores with a fitted model: local, picklable, one thread per call."""
 
-History = Mapping[str, Mapping[str, Sequence[float]]]
-"""Split -> metric -> one value per round or iteration."""
+History = Mapping[str, Mapping[int, float]]
+"""Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
 
 Progress = Callable[[int, int], None] | None
 """Called with the number of steps done and of all, by estimators that report progress."""

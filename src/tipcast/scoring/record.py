@@ -21,7 +21,7 @@ from tipcast.datasets import address, split
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import evaluator, plots
-from tipcast.evaluation.base import Evaluation, bounds, shares
+from tipcast.evaluation.base import Evaluation, logged, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
@@ -37,8 +37,6 @@ LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
-DIGEST = 16
-"""Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
 
 
@@ -78,12 +76,13 @@ class Results:
     @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
+        classes = task_of(self.manifest).classes
+        summary = self.judge.summary(self.total.predictions, classes)
         found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
-        found |= {f"score/{name}": value for name, value in self.judge.summary(self.total.predictions).items()}
+        found |= {f"score/{name}": value for name, value in summary.items()}
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
         if self.labelled:
-            found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
-            found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
+            found |= logged(self.judge, self.labelled, "labelled", classes) | {"labelled/rows": self.labelled.rows}
             if self.manifest.get("trained_until") is not None:
                 found["labelled/rows_of_training"] = self.total.seen
         return found
@@ -169,6 +168,8 @@ class ScoreRecord:
         """Record what was scored."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
+        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
+        pace |= {f"score/{name}": count for name, count in counts.items()}
         took = {f"seconds/{name}": value for name, value in phases.items()}
         peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
         self.run.log_metrics({**found.metrics, **pace, **took, **peaks})
@@ -178,8 +179,6 @@ class ScoreRecord:
         self._table(found)
         if found.rows:
             self._plots(found)
-        counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(found.refused)}
-        self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
         self.run.note(self._note(found))
 
     @property
@@ -219,7 +218,6 @@ class ScoreRecord:
         first = next(iter(files.values())).input
         described = {"rows": found.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
-        self.run.set_tags({"data.digest": together[:DIGEST]})
 
     def _table(self, found: Results) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]

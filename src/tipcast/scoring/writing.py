@@ -67,7 +67,7 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
 def file_sha256(uri: str, storage: Mapping[str, Any], stop: threading.Event | None = None) -> str:
     """Return the SHA-256 of a file's content; CancelledError as soon as ``stop`` is set."""
     digest = hashlib.sha256()
-    with address.opened(uri, storage) as file, address.reaching(uri):
+    with address.opened(uri, storage) as file:
         while content := file.read(DIGESTED):
             if stop is not None and stop.is_set():
                 break
@@ -270,7 +270,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
         if address.scheme(folder):
             address.filesystem(folder, storage).invalidate_cache()  # fsspec keeps listings, also of other jobs' past
         try:
-            with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
+            with address.opened(f"{folder}/{MANIFEST}", storage) as file:
                 present = read_manifest(folder, file.read())
         except TipcastError as problem:
             if problem.code != "D001":

@@ -22,7 +22,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Counts, Fragment, Part
-from tipcast.datasets.rows import Recipe, counted, prepare_fragment
+from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
 from tipcast.models.base import Split, joined
 from tipcast.models.build import build
 
@@ -189,7 +189,7 @@ class WorkerCache:
             return prepare_fragment(fragment, study.frames, study.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
-            parts = list(pool.map(read, study.fragments))
+            parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
         self.counts = tuple(map(counted, parts))
         sides = [[both[side] for both in parts] for side in (0, 1)]
         parts.clear()

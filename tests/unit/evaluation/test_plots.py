@@ -85,6 +85,9 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "distribution": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, threshold=0.45),
         "values": lambda: plots.distribution(SPREAD, SPREAD[::-1], THEN, SUBTITLE, edges=np.linspace(-9, 30, 51)),
         "called": lambda: plots.distribution([0.2, 0.8], [0.3, 0.4, 0.3], THEN, SUBTITLE, names=("a", "b", "c")),
+        "history": lambda: plots.history(
+            {"train_auc": {0: 0.4, 10: 0.6}, "validation_auc": {0: 0.3, 9: 0.5}}, SUBTITLE
+        ),
         "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
     }
     return each[kind]()
