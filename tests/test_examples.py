@@ -247,18 +247,22 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
         rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
         for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
     )
-    told += r"graph: graph\.txt\nmeans: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
+    told += r"graph: graph\.txt\nline: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
     said = re.fullmatch(told, ended.stdout)
     assert said, ended.stdout
-    expected = runpy.run_path(str(DASK_TOOLS))["make_rows"](100_000).groupby("group")["value"].mean()
+    rows = pd.concat(map(runpy.run_path(str(DASK_TOOLS))["read_part"], range(2)))
+    expected = np.polyfit(rows["group"], rows["value"], 1)
     assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
     first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
     assert first == f"{len(lines)} tasks"
     needs = dict(line.split(" <- ") for line in lines)
-    chunks = [key for key in needs if "chunk" in key]
-    (summed,) = [key for key in needs if "mean-tree" in key]
-    assert len(chunks) == 2
-    assert all(chunk in needs[summed] for chunk in chunks)
+    (solved,) = [key for key in needs if "solve" in key]
+    reached, below = {solved}, [solved]
+    while below:
+        below = [key for key in needs if any(key in needs[above] for above in below) and key not in reached]
+        reached |= set(below)
+    assert reached == set(needs), "the fit's tasks and those that read its rows are one graph"
+    assert {key for key in needs if needs[key] == "nothing"} == {key for key in needs if "read_part" in key}
 
 
 def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
@@ -266,6 +270,6 @@ def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
     if shutil.which("dot") is None:
         pytest.skip("Graphviz (dot) is not installed")
     example = runpy.run_path(str(DASK_TOOLS))
-    rows = dd.from_pandas(example["make_rows"](100), npartitions=2)
-    drawn = example["write_graph"](rows.groupby("group")["value"].mean(), tmp_path / "graph.svg")
-    assert drawn.read_text().count('class="node"') >= 5
+    rows = dd.from_map(example["read_part"], range(2))
+    drawn = example["write_graph"](example["fit_line"](rows), tmp_path / "graph.svg")
+    assert drawn.read_text().count('class="node"') >= 20

@@ -58,7 +58,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
     overrides, recorded = to_overrides(arguments), None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
-    if repeated and job == "train" and not {"--help", "-h"} & set(overrides):
+    if repeated and job in ("train", "sweep") and not {"--help", "-h"} & set(overrides):
         from tipcast.jobs.repeat import resolved
 
         overrides, recorded = resolved(repeated[-1], overrides)

@@ -22,6 +22,7 @@ from tipcast import __version__
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
+from tipcast.compute.workers import known
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import Finding, State, TipcastError, failed_to
 from tipcast.config.plain import redact
@@ -205,18 +206,26 @@ def check_xgboost(cuda: bool) -> Finding:
 def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> Finding:
     """Compare the workers of a cluster here with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
-    if not isinstance(cluster, LocalCluster):
+    if isinstance(cluster, LocalCluster):
+        workers, threads = clusters.shared_out(cluster)
+        place = count(clusters.cores(), "core")
+    else:
         there = len(gpus.visible())
-        return Finding(f"{count(getattr(cluster, 'n_workers', None) or there, 'worker')} on {count(there, 'GPU')}")
-    workers, threads = clusters.shared_out(cluster)
-    shown = f"{count(workers, 'worker')} of {count(threads, 'thread')} on {count(clusters.cores(), 'core')}"
-    limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
+        workers, threads, place = getattr(cluster, "n_workers", None) or there, 1, count(there, "GPU")
+    given = getattr(cluster, "memory_limit", None)
+    limit = dask.utils.parse_bytes(given) if given else MEMORY_LIMIT // workers
+    shown = f"{count(workers, 'worker')} of {_size(threads, limit)} on {place}"
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
         return Finding(f"{shown}; {what}", "lower cluster.memory_limit or cluster.n_workers")
     if workers * threads > clusters.cores():
         return Finding(f"{shown}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
     return Finding(shown)
+
+
+def _size(threads: int, memory: int | None) -> str:
+    """Return the threads of a worker and its limit of memory, in words."""
+    return f"{count(threads, 'thread')} and {f'{memory / GIB:.3g} GiB' if memory else 'no limit of memory'}"
 
 
 def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
@@ -229,8 +238,10 @@ def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
         apart = differences(client, cluster.address)
         if backend.name == "gpu":
             session.own_gpus(client)
-        threads = client.nthreads().values()
-    shown = f"{cluster.address}: workers {len(threads)}, wanted {cluster.n_workers}, threads {sum(threads)}"
+        workers = known(client).values()
+    sizes = Counter(_size(worker["nthreads"], worker["memory_limit"]) for worker in workers)
+    kinds = ", ".join(f"{number} of {size}" for size, number in sizes.items())
+    shown = f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), wanted {cluster.n_workers}"
     if fatal := [text for name, text in apart.items() if name in MUST_EQUAL]:
         raise TipcastError("K005", cluster.address, "; ".join(fatal), SAME)
     return Finding(f"{shown}; {'; '.join(apart.values()) or 'same versions'}", SAME if apart else "")

@@ -84,8 +84,11 @@ def _cell(value: object) -> str:
 
 
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
-    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004."""
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, Any]]:
+    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
+
+    It comes with what MLflow knew of it, and is left as it was where nothing closes it.
+    """
     if not name:
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
     store, client = resolve(spec), open_store(spec)
@@ -97,13 +100,12 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
         with leased(client, run.id):
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
-                yield run
-            except BaseException:
+                yield run, found
+            finally:
                 with contextlib.suppress(Exception):
-                    if client.get_run(run.id).info.status == "RUNNING":  # what failed came before its opening
+                    if client.get_run(run.id).info.status == "RUNNING":  # it was not opened
                         was = found.info.status
-                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was)
-                raise
+                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was, found.info.end_time)
 
 
 @contextlib.contextmanager
