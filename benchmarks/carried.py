@@ -69,7 +69,7 @@ def make(file: Path, device: str) -> None:
             run = mlflow.MlflowClient().get_run(said["run_id"]).data
             shutil.copytree(mlflow.artifacts.download_artifacts(said["model_uri"]), folder / name)
             np.save(folder / f"{name}.npy", scored(said["model_uri"]).astype(np.float32))  # smaller to carry
-            facts["models"][name] = {"test_auc": said["metrics"]["test/auc"], "trained_on": run.tags["fit.device"]}
+            facts["models"][name] = {"test_auc": said["metrics"]["test/auc"], "trained_on": run.params["fit.device"]}
             print(name, facts["models"][name], flush=True)
         (folder / "facts.json").write_text(json.dumps(facts, indent=2))
         archive.add(folder, "carried")

@@ -42,7 +42,7 @@ def job(given: Any, model: str, train: Path, test: Path, folder: Path) -> dict[s
         "process_s": said["process_s"],
         "test_auc": said["metrics"]["test/auc"],
         "memory": {name.removeprefix("memory/"): run.metrics.get(name) for name in MEMORY},
-        "parity": {"max_abs_diff": run.metrics["parity/max_abs_diff"], "ways": run.tags.get("parity.ways")},
+        "parity": {"max_abs_diff": run.metrics["parity/max_abs_diff"], "ways": run.params.get("parity.ways")},
     }
 
 

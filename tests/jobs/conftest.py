@@ -29,7 +29,7 @@ TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 OF_PROCESS = re.compile(
-    r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*)"
+    r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*|.*_share)"
     r"|(train|validation)/positive_rate"
 )
 """Metrics of how a run went, and of its rows."""
@@ -132,6 +132,15 @@ def job(store: str) -> Callable[..., Ended]:
 def of_model(metrics: Iterable[str]) -> list[str]:
     """Return the metrics that are about the model."""
     return [name for name in metrics if not OF_PROCESS.fullmatch(name)]
+
+
+TAGS = {"job", "command", "tipcast.process"}
+"""Tags of every run of a job."""
+
+
+def own_tags(run: Any) -> set[str]:
+    """Return the names of a run's tags that are not MLflow's own."""
+    return {name for name in run.data.tags if not name.startswith("mlflow.")}
 
 
 def children(client: Any, run: Any) -> list[Any]:

@@ -68,10 +68,10 @@ def test_a_gpu_learns_what_the_cpu_does(
     run = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}").get_run(said["run_id"])
     assert run.data.metrics["parity/max_abs_diff"] <= 1e-5
     assert run.data.metrics["memory/device_peak_bytes"] > 100 << 20
-    assert run.data.tags["fit.device"].startswith("cuda")
-    assert int(run.data.tags["gpu.count"]) == len(gpus.visible())
-    assert run.data.tags["gpu.name"] == gpus.visible()[0].name
-    assert {"estimator"} < set(run.data.tags["parity.ways"].split(", "))
+    assert run.data.params["fit.device"].startswith("cuda")
+    assert int(run.data.params["gpu.count"]) == len(gpus.visible())
+    assert run.data.params["gpu.name"] == gpus.visible()[0].name
+    assert {"estimator"} < set(run.data.params["parity.ways"].split(", "))
     for name in ("train/rows", "train/positive_rate", "test/rows"):
         assert run.data.metrics[name] == on_cpu.run.data.metrics[name]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -135,7 +135,7 @@ def test_a_sweep_tries_on_gpus(job: Callable[..., Any], store: str, model: str, 
     trials = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{said['run_id']}'")
     assert len(trials) == said["trials"]["finished"] == said["trials"]["all"]
     assert {trial.info.status for trial in trials} == {"FINISHED"}
-    assert all(trial.data.tags["fit.device"].startswith("cuda") for trial in trials)
+    assert all(trial.data.params["fit.device"].startswith("cuda") for trial in trials)
     best = max(trial.data.metrics["validation/auc"] for trial in trials)
     assert best == pytest.approx(said["best"]["validation/auc"], abs=1e-12)
     assert 0.5 < said["metrics"]["test/auc"] < 1

@@ -34,7 +34,7 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pyt
     children = {each.info.run_name: each for each in found}
     assert children.keys() == {"1 core", "2 cores"}
     assert {each.info.status for each in found} == {"FINISHED"}
-    assert len({each.data.tags["data.digest"] for each in found}) == 1
+    assert len({each.inputs.dataset_inputs[0].dataset.digest for each in found}) == 1
     assert len({each.data.metrics["train/rows"] for each in found}) == 1
     path = mlflow.artifacts.download_artifacts(
         run_id=parent.info.run_id, artifact_path="tables/ladder.json", tracking_uri=store
@@ -80,7 +80,7 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 def test_speed_up_efficiency_and_agreement() -> None:
     def result(device: str, size: int, fit_s: float, auc: float, rand: float | None = None) -> LadderResult:
         seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
-        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc, None, rand)
+        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc, rand)
 
     found = compared(
         [result("cpu", 1, 18, 0.8), result("cpu", 4, 6, 0.79), result("gpu", 1, 2, 0.8), result("gpu", 2, 0, 0.81)],

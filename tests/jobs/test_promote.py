@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
-from tests.jobs.conftest import QUICK, QUICK_TRAIN, run_job
+from tests.jobs.conftest import QUICK, QUICK_TRAIN, TAGS, own_tags, run_job
 
 from tipcast import cli
 from tipcast.config.errors import TipcastError
@@ -109,6 +109,7 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
     assert ended.run.info.status == "FINISHED"
     tags = ended.run.data.tags
+    assert own_tags(ended.run) == {*TAGS, "model", "promote.moved"}
     assert tags["job"] == "promote"
     assert tags["promote.moved"] == "true"
     note = tags["mlflow.note.content"].replace("\u2003", "")

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 from PIL import Image
-from tests.jobs.conftest import children, run_job
+from tests.jobs.conftest import TAGS, children, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
@@ -102,8 +102,12 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
     assert so_far[0].step == 1
     assert (so_far[-1].step, values[-1]) == (9, max(scores))
     assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
+    assert own_tags(parent) == {*TAGS, "sweep.study", "sweep.best", "sweep.best.params"}
+    of_trial = {f"trial.{name}" for name in ("key", "number", "attempt", "params", "worker")}
+    assert own_tags(best) == {*TAGS, *of_trial} - {"command"}
+    found = json.loads(parent.data.tags["sweep.best.params"])
     for name in ("max_depth", "learning_rate", "subsample"):
-        assert parent.data.tags[f"sweep.best.{name}"] == best.data.params[f"model.params.{name}"]
+        assert str(found[name]) == best.data.params[f"model.params.{name}"]
         assert f"model.params.{name}" not in parent.data.params, "it could not change when a better one is found"
     assert parent.data.params["model.params.n_estimators"] == "12"
     assert parent.data.params["search.name"] == "random"
@@ -295,7 +299,7 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
     assert caught.value.code == "S001"
     before = client.get_run(caught.value.where)
     assert before.data.tags["error.code"] == "S001"
-    assert before.data.tags["sweep.best.max_depth"] == "1"
+    assert json.loads(before.data.tags["sweep.best.params"])["max_depth"] == 1
     _, failed = children(client, before)
     assert (failed.info.status, failed.data.tags["error.code"]) == ("FAILED", "S005")
     for run in (before, failed):  # as kill -9 leaves them
@@ -307,7 +311,7 @@ def test_a_resumed_sweep_that_finds_a_better_trial(
     said, parent, runs = swept(f"resume={before.info.run_id}")
     assert said["best"]["max_depth"] == 4
     tags = parent.data.tags
-    assert tags["sweep.best.max_depth"] == "4"
+    assert json.loads(tags["sweep.best.params"])["max_depth"] == 4
     assert parent.info.status == "FINISHED"
     assert not {"error.code", "error.message"} & set(tags)
     assert tags["command"] == before.data.tags["command"] == said["command"]

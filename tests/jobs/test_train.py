@@ -24,7 +24,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests import warm
-from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, Ended, of_model
+from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_model, own_tags
 from tests.waiting import wait_until
 
 from tipcast import cli
@@ -109,12 +109,10 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
     assert params["seed"] == "0"
     assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
     tags = run.data.tags
-    assert tags["device"] == "cpu"
+    assert own_tags(run) == TAGS
+    assert [params[name] for name in ("backend.name", "fit.device")] == ["cpu"] * 2
+    assert params["parity.ways"] == "estimator, xgboost-cpu"
     assert tags["command"] == trained.said["command"]
-    assert tags["data.train_period"] == "2019-01-01..2019-03-18"  # 85 % of 90 days end within the 18th
-    assert tags["data.validation_period"] == "2019-03-18..2019-03-31"
-    assert tags["data.test_period"] == "2019-04-01..2019-04-30"
-    assert re.fullmatch(r"[0-9a-f]{16,}", tags["data.digest"])
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}", tags["mlflow.source.git.commit"])
 
@@ -162,9 +160,14 @@ def test_the_history_has_one_value_a_round(trained: Trained) -> None:
 def test_the_run_holds_its_data(trained: Trained) -> None:
     inputs = {entry.tags[0].value: entry.dataset for entry in trained.run.inputs.dataset_inputs}
     assert set(inputs) == {"train", "validation", "test"}
-    profile = json.loads(inputs["train"].profile)
-    assert profile["rows"] == trained.run.data.metrics["train/rows"]
-    assert inputs["train"].digest.startswith(trained.run.data.tags["data.digest"][:16])
+    profiles = {name: json.loads(dataset.profile) for name, dataset in inputs.items()}
+    assert profiles["train"]["rows"] == trained.run.data.metrics["train/rows"]
+    assert {name: profile["period"] for name, profile in profiles.items()} == {
+        "train": "2019-01-01..2019-03-18",  # 85 % of 90 days end within the 18th
+        "validation": "2019-03-18..2019-03-31",
+        "test": "2019-04-01..2019-04-30",
+    }
+    assert re.fullmatch(r"[0-9a-f]{16,}", inputs["train"].digest)
 
 
 def _artifact(trained: Trained, path: str) -> bytes:
@@ -256,7 +259,7 @@ def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
     )
     ended = job("train", *_files(train, test))
     assert ended.auc >= 0.585
-    assert ended.run.data.tags["data.train_period"].startswith("2018-01-01")
+    assert any(entry.dataset.name.split()[-1].startswith("2018-01-01") for entry in ended.run.inputs.dataset_inputs)
     assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
 
 

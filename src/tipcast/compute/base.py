@@ -36,8 +36,8 @@ class Session:
     n_workers: int
     n_threads: int
     """Threads of all workers together."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of a run about the workers' devices."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of a run about the workers' GPUs."""
 
     @property
     def size(self) -> str:

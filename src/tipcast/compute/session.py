@@ -59,11 +59,11 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     """
     gpu = backend.name == "gpu"
     with connect(cluster, "cudf" if gpu else "pandas") as client, _out_of_memory() if gpu else contextlib.nullcontext():
-        tags = {}
+        devices = {}
         if gpu:
             found = own_gpus(client)
             client.gather([client.submit(_load, workers=[address], pure=False) for address in client.nthreads()])
-            tags = {
+            devices = {
                 "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
                 "gpu.count": str(len(found)),
                 "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
@@ -78,7 +78,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
             frames=GpuFrames() if gpu else CpuFrames(),
             n_workers=len(workers),
             n_threads=sum(worker["nthreads"] for worker in workers.values()),
-            tags=tags,
+            devices=devices,
         )
 
 

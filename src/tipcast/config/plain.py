@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import enum
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -104,11 +104,11 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
         return dataclasses.replace(source, test=given.test or source.test)
 
 
-def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return how a run was trained, as plain values that the schemas take: its data, task, model and seed.
 
-    ``text`` is its ``config.yaml``, ``best`` has the texts of the values that a sweep has found, ``files`` is its
-    ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their patterns.
+    ``text`` is its ``config.yaml``, ``best`` the parameters that a sweep has found, as JSON,
+    ``files`` its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their patterns.
 
     M023 the artifacts are not what a training writes.
     """
@@ -117,7 +117,7 @@ def recorded(text: str, best: Mapping[str, str], where: str, files: Mapping[str,
     with _understood("M023", where, what, fix):
         plain, read = yaml.safe_load(text), dict(files or {})
         parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
-        found = {name: _written(value) for name, value in best.items()}
+        found = dict(json.loads(best))
         _refuse_active([parts, found, read], where)
         data = dict(parts["data"])
         if data["source"] in NAMED:
@@ -135,13 +135,6 @@ def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
         why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
         raise TipcastError(code, where, f"{what}: {why}", fix) from problem
-
-
-def _written(text: str) -> Any:
-    """Return the value that a tag has the text of: a number, a boolean, None, a list of such, or the text itself."""
-    with contextlib.suppress(ValueError, SyntaxError):
-        return ast.literal_eval(text)
-    return text
 
 
 def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class MadeData(DataSpec):
 
     rows: int = bounded(1)  # to train on
     gigabytes: float | None = bounded(above=0, default=None)
-    test_rows: int = bounded(1)  # to test on
+    test_rows: int | None = bounded(1)  # to test on; null: a fifth of rows, from 1,000 to 20,000
     columns: int = bounded(1)  # features
     seed: int = bounded(0)  # of the draw of the rows
     block_rows: int = bounded(1)

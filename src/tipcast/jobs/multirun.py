@@ -167,9 +167,10 @@ def _train(training: Training, parent: Run, workers: Session, held: dict[str, Sp
         return held[training.rows]
 
     config, first = training.config, training.original
-    tags = {**workers.tags, **(first.tags if first else {}), IDENTITY: training.identity}
+    tags = {**(first.tags if first else {}), IDENTITY: training.identity}
+    known = {**params(config), **workers.devices}
     with run_context(
-        config, training.command, job="train", name=training.name, params=params(config), tags=tags, parent=parent
+        config, training.command, job="train", name=training.name, params=known, tags=tags, parent=parent
     ) as context:
         training.run_id = context.run.id
         train(workers, Record(context, config, training.plan, original=first), reading)

@@ -42,7 +42,7 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
-PARAMS = ("model_uri", "alias", "margin", "certain", "force")
+PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
         recorded = params(config, PARAMS) | {"test_period": comparison.period}
-        tags = {"model": uri, "data.test_digest": comparison.test.digest[:DIGEST]}
-        title = f"promote {version}"
+        tags, title = {"model": uri}, f"promote {version}"
         opened = run_context(config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         workers = context.start_workers()
@@ -221,8 +220,8 @@ def compare(
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    draw = split.held_out(dataset.test_share, int(challenger.run.data.params.get("seed", 0)))
-    recipe = Recipe(dataset, task, draw=draw)
+    draw = split.Draw(int(challenger.run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
+    recipe = Recipe(dataset, task, draw=draw if draw.test else None)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
@@ -261,7 +260,8 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     if test.period is None:
         trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
         draws = {
-            tuple(candidate.run.data.params.get(name) for name in ("seed", "data.test_share")) for candidate in trained
+            (each.manifest["task"]["kind"], *(each.run.data.params.get(name) for name in ("seed", "data.test_share")))
+            for each in trained
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.disk import temporary_folder
@@ -55,7 +54,7 @@ class RunContext:
         with self.clock.phase("cluster") as facts, progress("cluster"):
             workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
             facts.append(workers.size)
-        self.run.set_tags(workers.tags)
+        self.run.log_params(workers.devices)
         return workers
 
     def result(self, **facts: Any) -> dict[str, Any]:
@@ -127,8 +126,7 @@ def run_context(
     ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
     """
     source, clock, resumed = origin.source(), clock or Clock(), resume.id if resume else None
-    facts: dict[str, object] = {"job": job, "tipcast.version": __version__, "device": config.backend.name}
-    facts |= {"command": command, **source.tags, **(tags or {})}
+    facts: dict[str, object] = {"job": job, "command": command, **source.tags, **(tags or {})}
     with (
         temporary_folder() as folder,
         open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,

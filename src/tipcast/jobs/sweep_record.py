@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
+from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
 
 LOG = logging.getLogger("tipcast")
@@ -102,9 +104,12 @@ class SweepRecord:
         metrics |= {f"fit/{name}": float(value) for name, value in numbers.items()}
         self.children.end(
             self.runs[number],
-            params={f"model.params.{name}": value for name, value in trial.params.items()},
+            params={
+                **{f"model.params.{name}": value for name, value in trial.params.items()},
+                **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
+            },
             metrics=metrics,
-            tags={WORKER: trial.worker, **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()}},
+            tags={WORKER: trial.worker},
             curves={CURVE: stepped(trial.curve)},
         )
         leading = min(self.trials.values(), key=self.objective.rank, default=None)
@@ -173,13 +178,8 @@ class SweepRecord:
             }
         )
         self._log_best()
-        # As tags, for a parameter of a run cannot change: a resumed sweep may find a better trial.
-        tags = {f"{BEST}{name}": value for name, value in best.params.items()}
-        stored = run.client.get_run(run.id).data.tags
-        for name in stored.keys() - tags.keys():
-            if name.startswith(BEST):  # which the defaults may leave to the library
-                run.client.delete_tag(run.id, name)
-        run.set_tags({"sweep.best": self.objective.key(best.number), **tags})
+        # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
+        run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
         rows = [
             {
@@ -213,14 +213,14 @@ class SweepRecord:
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
-            stored.get("mlflow.note.content", ""),
+            run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
 
 
 def whole_result(run: Run, stored: Any, metric: str, kind: str, command: str) -> dict[str, Any]:
     """Return what a sweep's last lines said, from its run in the store; ``metric`` ranked its trials."""
-    metrics, key = stored.data.metrics, stored.data.tags["sweep.best"]
+    metrics, key = stored.data.metrics, stored.data.tags[TRIAL_TAG]
     best = next(child for child in Children(run).found() if (child.tags[KEY], child.status) == (key, "FINISHED"))
     finished, headline = int(metrics["sweep/finished"]), f"test/{evaluator(kind).headline.name}"
     bounded = (headline, f"{headline}_low", f"{headline}_high")

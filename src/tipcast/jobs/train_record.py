@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from tipcast import __version__
 from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
@@ -21,7 +20,7 @@ from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, l
 from tipcast.evaluation.sums import even
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
-from tipcast.jobs.train_plan import DIGEST, Plan, Splits
+from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.fit import contributions, drawn_rows, hold_saved
@@ -95,15 +94,6 @@ class Record:
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
             self.context.table(report, "tables/columns.json")
-        counts = splits["test"].counts
-        self.run.set_tags(
-            {
-                "data.digest": train.digest[:DIGEST],
-                "data.test_digest": test.digest[:DIGEST],
-                **{f"data.test_{name}_share": f"{number / counts.rows:.4f}" for name, number in counts.extra.items()},
-                **{f"data.{name}_period": periods[name] for name in splits},
-            }
-        )
 
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
@@ -124,7 +114,7 @@ class Record:
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
         self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
-        self.run.set_tags({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
+        self.run.log_params({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def figures(self, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, and the importance of features."""
@@ -184,7 +174,7 @@ class Record:
             "run_id": self.run.id,
             "git_commit": code.commit,
             "git_dirty": bool(code.diff),
-            "versions": {"tipcast": __version__, **origin.versions()},
+            "versions": origin.versions(),
         }
         logged = portable.log_model(
             self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
@@ -193,7 +183,7 @@ class Record:
         portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
         difference = portable.parity(logged, raw, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
-        self.run.set_tags({"parity.ways": ", ".join(scores)})
+        self.run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
 
     def close(self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:

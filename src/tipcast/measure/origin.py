@@ -14,14 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tipcast import __version__
 from tipcast.config.plain import redact
 
 LIBRARIES = (
     "mlflow", "dask", "distributed", "pandas", "numpy", "pyarrow", "scikit-learn", "treelite",
     "xgboost", "xgboost-cpu", "xgboost-cu13", "cudf-cu13", "cuml-cu13", "dask-cuda", "nvforest-cu13", "cupy-cuda13x",
 )  # fmt: skip
-
-
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout that this code runs from, if it is one."""
 CODE, SETTINGS = "src/tipcast", "conf"
@@ -99,8 +98,8 @@ def _git(root: Path, *words: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return Python's and the installed libraries' versions."""
-    found = {"python": platform.python_version()}
+    """Return the versions of tipcast, of Python and of the installed libraries."""
+    found = {"tipcast": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         try:
             found[name] = importlib.metadata.version(name)

@@ -168,16 +168,20 @@ def parts(rows: Any) -> list[Any]:
 
 def stacked(x: Any, y: Any) -> tuple[Array, Array]:
     """Return rows, or those of parts, as one array, column by column, and their targets; one part is not copied."""
-    x, y = parts(x), parts(y)
-    if len(x) == 1:
-        return x[0].values, y[0].values
-    xp = module_of(x[0].values)
-    values = xp.empty((sum(map(len, x)), x[0].shape[1]), dtype=xp.float32, order="F")
-    start = 0
-    for part in x:
-        values[start : start + len(part)] = part.values
+    x, y = [*parts(x)], [*parts(y)]
+    return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
+
+
+def joined(frames: list[Frame], order: str = "C") -> Array:
+    """Return the values of frames as one array, emptying their list on the way: they are in memory about once."""
+    first, rows, start = frames[0].values, sum(map(len, frames)), 0
+    whole = module_of(first).empty((rows, *first.shape[1:]), dtype=first.dtype, order=order)
+    frames.reverse()
+    while frames:
+        part = frames.pop()
+        whole[start : start + len(part)] = part.values
         start += len(part)
-    return values, xp.concatenate([part.values for part in y])
+    return whole
 
 
 def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from distributed import as_completed
 
 from tipcast.compute.base import Session
+from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import ScoreConfig
@@ -26,7 +27,7 @@ from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved
-from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
+from tipcast.scoring.plan import ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import ROW_GROUP, Scored, Work, score_file, total
 from tipcast.scoring.writing import Entry, failures
 from tipcast.tracking.models import PREDICTIONS, Fetched
@@ -36,8 +37,6 @@ LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
-DIGEST = 16
-"""Characters of a digest that tags show."""
 SCORES_PLOT = "plots/scores.png"
 NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
@@ -48,9 +47,10 @@ class Results:
 
     manifest: Mapping[str, Any]
     """Of the model."""
+    refused: dict[str, TipcastError]
+    """Name -> why, also of files that were never due."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """Name -> what the folder's manifest says."""
-    refused: list[Item] = field(default_factory=list)
     total: Scored = field(init=False)
     """The sums over all files: those of each are half a megabyte."""
 
@@ -140,7 +140,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             pure=False,  # a task of an earlier scoring with the same arguments must not answer
         )
         files[future] = item
-    results, ended = Results(manifest), as_completed(files)
+    results, ended = Results(manifest, dict(plan.refused)), as_completed(files)
     with progress("score") as report:
         for done, future in enumerate(ended, 1):
             report(done, len(plan.due))
@@ -150,7 +150,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             elif stops_all(problem):
                 raise problem
             else:
-                results.refused.append(replace(item, problem=problem))
+                results.refused[item.name] = problem
             if worth_a_line(done, len(plan.due)):
                 rows = "refused" if problem else f"{results.entries[item.name].rows:,} rows"
                 LOG.info("file %d/%d  %s  %s", done, len(plan.due), item.name, rows)
@@ -168,23 +168,21 @@ class ScoreRecord:
     fetched: Fetched
     command: str
 
-    def write(
-        self, found: Results, refused: Sequence[Item], phases: Mapping[str, float], memory: Mapping[str, int]
-    ) -> None:
-        """Record what was scored; ``refused`` are all files that were, also before."""
+    def write(self, found: Results, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+        """Record what was scored."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
+        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
+        pace |= {f"score/{name}": count for name, count in counts.items()}
         self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
         self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if warning := self._seen(found):
             LOG.warning(warning)
         self._data(found)
-        self._table(found.entries, refused)
+        self._table(found)
         if found.rows:
             self._plots(found)
-        counts = {"files": len(found.entries), "kept": len(self.plan.kept), "refused": len(refused)}
-        self.run.set_tags({f"score.{name}": count for name, count in counts.items()})
-        self.run.note(self._note(found, refused))
+        self.run.note(self._note(found))
 
     @property
     def model(self) -> str:
@@ -201,13 +199,13 @@ class ScoreRecord:
         why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         return f"{rows} are of {split.describe(period)}, {why}"
 
-    def _note(self, found: Results, refused: Sequence[Item]) -> str:
+    def _note(self, found: Results) -> str:
         """Write the run's note in Markdown: what its metrics do not show."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
-            f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
+            f"{len(found.refused)} files were refused: artifact `tables/files.json`." if found.refused else "",
             plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
             found.judge.interval_remark if found.labelled else NO_ANSWERS,
             f"**{warning}.**" if warning else "",
@@ -223,12 +221,11 @@ class ScoreRecord:
         first = next(iter(files.values())).input
         described = {"rows": found.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
-        self.run.set_tags({"data.digest": together[:DIGEST]})
 
-    def _table(self, files: Mapping[str, Entry], refused: Sequence[Item]) -> None:
+    def _table(self, found: Results) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
-                 for name, entry in sorted(files.items())]  # fmt: skip
-        lines += [[item.name, to_plain(item.uri), None, None, None, None, str(item.problem)] for item in refused]
+                 for name, entry in sorted(found.entries.items())]  # fmt: skip
+        lines += [[name, error.where, None, None, None, None, str(error)] for name, error in found.refused.items()]
         columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
         self.run.log_table(columns, "tables/files.json")
 

@@ -22,8 +22,8 @@ from tipcast.tracking.store import is_locked, pages, sqlite_file
 
 LOG = logging.getLogger("tipcast")
 
-HOST, PROCESS = "tipcast.host", "tipcast.process"
-"""Tags of a run: the host name, and as JSON what else identifies the process that writes it."""
+PROCESS = "tipcast.process"
+"""Tag of a run: the host, and what else identifies the process that writes it, as JSON."""
 INITIAL = 0xEFFFFFFC
 """Linux' number of the PID namespace that is no container's (PROC_PID_INIT_INO)."""
 SAME_S = 1.5
@@ -31,15 +31,16 @@ SAME_S = 1.5
 
 
 def tags() -> dict[str, str]:
-    """Return the tags that identify this process; without ``/proc`` an empty one, for a resumed run has old ones."""
-    return {HOST: socket.gethostname(), PROCESS: _identity(os.getpid())}
+    """Return the tag that identifies this process; without ``/proc`` it has the host alone."""
+    return {PROCESS: _identity(os.getpid())}
 
 
 @functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
 def _identity(pid: int) -> str:
+    host = {"host": socket.gethostname()}
     with contextlib.suppress(OSError, psutil.Error):
-        return json.dumps({**_kernel(), "pid": pid, "start": started(pid)})
-    return ""
+        return json.dumps({**host, **_kernel(), "pid": pid, "start": started(pid)})
+    return json.dumps(host)
 
 
 def started(pid: int) -> float:
@@ -57,7 +58,7 @@ def has_exited(run_tags: Mapping[str, str], *, one_machine: bool = False) -> boo
     try:
         known, here = json.loads(run_tags[PROCESS]), _kernel()
         pid, start = int(known["pid"]), float(known["start"])
-        if run_tags.get(HOST) != socket.gethostname() or known["pid_namespace"] != here["pid_namespace"]:
+        if known["host"] != socket.gethostname() or known["pid_namespace"] != here["pid_namespace"]:
             return False
         if known["boot"] != here["boot"]:
             return one_machine and here["pid_namespace"] == INITIAL  # containers may have boot ids of their own
@@ -88,7 +89,8 @@ def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None
     counts as written by one machine alone.
     """
     experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
-    wanted = f"attributes.status = 'RUNNING' and tags.`{HOST}` = '{socket.gethostname()}'"
+    here = json.dumps({"host": socket.gethostname()}).strip("{}")
+    wanted = f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%{here}%'"
     killed: list[str] = []
     for run in pages(client.search_runs, experiments, wanted):
         run_id, written = run.info.run_id, run.data.tags
@@ -126,7 +128,7 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
         gone = has_exited(written, one_machine=sqlite_file(client.tracking_uri) is not None)
         if not lock.is_locked or (run.info.status == "RUNNING" and PROCESS in written and not own and not gone):
             known = json.loads(written.get(PROCESS) or "{}")
-            what = f"process {known.get('pid', '?')} on {written.get(HOST, '?')} works on this run"
+            what = f"process {known.get('pid', '?')} on {known.get('host', '?')} works on this run"
             fix = "wait for it to end, or stop it; if it was killed on another machine, set the run's status to KILLED"
             raise TipcastError("S002", run_id, what, fix)
         yield

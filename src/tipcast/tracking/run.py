@@ -53,9 +53,9 @@ REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
 """What no name may have: other characters, and parts between slashes that a path would not keep."""
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
-OF_CODE = RELEASE, COMMIT, DIRTY = ("tipcast.version", "mlflow.source.git.commit", "mlflow.source.git.dirty")
-BEST = "sweep.best."
-"""What the tags of a sweep's best parameters begin with."""
+OF_CODE = COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
+BEST = "sweep.best.params"
+"""Tag of a sweep's best parameters, as JSON."""
 LAST = "last"
 """What stands for the newest run."""
 LISTED = 5
@@ -418,11 +418,6 @@ def config_text(client: Any, run_id: str | None, fix: str) -> str:
         return Path(client.download_artifacts(run_id, CONFIG)).read_text(encoding="utf-8")
     except (MlflowException, OSError, UnicodeDecodeError) as problem:
         raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
-
-
-def best_of(run: Any) -> dict[str, str]:
-    """Return parameter -> text of the value that a sweep's run has found; empty of others."""
-    return {name.removeprefix(BEST): value for name, value in run.data.tags.items() if name.startswith(BEST)}
 
 
 def artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:

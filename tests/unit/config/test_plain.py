@@ -58,7 +58,7 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
     mine = to_object(compose("sweep", [*words, "data.cache=/mine"])[0].config)
     assert here.data.cache == "/kept/here"
     assert source_of_tests(text, DataSpec(test=None), "run 1") == here.data
-    assert recorded(text, {}, "run 1")["data"] == to_plain(here.data)
+    assert recorded(text, "{}", "run 1")["data"] == to_plain(here.data)
     assert restored(text, to_object(compose("sweep", [])[0].config), "run 1").data == here.data
     assert restored(text, mine, "run 1").data == mine.data, "the command line may choose them"
 
@@ -68,7 +68,7 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
 )
 def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
     with pytest.raises(TipcastError) as caught:
-        recorded(text, {}, "run 1")
+        recorded(text, "{}", "run 1")
     assert caught.value.code == "M023"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,7 +66,7 @@ HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
 
 @pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null", *HUGE])
 def test_tags_of_others(text: str) -> None:
-    assert not process.has_exited({process.HOST: process.tags()[process.HOST], process.PROCESS: text})
+    assert not process.has_exited({process.PROCESS: text})
     assert not process.has_exited({})
 
 
@@ -85,7 +86,7 @@ def test_processes_that_proc_hides_count_as_alive(
 def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     tags = written(start="1")
     monkeypatch.setattr(process.os, "getpid", lambda: 1)
-    assert process.tags() == {process.HOST: tags[process.HOST], process.PROCESS: ""}, "of a resumed run none is left"
+    assert process.tags() == {process.PROCESS: json.dumps({"host": socket.gethostname()})}, "nothing old is left"
     assert not process.has_exited(tags)
 
 
@@ -100,7 +101,7 @@ def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
 
 
 def test_a_run_that_another_machine_has_open(client: Any) -> None:
-    run_id = client.create_run("0", tags=written(pid=1) | {process.HOST: "elsewhere"}).info.run_id
+    run_id = client.create_run("0", tags=written(pid=1, host="elsewhere")).info.run_id
     with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
         process.leased(client, run_id).__enter__()
     client.set_terminated(run_id, "KILLED")
@@ -175,7 +176,7 @@ def test_a_run_whose_process_was_killed(
 def test_runs_of_others_are_left(spec: TrackingSpec, client: Any, left: Callable[..., str]) -> None:
     kept = [
         left(pid=os.getpid()),
-        left({process.HOST: "elsewhere"}),
+        left(start="1", host="elsewhere"),
         left(start="1", pid_namespace=1),
         str(client.create_run("0").info.run_id),
     ]

@@ -327,4 +327,4 @@ def test_a_locked_database_is_waited_for_once_for_all_of_them(
         locked.execute("ROLLBACK")
         assert killed == runs[:1]
         tags = [run.client.get_run(run_id).data.tags for run_id in runs]
-        assert [process.HOST in each for each in tags] == [True] * 3, "the next command closes them"
+        assert [process.PROCESS in each for each in tags] == [True] * 3, "the next command closes them"
