@@ -32,6 +32,7 @@ DASK_TOOLS = NOTEBOOK.with_name("dask_tools.py")
 FRAMES = NOTEBOOK.with_name("frames.py")
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 MONITORING = NOTEBOOK.with_name("monitoring.py")
+RECALIBRATE = NOTEBOOK.with_name("recalibrate.py")
 NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
 
 
@@ -173,6 +174,24 @@ def test_monitoring_sees_the_column_that_moved(
     assert table.index[table["moved"]].tolist() == ["PULocationID"]
     assert {"trip_distance", "payment_type", "tip_amount"} < set(table.index)
     assert not {"probability", "model_name", "tpep_pickup_datetime"} & set(table.index)
+
+
+def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
+    """Scores that are too low for rows paid by card, as after a price has changed."""
+    r = np.random.default_rng(0)
+    for month, rows in (("may", 20_000), ("june", 8000)):
+        score, paid = r.beta(4, 4, rows), r.integers(1, 3, rows)
+        tip = (r.random(rows) < 3 * score / (1 + 2 * score)) & (paid == 1)
+        frame = pd.DataFrame({"probability": score, "paid": paid, "tip": tip.astype(float)})
+        frame.loc[0, "probability"] = None  # not scored
+        (tmp_path / month).mkdir()
+        frame.to_parquet(tmp_path / month / "0.parquet")
+    said = ran(tmp_path, RECALIBRATE, "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5")
+    before, after = (float(line.split()[-1]) for line in said.splitlines()[:2])
+    assert before > 0.15
+    assert after < 0.02
+    assert set(pd.read_parquet(tmp_path / "june.calibrated.parquet")["paid"]) == {1}
+    assert ran(tmp_path, RECALIBRATE, "may", "june", "--answer", "tips > 0", code=2) == ""
 
 
 def test_texts_and_missing_values_are_compared() -> None:

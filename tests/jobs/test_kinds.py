@@ -23,7 +23,7 @@ KINDS = {
 }  # fmt: skip
 PLOTS = {
     "regression": {"predicted", "predicted_small"},
-    "multiclass": {"confusion", "confusion_small", "classes"},
+    "multiclass": {"confusion", "confusion_small"},
     "clustering": {"clusters", "clusters_small"},
 }
 BASELINES = {
