@@ -110,10 +110,11 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> Done
 
 def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) -> AbstractContextManager[RunContext]:
     """Open the run with what is known before any worker starts: which model, and which configuration."""
-    from tipcast.jobs.run_context import run_context
+    from tipcast.jobs.run_context import run_context, run_names
     from tipcast.jobs.train_record import params
 
-    name, tags = f"score {fetched.name or 'model'}", {"model.uri": fetched.uri}
+    model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
+    (name,), tags = run_names([(model, command)], "score "), {"model.uri": fetched.uri}
     return run_context(config, command, job="score", name=name, params=params(config, PARAMS), tags=tags, clock=clock)
 
 

@@ -18,7 +18,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.evaluation import ranking
 from tipcast.jobs import check_search, say, sweep_plan
-from tipcast.jobs.run_context import previous_run, run_context, without_keys
+from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
@@ -67,7 +67,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
             command = first
         objective = Objective(study, metric.name, metric.maximize)
-        name = f"{config.search.name} search of {config.model.name}"
+        (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
         opened = run_context(
             config, command, job="sweep", name=name, params=recorded, tags={STUDY: study}, clock=clock,
