@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -134,6 +135,10 @@ def test_a_data_frame(kind: str, store: str) -> None:
     rows = dask.dataframe.from_pandas(frame, npartitions=2) if kind == "dask" else frame
     run = tipcast.train(data=rows, target="y", tracking={"uri": store, "system_metrics": False}, **QUICK)
     assert run.metrics["test/auc"] > 0.8
+    tag = mlflow.MlflowClient(store).get_run(run.run_id).data.tags["command"]
+    assert tag == run.command
+    assert re.match(r"tipcast\.train\(data=frame, overrides=\[.*'task=target', \"task.target='y'\"\]\)", tag)
+    assert "parquet" not in tag
     assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
 
 

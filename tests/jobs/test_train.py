@@ -86,9 +86,11 @@ def _members(session: int) -> list[int]:
 
 def test_the_last_line_says_everything(trained: Trained) -> None:
     said = trained.said
-    assert list(said) == ["run_id", "experiment_id", "run", "model_uri", "metrics", "phases", "command"]
+    assert list(said) == ["run_id", "experiment_id", "run", "tracking_uri", "model_uri", "metrics", "phases", "command"]
     assert said["model_uri"] == "models:/tipcast/1"
-    assert said["run_id"] in said["run"]
+    page = f"#/experiments/{said['experiment_id']}/runs/{said['run_id']}?workflowType=machine_learning"
+    assert said["run"] == f"http://127.0.0.1:5000/{page}"
+    assert said["tracking_uri"].startswith("sqlite:///")
     assert said["metrics"]["test/auc_low"] < said["metrics"]["test/auc"] < said["metrics"]["test/auc_high"]
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
