@@ -138,7 +138,8 @@ class Draw:
         found = [xp.empty(0, xp.int8)]
         for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
             if rows and rows[0] < rows[1]:
-                found.append(self._of_class(name, *rows, xp))
+                start, stop, total = rows
+                found.append(self._of_class(name, start, stop, total, xp))
         return xp.concatenate(found)
 
     def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:
