@@ -277,7 +277,7 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
     from tipcast.config.arguments import as_overrides
     from tipcast.config.schema import Output
-    from tipcast.tracking.store import without_autologging
+    from tipcast.tracking.store import resolve, without_autologging
 
     with _ONE_AT_A_TIME, _kept(), without_autologging():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
@@ -293,11 +293,8 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
             what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"
             raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
         details = dict(composed.run())
-        tracking = None
-        if hasattr(composed.config, "tracking"):
-            from tipcast.tracking.store import resolve
-
-            tracking = resolve(composed.config.tracking)
+        spec = getattr(composed.config, "tracking", None)
+        tracking = None if spec is None else resolve(spec)
     return Result(
         run_id=details.get("run_id"),
         experiment_id=details.get("experiment_id"),

@@ -304,7 +304,7 @@ def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
     xp = study.frames.xp
-    names = list(study.recipe.features)
+    names = list(study.recipe.task.features)
     rows = sum(part.counts.rows for part in parts)
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
     x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
