@@ -54,7 +54,7 @@ def in_memory(workers: Session, folder: Path) -> rows.Rows:
     recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     data = FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
-    return rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe)).splits[0]
+    return rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))[0][0]
 
 
 def attempt(name: Mapping[str, Any], part: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -37,8 +37,8 @@ def ours(workers: Session, folder: Path, task: Task) -> int:
     recipe = Recipe(Taxi(), task)
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
-    loaded = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))
-    return loaded.splits[0].counts.rows
+    (loaded,), _ = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))
+    return loaded.counts.rows
 
 
 def main() -> None:

@@ -278,7 +278,7 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fr
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
     from tipcast.config.arguments import as_overrides
     from tipcast.config.schema import Output
-    from tipcast.tracking.store import without_autologging
+    from tipcast.tracking.store import resolve, without_autologging
 
     with _ONE_AT_A_TIME, _kept(), without_autologging():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
@@ -301,11 +301,8 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fr
             call.append(f"overrides={[word for word in words if not word.startswith(left_out)]}")
             composed = replace(composed, command=f"tipcast.{job}({', '.join(call)})")
         details = dict(composed.run())
-        tracking = None
-        if hasattr(composed.config, "tracking"):
-            from tipcast.tracking.store import resolve
-
-            tracking = resolve(composed.config.tracking)
+        spec = getattr(composed.config, "tracking", None)
+        tracking = None if spec is None else resolve(spec)
     return Result(
         run_id=details.get("run_id"),
         experiment_id=details.get("experiment_id"),

@@ -23,10 +23,7 @@ from tipcast.tasks.base import TargetColumn
 
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
-SIDES = {"train": 0, "test": 1}
 LEVELS = 1 << 16
-LEAST_TEST, MOST_TEST = 1_000, 20_000
-"""Rows to test on where ``test_rows`` says nothing, a fifth of the training rows between."""
 
 
 def drawn(xp: ModuleType, seed: int, side: int, first: int, rows: int, column: int) -> Array:
@@ -64,13 +61,13 @@ class Made(Table):
     def open(cls, spec: DataSpec) -> Self:
         """Make the dataset of its configuration; C003 for numbers that no rows can be made of."""
         if not isinstance(spec, BlobsData | RegressionData):
-            fix = f"use data={spec.source}"
-            raise TipcastError("C003", "data.source", f"{spec.source} has a configuration of its own", fix)
+            what = f"{spec.source} has a configuration of its own"
+            raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
         if spec.gigabytes is not None:
             rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))  # 4 bytes a value on workers
             spec = replace(spec, rows=rows, gigabytes=None)
         if spec.test_rows is None:
-            spec = replace(spec, test_rows=min(max(spec.rows // 5, LEAST_TEST), MOST_TEST))
+            spec = replace(spec, test_rows=min(max(spec.rows // 5, 1_000), 20_000))
         for name in ("rows", "test_rows"):
             check_blocks(name, getattr(spec, name), spec.block_rows)
         return replace(cls.of_model({"dataset_columns": spec.columns}), spec=spec)
@@ -81,11 +78,6 @@ class Made(Table):
         return cls(tuple(RawColumn(name, (name,)) for name in names))
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """Classes of the target; empty for values."""
-        return ()
-
-    @property
     def features(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns[:-1])
 
@@ -94,16 +86,16 @@ class Made(Table):
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return the target; C003 for another column or kind."""
-        own = {0: "regression", 2: "classification"}.get(len(self.classes), "multiclass")
+        classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
+        own = {0: "regression", 2: "classification"}.get(len(classes), "multiclass")
         if name not in (None, self.target) or kind not in (None, own):
             what = f"no {kind or 'target'} column: {name}"
             raise TipcastError("C003", "task.target", what, f"use {self.target}, which is {own}")
-        return TargetColumn(self.target, own, self.classes)
+        return TargetColumn(self.target, own, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List the blocks of a side, ``train`` or ``test``, each of which has rows of its own."""
-        spec = self.spec
-        rows = {"train": spec.rows, "test": spec.test_rows}[which]
+        spec, rows = self.spec, {"train": self.spec.rows, "test": self.spec.test_rows}[which]
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         depends = sorted((name, value) for name, value in vars(spec).items() if name not in ("limits", "gigabytes"))
         digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
@@ -111,7 +103,7 @@ class Made(Table):
         fragments = []
         for first in range(0, rows, spec.block_rows):
             block = min(spec.block_rows, rows - first)
-            fragments.append(Fragment(uri, MADE, (SIDES[which],), names, None, digest, block, {"first": first}))
+            fragments.append(Fragment(uri, MADE, (int(which == "test"),), names, None, digest, block, {"first": first}))
         return Listing(tuple(fragments), None, (uri,), digest, f"{self.name} rows")
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -133,10 +125,6 @@ class Blobs(Made):
 
     name = "blobs"
     target = "label"
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        return tuple(str(number) for number in range(self.spec.centers))
 
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         """Make rows around their centres, drawn evenly within ``spread`` of the origin."""

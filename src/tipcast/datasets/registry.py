@@ -16,7 +16,6 @@ from tipcast.datasets.taxi.dataset import Taxi
 GROUP = "tipcast.datasets"
 """Entry points of installed packages that name datasets."""
 
-
 NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
 SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])

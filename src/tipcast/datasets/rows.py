@@ -48,10 +48,6 @@ class Recipe:
     """Whether to count what is the dataset's own of clean rows."""
 
     @property
-    def features(self) -> tuple[str, ...]:
-        return self.task.features
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
@@ -174,12 +170,11 @@ def held_out_rows(
     dataset = recipe.dataset
     read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))
     keep, _ = dataset.clean(read, fragment.period, np)
-    good = np.ones(len(next(iter(read.values()))), dtype=bool) if keep is None else keep
     needed = dataset.code.needed_columns(recipe.task.features)
     bad, _ = dataset.code.impossible(read, needed)  # a distance, which is no reason to drop a row
-    if bad is not None:
-        good &= ~bad
-    read = {name: values[good][:rows] for name, values in read.items()}
+    good = [mask for mask in (keep, bad if bad is None else ~bad) if mask is not None]
+    chosen = np.logical_and.reduce(good) if good else slice(None)
+    read = {name: values[chosen][:rows] for name, values in read.items()}
     return read, raw_frame(dataset, read, recipe.task.features, facts)
 
 
@@ -206,18 +201,12 @@ class Rows:
         """The target as a Dask Series of the same parts; None where nothing is predicted."""
         return collection(self.y) if self.y else None
 
-    @property
-    def positive_rate(self) -> float:
-        """Share of rows of the second of two classes; NaN for other kinds."""
-        classes = self.counts.classes
-        return classes[1] / self.counts.rows if len(classes) == 2 and self.counts.rows else float("nan")
-
     def summary(self) -> dict[str, float]:
         """Return what is logged: rows, class balance, partitions, bytes, rows dropped by reason, and the dataset's."""
         counts = self.counts
         summary: dict[str, float] = {"rows": counts.rows, "partitions": len(self.parts), "bytes": counts.bytes}
         if len(counts.classes) == 2:
-            summary["positive_rate"] = self.positive_rate
+            summary["positive_rate"] = counts.classes[1] / counts.rows if counts.rows else float("nan")
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
@@ -233,19 +222,10 @@ def collection(parts: Sequence[Any]) -> Any:
     return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """The splits of one listing, and what was read and dropped in each of its files."""
-
-    splits: tuple[Rows, ...]
-    per_file: Mapping[str, Counts]
-
-
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
-    fragments, given = _fragments(session, listing), dict[str, Any](frames=session.frames, recipe=recipe)
-    client = session.client
-    prepared = list(client.map(prepare_fragment, fragments, **given, pure=False, key="prepare"))
+    client, given = session.client, dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
+    prepared = list(client.map(prepare_fragment, _fragments(session, listing), **given, key="prepare"))
     if recipe.draw is None:
         return prepared
     strata = client.map(_field, prepared, side=0, name="strata", pure=False, key="strata")
@@ -253,10 +233,11 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     return list(client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw"))
 
 
-def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Loaded:
-    """Wait for what ``start`` began, and gather its counts, never its rows; as many splits as the recipe has parts.
+def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Any:
+    """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    D-errors of the first fragment that could not be read.
+    Returns as many ``Rows`` as the recipe has parts, and each file's ``Counts``; D-errors of the first fragment that
+    could not be read.
     """
     client, splits = session.client, []
     counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
@@ -269,7 +250,7 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
         )
         rows = tuple(count.rows for count in every if count.rows)
         splits.append(Rows(x, y[0] if y else [], total(every), rows))
-    return Loaded(tuple(splits), per_file(_fragments(session, listing), counts))
+    return tuple(splits), per_file(_fragments(session, listing), counts)
 
 
 def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
@@ -294,8 +275,8 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
         return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    held = tuple(np.diff(borders).tolist())
-    return replace(rows, x=joined(rows.x), y=joined(rows.y) if rows.y else [], parts=held)
+    y = joined(rows.y) if rows.y else []
+    return replace(rows, x=joined(rows.x), y=y, parts=tuple(np.diff(borders).tolist()))
 
 
 def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:

@@ -21,7 +21,6 @@ MINUTE = 60_000_000
 SIDES = ("test", "validation", "train")
 BLOCK = 512
 """Rows of a class that are drawn together: a fragment draws at most two such beyond its own rows."""
-MOST_CLASSES = 2**15 - 2
 LARGEST = np.uint64(2**64 - 1)
 
 
@@ -81,10 +80,7 @@ def describe(period: Period) -> str:
 
 
 def random_bits(xp: ModuleType, key: int, first: int, stop: int) -> Array:
-    """Return (stop - first,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of numbers in a row, keyed.
-
-    Integers alone: no device rounds them its own way.
-    """
+    """Return (stop - first,) uint64 by SplitMix64 (Steele, Lea and Flood, 2014), of integers: the same everywhere."""
     z = xp.arange(first, stop, dtype=xp.uint64)
     z *= np.uint64(0x9E3779B97F4A7C15)
     z += np.uint64(key)
@@ -127,7 +123,7 @@ class Draw:
 
         ``target`` None: there is one class. Rows that are not ``answered`` are of none, their places below 0.
         """
-        known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, MOST_CLASSES)
+        known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, np.iinfo(np.int16).max - 1)
         known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
         place = xp.empty(rows, xp.int32)
         place[xp.argsort(known, kind="stable")] = xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
@@ -138,8 +134,7 @@ class Draw:
         found = [xp.empty(0, xp.int8)]
         for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
             if rows and rows[0] < rows[1]:
-                start, stop, total = rows
-                found.append(self._of_class(name, start, stop, total, xp))
+                found.append(self._of_class(name, rows[0], rows[1], rows[2], xp))
         return xp.concatenate(found)
 
     def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:

@@ -132,9 +132,9 @@ def collect(
     workers: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any], limits: Limits, names: Sequence[str]
 ) -> dict[str, Rows]:
     """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return them by split."""
-    loaded = rows.collect(workers, listing, recipe, prepared)
-    rows.check_counts(listing, loaded.per_file, recipe, limits)
-    splits = dict(zip(names, loaded.splits, strict=False))
+    loaded, per_file = rows.collect(workers, listing, recipe, prepared)
+    rows.check_counts(listing, per_file, recipe, limits)
+    splits = dict(zip(names, loaded, strict=False))
     for name, part in splits.items():
         rows.check_split(WHERE[name], part.counts, recipe.task, limits)
     return splits

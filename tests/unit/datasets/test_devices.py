@@ -31,10 +31,10 @@ PICKUP = "tpep_pickup_datetime"
 
 def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
     """Return the counts of each split and file, and each split's rows on the host, in the files' order."""
-    found = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
-    counts = [*(split.counts for split in found.splits), *(found.per_file[uri] for uri in sorted(found.per_file))]
+    found, per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
+    counts = [*(split.counts for split in found), *(per_file[uri] for uri in sorted(per_file))]
     splits = []
-    for split in found.splits:
+    for split in found:
         columns = {}
         for name, futures in {"x": split.x, "y": split.y}.items():
             home = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)

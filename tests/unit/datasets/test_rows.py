@@ -39,8 +39,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
     recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut, own_counts=True)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
-    loaded = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
-    first, second = loaded.splits
+    (first, second), per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     assert (first.counts.rows, second.counts.rows) == (700, 495)
     for split in (first, second):
         x, y = (session.client.gather(futures) for futures in (split.x, split.y))
@@ -48,20 +47,18 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         assert sum(split.parts) == split.counts.rows
         assert all(split.parts), "empty parts are left out"
         assert sum(int(part.sum()) for part in y) == split.counts.classes[1]
-        assert split.positive_rate == split.counts.classes[1] / split.counts.rows
+        assert split.summary()["positive_rate"] == split.counts.classes[1] / split.counts.rows
         assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
-    assert {uri.rpartition("/")[2]: counts.rows_read for uri, counts in loaded.per_file.items()} == {
+    assert {uri.rpartition("/")[2]: counts.rows_read for uri, counts in per_file.items()} == {
         paths[0].name: 700,
         paths[1].name: 500,
     }
-    assert loaded.per_file[next(uri for uri in loaded.per_file if "02" in uri[-12:])].dropped == {
-        "fare_not_positive": 5
-    }
+    assert per_file[next(uri for uri in per_file if "02" in uri[-12:])].dropped == {"fare_not_positive": 5}
 
 
 def test_summary_of_nothing_is_no_number() -> None:
-    nothing = rows.Rows([], [], Counts(0, 0, {}), ())
-    assert np.isnan(nothing.positive_rate)
+    nothing = rows.Rows([], [], Counts(0, 0, {}, classes=(0, 0)), ())
+    assert np.isnan(nothing.summary()["positive_rate"])
     assert nothing.summary()["partitions"] == 0
     assert "rows_read" not in nothing.summary()
 
@@ -99,9 +96,9 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
     )
     found = []
     for opened in (session, dataclasses.replace(session, frames=Eager())):
-        loaded = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
-        x = pd.concat(opened.client.gather(loaded.splits[0].x), ignore_index=True)
-        found.append((loaded.splits[0].parts, x))
+        (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
+        x = pd.concat(opened.client.gather(only.x), ignore_index=True)
+        found.append((only.parts, x))
     assert len(found[0][0]) == 10
     assert len(found[1][0]) < 10
     pd.testing.assert_frame_equal(found[0][1], found[1][1])

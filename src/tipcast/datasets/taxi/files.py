@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, delimited, parquet, split
-from tipcast.datasets.base import FileScan, Listing, Period, ScanRequest, timed
+from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest, timed
 from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, read_fragment, scan_files
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
@@ -124,27 +125,24 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
     pickup = columns["pickup"]
     ranges = footer.time_ranges(pickup)
     if period is None:
-        period = _inferred(footer, pickup, ranges, where)
+        period = _inferred(footer.fragments(columns, period)[0], footer, ranges)
     elif all(ends and (ends[1] < period[0] or ends[0] >= period[1]) for ends in ranges):
         what = f"column {pickup!r}: all {footer.rows} rows lie outside the period in the file's name"
         raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
     return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
 
 
-def _inferred(footer: parquet.Footer, own: str, ranges: Sequence[Period | None], where: str) -> Period:
+def _inferred(whole: Fragment, footer: parquet.Footer, ranges: Sequence[Period | None]) -> Period:
     """Infer the period from the footer's ranges, reading the pickup column of those row groups that span months."""
     months: Counter[str] = Counter()
     for group, (ends, rows) in enumerate(zip(ranges, footer.group_rows, strict=True)):
         both = _months(np.array(ends or (), np.int64))
         if 2 in both.values():
             months.update(dict.fromkeys(both, rows))
-            continue
-        try:
-            with address.reaching(footer.uri):
-                months += _months(CpuFrames().read_parquet(footer.uri, [group], [own], footer.storage)[own])
-        except (OSError, ValueError) as problem:
-            raise TipcastError("D005", where, f"column {own!r} is damaged", "download or write it again") from problem
-    return _period_of(months, footer.rows, where)
+        else:
+            part = replace(whole, part=(group,), rows=rows)
+            months += _months(read_fragment(part, CpuFrames(), ("pickup",))["pickup"])
+    return _period_of(months, footer.rows, address.shown(footer.uri))
 
 
 def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
