@@ -42,9 +42,7 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
             output = look(config.output, config.storage_options).folder
         said, problem = _score(config, command, output, clock)
     except TipcastError as cause:
-        if of_store(cause) is cause:
-            raise
-        raise of_store(cause) from cause
+        raise of_store(cause) from cause.__cause__
     return say(said, config.print, problem=problem)
 
 

@@ -56,6 +56,7 @@ class ScorePlan:
     present: Scores
     """What is where the scores go."""
     recipe: str
+    """Digest of all that scores depend on beside the rows."""
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
     """Scores that stay, as files and scores look now."""
@@ -67,13 +68,6 @@ class ScorePlan:
     def files(self) -> int:
         """How many are named."""
         return len(self.due) + len(self.kept) + len(self.refused)
-
-
-def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
-    """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
-    depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
-    depends += [config.columns] if config.columns else []
-    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
 def check(config: ScoreConfig) -> None:
@@ -134,7 +128,10 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     files = _outside(present.folder, output_names(config.input, request, "input"))
     if not files:
         raise refused(present.folder, "holds all files of the input", "name a folder beside it")
-    recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
+    # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
+    depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, config.compression, *config.facts.values()]
+    depends += [config.columns] if config.columns else []
+    recipe = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
     same_recipe = present.about.get("recipe") == recipe
 
     notes: set[str] = set()
