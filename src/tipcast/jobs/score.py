@@ -16,7 +16,7 @@ from tipcast.jobs import say
 from tipcast.measure.progress import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import ScorePlan
-from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
+from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
 from tipcast.tracking.store import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
 
@@ -70,7 +70,7 @@ def _score(
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
                 write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
-            said = summary(config, fetched, plan, plan.kept, clock.seconds)
+            said = summary(config, fetched, plan, clock, None)
             return {**said, "command": command}, problem_of(plan.refused, plan.files)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
@@ -102,7 +102,7 @@ def _score(
             entries = {**plan.kept, **results.entries}
             obsolete = set(present.files) - set(entries)
             write_manifest(Scores(output, entries, about(record, results.refused)), obsolete, config.storage_options)
-        said = summary(config, fetched, plan, entries, clock.seconds, results)
+        said = summary(config, fetched, plan, clock, results)
     return context.result(**said), problem
 
 
@@ -131,27 +131,22 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
 
 
 def summary(
-    config: ScoreConfig,
-    fetched: Fetched,
-    plan: ScorePlan,
-    entries: Mapping[str, Entry],
-    phases: Mapping[str, float],
-    found: Results | None = None,
+    config: ScoreConfig, fetched: Fetched, plan: ScorePlan, clock: Clock, found: Results | None
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    refused = found.refused if found else plan.refused
+    scored, refused = (found.entries, found.refused) if found else ({}, plan.refused)
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
     return {
         "model_uri": fetched.uri,
         "output": to_plain(config.output),
-        "files": len(entries),
-        "rows": sum(entry.rows for entry in entries.values()),
-        "scored": len(set(entries) - set(plan.kept)),
+        "files": len(plan.kept) + len(scored),
+        "rows": sum(entry.rows for entry in (*plan.kept.values(), *scored.values())),
+        "scored": len(scored),
         "scored_rows": found.rows if found else 0,
         "unscored": dict(found.total.unscored) if found else {},
         "refused": why,
         "metrics": found.headlines if found else {},
-        "phases": phases,
+        "phases": clock.seconds,
     }

@@ -104,12 +104,11 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
 
     """
     client, folder, manifest = workers.client, plan.present.folder, fetched.manifest
-    threshold = manifest.get("threshold")
     work = Work(
         frames=workers.frames,
         dataset=dataset_of(manifest),
         task=task_of(manifest),
-        threshold=None if threshold is None else float(threshold),
+        threshold=manifest.get("threshold"),
         keep=None if config.keep is None else tuple(config.keep),
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
