@@ -29,7 +29,7 @@ TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 OF_PROCESS = re.compile(
-    r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*)"
+    r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*|.*_share)"
     r"|(train|validation)/positive_rate"
 )
 """Metrics of how a run went, and of its rows."""

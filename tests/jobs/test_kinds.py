@@ -23,7 +23,7 @@ KINDS = {
 }  # fmt: skip
 PLOTS = {
     "regression": {"predicted", "predicted_small"},
-    "multiclass": {"confusion", "confusion_small", "classes"},
+    "multiclass": {"confusion", "confusion_small"},
     "clustering": {"clusters", "clusters_small"},
 }
 BASELINES = {
@@ -75,6 +75,11 @@ def _evaluated(folder: Path, store: str) -> None:
     answers = model.predict(rows) + np.resize([1.0, -1.0], len(rows))
     found = mlflow.models.evaluate(model, rows.assign(answer=answers), targets="answer", **settings)
     assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
+
+
+def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
+    found = job("train", "model=knn", "data=regression", "data.columns=2", "data.noise=0").run.data.metrics
+    assert found["test/r2"] >= 0.99
 
 
 @pytest.mark.filterwarnings("ignore")  # of MLflow's evaluation

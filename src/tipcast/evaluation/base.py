@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
@@ -188,9 +189,14 @@ class Evaluator(ABC):
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
 
-    def baseline(self, evaluation: Any, trained: Counts) -> dict[str, float]:
-        """Return the metrics of a prediction without features on the same rows, from counts of the training rows."""
-        return {}
+    def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
+        """Return the metrics of a prediction without features: of classes their shares in the training rows."""
+        if not trained.classes:
+            return {}
+        eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
+        of_classes = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
+        log_loss = -float(np.dot(tested.classes, np.log(of_classes))) / tested.rows
+        return {"accuracy": tested.classes[int(of_classes.argmax())] / tested.rows, "log_loss": log_loss}
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return metrics of single classes or clusters; of many none."""

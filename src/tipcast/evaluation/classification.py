@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Counts
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
 from tipcast.evaluation.sums import (
     Z95,
@@ -31,7 +30,6 @@ from tipcast.evaluation.sums import (
     Ints,
     Parts,
     added,
-    class_baseline,
     half_width,
     kept,
     summed,
@@ -134,8 +132,6 @@ class ClassificationEvaluation(Evaluation):
     """Rows (2, 2) by true class and by the class they were called."""
     roc: Roc
     calibration: Calibration
-    histogram: Ints
-    """Rows (2, 64) by class and by 1/64 of the score."""
     resolution: float
     """How far the AUC can be from the exact one."""
 
@@ -207,7 +203,7 @@ class Classification(Evaluator):
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
+        """Draw ROC curves; precision against recall, calibration and confusion."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first, names = next(iter(drawn.values())), tuple(classes) or ("0", "1")
@@ -216,11 +212,6 @@ class Classification(Evaluator):
         yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
         yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
         yield "plots/confusion.png", plots.confusion(first.confusion, subtitle, names, called)
-        yield "plots/scores.png", plots.scores(first, subtitle, classes=names)
-
-    def baseline(self, evaluation: Any, trained: Counts) -> dict[str, float]:
-        """Return accuracy and log loss of the training rows' shares of both classes."""
-        return class_baseline(trained.classes, evaluation.confusion.sum(axis=1))
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
@@ -331,7 +322,6 @@ class Classification(Evaluator):
             confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
             roc=curve(scores, p, n),
             calibration=calibration,
-            histogram=np.stack([coarse(counts, HISTOGRAM_BINS) for counts in (sums.negatives, sums.positives)]),
             resolution=sums.resolution,
             threshold=self.threshold if threshold is None else threshold,
         )

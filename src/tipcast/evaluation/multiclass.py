@@ -13,9 +13,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.datasets.base import Counts
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, keys, shares
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, class_baseline, kept, mean_interval, values_of
+from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, values_of
 
 MOST_CLASSES = 10
 """Of which each has its own recall among the metrics; of more it is in the table only."""
@@ -88,17 +87,11 @@ class Multiclass(Evaluator):
         return self.of_sums(sums)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw the confusion matrix, and recall and precision of each class."""
+        """Draw the confusion matrix."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        first = next(iter(drawn.values()))
-        sums, names = first.sums, _names(first.sums, classes)
-        yield self.figure, plots.confusion(sums.confusion, subtitle, names)
-        yield "plots/classes.png", plots.classes(names, sums.right(1), sums.right(0), subtitle)
-
-    def baseline(self, evaluation: Any, trained: Counts) -> dict[str, float]:
-        """Return accuracy and log loss of the training rows' shares of the classes."""
-        return class_baseline(trained.classes, evaluation.sums.confusion.sum(axis=1))
+        sums = next(iter(drawn.values())).sums
+        yield self.figure, plots.confusion(sums.confusion, subtitle, _names(sums, classes))
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the recall of each class by its name."""

@@ -105,7 +105,7 @@ class Regression(Evaluator):
         sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
         return RegressionEvaluation(found.metrics, found.interval, sums, axis, joint)
 
-    def baseline(self, evaluation: RegressionEvaluation, trained: Counts) -> dict[str, float]:
+    def baseline(self, evaluation: RegressionEvaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
         sums = evaluation.sums
         away = trained.target_sum / trained.rows - sums.target_mean

@@ -115,17 +115,6 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     return Interval(max(value - half, 0.0), value + half)
 
 
-def class_baseline(trained: Sequence[int], rows: Ints) -> dict[str, float]:
-    """Return accuracy and log loss of predicting the shares of classes in the training rows, whatever the features.
-
-    ``trained`` and ``rows`` are (classes,) training rows and evaluated rows of each class.
-    """
-    eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
-    shares = np.clip(np.asarray(trained) / sum(trained), eps, 1 - eps)
-    accuracy, log_loss = rows[int(shares.argmax())] / rows.sum(), -(rows @ np.log(shares)) / rows.sum()
-    return {"accuracy": float(accuracy), "log_loss": float(log_loss)}
-
-
 def half_width(rows: float, total: float, squares: float) -> float:
     """Return half the asymptotic 95 % interval of a mean; of fewer than two rows it is infinite."""
     variance = max(squares - total * total / rows, 0.0)

@@ -74,11 +74,13 @@ def _score(
             return {**said, "command": command}, problem_of(plan.refused, plan.files)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
-            from tipcast.jobs.run_context import run_context
+            from tipcast.jobs.run_context import run_context, run_names
             from tipcast.jobs.train_record import params
             from tipcast.scoring.record import Results, ScoreRecord, score
 
-        name, tags, known = f"score {fetched.name or 'model'}", {"model.uri": fetched.uri}, params(config, PARAMS)
+        model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
+        (name,), known = run_names([(model, command)], "score "), params(config, PARAMS)
+        tags = {"model.uri": fetched.uri}
         opened = run_context(config, command, job="score", name=name, params=known, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)

@@ -246,5 +246,4 @@ class ScoreRecord:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
             for path, drawn in found.judge.figures({"scored": found.labelled}, known, classes):
-                if path != SCORES_PLOT:
-                    log(drawn, path)
+                log(drawn, path)

@@ -86,9 +86,9 @@ def test_the_baseline_knows_no_features(kind: str) -> None:
     judge, (predictions, target) = evaluator(kind), ROWS[kind]()
     train, test = np.split(target, [300])
     classes = tuple(np.bincount(train)) if kind != "regression" else ()
-    found = judge.baseline(
-        judge.evaluate_here(predictions[300:], test), Counts(300, 300, {}, classes=classes, target_sum=train.sum())
-    )
+    trained = Counts(300, 300, {}, classes=classes, target_sum=train.sum())
+    tested = Counts(len(test), 0, {}, classes=classes and tuple(np.bincount(test)))
+    found = judge.baseline(judge.evaluate_here(predictions[300:], test), trained, tested)
     if kind == "regression":
         assert found == {
             "rmse": pytest.approx(reference.root_mean_squared_error(test, np.full(len(test), train.mean())))
