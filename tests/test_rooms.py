@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2049,
     "jobs": 2880,
     "measure": 245,
-    "models": 1905,
+    "models": 1901,
     "scoring": 1184,
     "search": 995,
     "tasks": 252,

@@ -79,9 +79,9 @@ def _score(
             from tipcast.scoring.record import Results, ScoreRecord, score
 
         model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
-        (name,), known = run_names([(model, command)], "score "), params(config, PARAMS)
+        (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
         tags = {"model.uri": fetched.uri}
-        opened = run_context(config, command, job="score", name=name, params=known, tags=tags, clock=clock)
+        opened = run_context(config, command, job="score", name=name, params=compared, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)
         record = ScoreRecord(context.run, config, plan, fetched, command)
@@ -133,10 +133,10 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
 
 
 def summary(
-    config: ScoreConfig, fetched: Fetched, plan: ScorePlan, clock: Clock, found: Results | None
+    config: ScoreConfig, fetched: Fetched, plan: ScorePlan, clock: Clock, results: Results | None
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    scored, refused = (found.entries, found.refused) if found else ({}, plan.refused)
+    scored, refused = (results.entries, results.refused) if results else ({}, plan.refused)
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
@@ -146,9 +146,9 @@ def summary(
         "files": len(plan.kept) + len(scored),
         "rows": sum(entry.rows for entry in (*plan.kept.values(), *scored.values())),
         "scored": len(scored),
-        "scored_rows": found.rows if found else 0,
-        "unscored": dict(found.total.unscored) if found else {},
+        "scored_rows": results.rows if results else 0,
+        "unscored": dict(results.total.unscored) if results else {},
         "refused": why,
-        "metrics": found.headlines if found else {},
+        "metrics": results.headlines if results else {},
         "phases": clock.seconds,
     }

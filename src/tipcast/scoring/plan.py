@@ -151,18 +151,18 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
-        found = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
-    bad = {name: problem for name, problem in found.items() if isinstance(problem, TipcastError)}
-    if len(found) == len(bad) == 1:
+        outcomes = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
+    bad = {name: problem for name, problem in outcomes.items() if isinstance(problem, TipcastError)}
+    if len(outcomes) == len(bad) == 1:
         raise bad.popitem()[1]
     for note in sorted(notes):
         LOG.warning(note)
     rowless = [name for name, problem in bad.items() if problem.code == ROWLESS]
-    if 0 < len(rowless) < len(found):
+    if 0 < len(rowless) < len(outcomes):
         LOG.warning("%s without rows passed over", count(len(rowless), "file"))
         bad = {name: problem for name, problem in bad.items() if name not in rowless}
-    due = tuple(item for item in found.values() if isinstance(item, Item))
-    kept = {name: entry for name, entry in found.items() if isinstance(entry, Entry)}
+    due = tuple(item for item in outcomes.values() if isinstance(item, Item))
+    kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
     whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
     current = same_recipe and whole and not due and set(bad) == set(present.about.get(REFUSED, ()))
     return ScorePlan(present, recipe, due, kept, bad, current)
