@@ -95,7 +95,7 @@ OF_CONFIGURATION = {
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",
     "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
     "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
-    "sweep task.validation=0": "task.validation: trials are compared on validation rows",
+    "sweep task.validation=0": "task.validation: must be above 0, to compare trials, got 0",
     "ladder tolerance=-1": "tolerance: must be at least 0, got -1",
     "prepare data.months=2019-01 out=o row_group_rows=0": "row_group_rows: must be at least 1, got 0",
     "promote model_uri=models:/a/1 margin=-1": "margin: must be at least 0, got -1",

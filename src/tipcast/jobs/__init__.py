@@ -104,12 +104,10 @@ def check_search(config: schema.SweepConfig) -> None:
     if (spec.trials or 0) > MOST:
         raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
-        what, fix = "a grid has the points of its axes alone", "add the value to search.space, or use another search"
-        raise TipcastError("C003", "search.baseline", what, fix)
+        raise incompatible("search.baseline", "search=grid", "add the value to search.space, or use another search")
     if spec.trials is None and spec.name != "grid":
         raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")
     if not config.task.validation:
-        what = "trials are compared on validation rows"
-        raise TipcastError("C003", "task.validation", what, "hold some out, as 0.15")
+        raise must_be("task.validation", "above 0, to compare trials", config.task.validation, "hold rows out, as 0.15")
     if config.task.kind is not None:  # else the target column tells
         ranking(config.task.kind, spec.metric, "search.metric")

@@ -180,9 +180,9 @@ def climb(
         warm_up(workers, own, plan)
         result = train(workers, record)
     headline = result["metrics"][f"test/{record.judge.headline.name}"]
-    found = LadderResult(step, context.run.id, context.clock.seconds, headline)
+    climbed = LadderResult(step, context.run.id, context.clock.seconds, headline)
     if shared is None:
-        return found
+        return climbed
     from sklearn.metrics import adjusted_rand_score  # of clusterings only
 
     x, groups = shared
@@ -191,7 +191,7 @@ def climb(
         labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
     centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
     rand = None if groups is None else float(adjusted_rand_score(groups, labels))
-    return dataclasses.replace(found, adjusted_rand=rand, centres=centres)
+    return dataclasses.replace(climbed, adjusted_rand=rand, centres=centres)
 
 
 def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:

@@ -16,7 +16,7 @@ from tipcast.jobs import say
 from tipcast.measure.progress import Clock
 from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import ScorePlan
-from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
+from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
 from tipcast.tracking.store import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
 
@@ -42,9 +42,7 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
             output = look(config.output, config.storage_options).folder
         said, problem = _score(config, command, output, clock)
     except TipcastError as cause:
-        if of_store(cause) is cause:
-            raise
-        raise of_store(cause) from cause
+        raise of_store(cause) from cause.__cause__
     return say(said, config.print, problem=problem)
 
 
@@ -72,7 +70,7 @@ def _score(
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
                 write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
-            said = summary(config, fetched, plan, plan.kept, clock.seconds)
+            said = summary(config, fetched, plan, clock, None)
             return {**said, "command": command}, problem_of(plan.refused, plan.files)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
@@ -81,9 +79,9 @@ def _score(
             from tipcast.scoring.record import Results, ScoreRecord, score
 
         model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
-        (name,), known = run_names([(model, command)], "score "), params(config, PARAMS)
+        (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
         tags = {"model.uri": fetched.uri}
-        opened = run_context(config, command, job="score", name=name, params=known, tags=tags, clock=clock)
+        opened = run_context(config, command, job="score", name=name, params=compared, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)
         record = ScoreRecord(context.run, config, plan, fetched, command)
@@ -106,7 +104,7 @@ def _score(
             entries = {**plan.kept, **results.entries}
             obsolete = set(present.files) - set(entries)
             write_manifest(Scores(output, entries, about(record, results.refused)), obsolete, config.storage_options)
-        said = summary(config, fetched, plan, entries, clock.seconds, results)
+        said = summary(config, fetched, plan, clock, results)
     return context.result(**said), problem
 
 
@@ -135,27 +133,22 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
 
 
 def summary(
-    config: ScoreConfig,
-    fetched: Fetched,
-    plan: ScorePlan,
-    entries: Mapping[str, Entry],
-    phases: Mapping[str, float],
-    found: Results | None = None,
+    config: ScoreConfig, fetched: Fetched, plan: ScorePlan, clock: Clock, results: Results | None
 ) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    refused = found.refused if found else plan.refused
+    scored, refused = (results.entries, results.refused) if results else ({}, plan.refused)
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
     return {
         "model_uri": fetched.uri,
         "output": to_plain(config.output),
-        "files": len(entries),
-        "rows": sum(entry.rows for entry in entries.values()),
-        "scored": len(set(entries) - set(plan.kept)),
-        "scored_rows": found.rows if found else 0,
-        "unscored": dict(found.total.unscored) if found else {},
+        "files": len(plan.kept) + len(scored),
+        "rows": sum(entry.rows for entry in (*plan.kept.values(), *scored.values())),
+        "scored": len(scored),
+        "scored_rows": results.rows if results else 0,
+        "unscored": dict(results.total.unscored) if results else {},
         "refused": why,
-        "metrics": found.headlines if found else {},
-        "phases": phases,
+        "metrics": results.headlines if results else {},
+        "phases": clock.seconds,
     }

@@ -101,10 +101,8 @@ def versions() -> dict[str, str]:
     """Return the versions of tipcast, of Python and of the installed libraries."""
     found = {"tipcast": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 

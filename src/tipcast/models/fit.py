@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
 from concurrent.futures import wait as ended
+from copy import copy
 from typing import Any, TypeVar
 
 import dask
@@ -195,7 +196,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    return _sent(client, lambda same: same, scorer)
+    return _sent(client, copy, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:

@@ -47,7 +47,6 @@ CUML_PARAMS = (
     "n_estimators", "max_depth", "min_samples_leaf", "min_samples_split", "min_impurity_decrease", "max_features",
     "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *CUML_ONLY,
 )  # fmt: skip
-CUML_HINTS = {**RESERVED, "class_weight": "backend=cpu: cuML weighs no classes over several GPUs"}
 CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "squared_error": "mse", "poisson": "poisson"}
 """scikit-learn's name -> cuML's."""
 
@@ -185,7 +184,7 @@ class CumlForest(Estimator):
     @property
     def settings(self) -> dict[str, Any]:
         """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something else."""
-        check_names("params", self.params, CUML_PARAMS, CUML_HINTS)
+        check_names("params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"})
         check_names("fit", self.training, (), {})
         given = {name: value for name, value in self.params.items() if value is not None}
         for name in set(CUML_ONLY) & set(given):

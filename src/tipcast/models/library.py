@@ -94,10 +94,10 @@ def combined(parts: Sequence[Moments]) -> Moments:
     return Moments(rows, mean, squares, max(part.device for part in parts))
 
 
-def standardized(values: Array, known: Moments) -> Array:
+def standardized(values: Array, stats: Moments) -> Array:
     """Return (n, features) values with mean 0 and variance 1 of all rows, as float64, where the values are."""
     xp = module_of(values)
-    return (values - xp.asarray(known.mean)) / xp.asarray(known.scale)
+    return (values - xp.asarray(stats.mean)) / xp.asarray(stats.scale)
 
 
 def named(name: str, where: str = "model.classes") -> Any:
@@ -152,10 +152,10 @@ class Library(Estimator):
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
-        known = set(inspect.signature(cls).parameters)
-        if "kwargs" in known:  # cuML's Dask classes pass on what they do not name
-            known |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
-        own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in known}
+        accepted = set(inspect.signature(cls).parameters)
+        if "kwargs" in accepted:  # cuML's Dask classes pass on what they do not name
+            accepted |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
+        own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in accepted}
         return cls(**{**own, **self.params, **more})
 
     @property
@@ -174,10 +174,10 @@ class Library(Estimator):
         return 0 if self.kind == "clustering" else self.training.get("passes") or 0
 
     @travelling
-    def learnt(self, model: Any, x: Frame, y: Frame, known: Moments) -> Any:
+    def learnt(self, model: Any, x: Frame, y: Frame, stats: Moments) -> Any:
         """Return a model that has learnt from one more part."""
         values = to_host(x.values).astype(np.float64)
-        z = standardized(values, known) if self.standardizes else values
+        z = standardized(values, stats) if self.standardizes else values
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
         model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
@@ -187,13 +187,13 @@ class Library(Estimator):
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
         at = [features.index(name) for name in self.categorical]
-        known = combined([moments(values) for values, _ in taken])
-        known.mean[at], known.squares[at] = 0, known.rows  # categories stay as they are
+        stats = combined([moments(values) for values, _ in taken])
+        stats.mean[at], stats.squares[at] = 0, stats.rows  # categories stay as they are
         kind = xp.float64 if self.standardizes or at else xp.float32  # float32 sums of 10M squares are off by percents
-        z = xp.empty((known.rows, len(features)), kind, order="F")
+        z = xp.empty((stats.rows, len(features)), kind, order="F")
         start = 0
         for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
-            z[start : start + len(values)] = standardized(values, known) if self.standardizes else values
+            z[start : start + len(values)] = standardized(values, stats) if self.standardizes else values
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
         if y is not None:
@@ -229,7 +229,7 @@ class Library(Estimator):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
             model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
-        return self.fitted(model, features, known, encoder)
+        return self.fitted(model, features, stats, encoder)
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
@@ -250,11 +250,11 @@ class Library(Estimator):
             own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
             taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
             return self.learn(taken, columns(rows.x), seed, threads)
-        known = combined([moments(frame) for frame in frames])
+        stats = combined([moments(frame) for frame in frames])
         model = self.make(named(self.library), seed, threads)
         for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-            model = self.learnt(model, frame, target, known)
-        return self.fitted(model, columns(rows.x), known)
+            model = self.learnt(model, frame, target, stats)
+        return self.fitted(model, columns(rows.x), stats)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
@@ -278,21 +278,21 @@ class Library(Estimator):
                 x, y = (None if side is None else _rows(side, own) for side in (x, y))
                 frames = parts_of(client, x)
         workers = workers_of(client, frames)
-        known = combined(client.gather(client.map(moments, frames, pure=False)))
+        stats = combined(client.gather(client.map(moments, frames, pure=False)))
         if by_parts:
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
             for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-                learning = client.submit(self.learnt, learning, frame, target, known, pure=False)
-            return self.fitted(watched(client, workers, learning.result), features, known)
+                learning = client.submit(self.learnt, learning, frame, target, stats, pure=False)
+            return self.fitted(watched(client, workers, learning.result), features, stats)
         with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, x, y, seed, known))
-        return self.fitted(model, features, known)
+            model = watched(client, workers, lambda: self._together(client, x, y, seed, stats))
+        return self.fitted(model, features, stats)
 
-    def _together(self, client: Any, x: Any, y: Any, seed: int, known: Moments) -> Any:
-        """Fit by the library's Dask class on collections whose moments are known."""
+    def _together(self, client: Any, x: Any, y: Any, seed: int, stats: Moments) -> Any:
+        """Fit by the library's Dask class on collections, whose moments are given."""
 
         def scaled(part: Frame) -> Frame:
-            return type(part)(standardized(part.values, known), index=part.index, columns=part.columns)
+            return type(part)(standardized(part.values, stats), index=part.index, columns=part.columns)
 
         z = x.map_partitions(scaled).persist() if self.standardizes else x
         cls = named(self.distributed)
@@ -318,13 +318,13 @@ class Library(Estimator):
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 
-    def fitted(self, model: Any, features: Sequence[str], known: Moments, encoder: Any = None) -> Fitted:
+    def fitted(self, model: Any, features: Sequence[str], stats: Moments, encoder: Any = None) -> Fitted:
         """Return scikit-learn's object, whatever fitted it; C010 rows on another device, D015 a class that no row has.
 
         ``encoder`` made columns of the categories, if there are any: their model tells no importance of features.
         """
-        if known.device.partition(":")[0] != self.device:
-            what = f"the rows are on {known.device} and not on {self.device}"
+        if stats.device.partition(":")[0] != self.device:
+            what = f"the rows are on {stats.device} and not on {self.device}"
             raise TipcastError("C010", "backend", what, "report this")
         model = _of_scikit_learn(model)
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
@@ -332,15 +332,15 @@ class Library(Estimator):
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
-        info: dict[str, str | float] = {"device": known.device, "rows": known.rows}
+        info: dict[str, str | float] = {"device": stats.device, "rows": stats.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)
-        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else known.scale)
+        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else stats.scale)
         before: list[tuple[str, Any]] = []
         if self.standardizes:
             scaler = StandardScaler().fit(np.zeros((2, len(features))))
-            scaler.mean_, scaler.scale_, scaler.var_ = known.mean, known.scale, known.scale**2
+            scaler.mean_, scaler.scale_, scaler.var_ = stats.mean, stats.scale, stats.scale**2
             before.append(("scaler", scaler))
         if encoder is not None:
             before.append(("encoder", encoder))

@@ -56,6 +56,7 @@ class ScorePlan:
     present: Scores
     """What is where the scores go."""
     recipe: str
+    """Digest of all that scores depend on beside the rows."""
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
     """Scores that stay, as files and scores look now."""
@@ -67,13 +68,6 @@ class ScorePlan:
     def files(self) -> int:
         """How many are named."""
         return len(self.due) + len(self.kept) + len(self.refused)
-
-
-def recipe_of(config: ScoreConfig, uri: str, manifest_sha256: str) -> str:
-    """Return a digest of all that scores depend on beside the rows; not the device: scores agree within 1e-5."""
-    depends = [RECIPE, uri, manifest_sha256, config.keep, config.compression, *config.facts.values()]
-    depends += [config.columns] if config.columns else []
-    return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
 
 def check(config: ScoreConfig) -> None:
@@ -134,7 +128,10 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     files = _outside(present.folder, output_names(config.input, request, "input"))
     if not files:
         raise refused(present.folder, "holds all files of the input", "name a folder beside it")
-    recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
+    # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
+    depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, config.compression, *config.facts.values()]
+    depends += [config.columns] if config.columns else []
+    recipe = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
     same_recipe = present.about.get("recipe") == recipe
 
     notes: set[str] = set()
@@ -154,18 +151,18 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
-        found = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
-    bad = {name: problem for name, problem in found.items() if isinstance(problem, TipcastError)}
-    if len(found) == len(bad) == 1:
+        outcomes = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
+    bad = {name: problem for name, problem in outcomes.items() if isinstance(problem, TipcastError)}
+    if len(outcomes) == len(bad) == 1:
         raise bad.popitem()[1]
     for note in sorted(notes):
         LOG.warning(note)
     rowless = [name for name, problem in bad.items() if problem.code == ROWLESS]
-    if 0 < len(rowless) < len(found):
+    if 0 < len(rowless) < len(outcomes):
         LOG.warning("%s without rows passed over", count(len(rowless), "file"))
         bad = {name: problem for name, problem in bad.items() if name not in rowless}
-    due = tuple(item for item in found.values() if isinstance(item, Item))
-    kept = {name: entry for name, entry in found.items() if isinstance(entry, Entry)}
+    due = tuple(item for item in outcomes.values() if isinstance(item, Item))
+    kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
     whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
     current = same_recipe and whole and not due and set(bad) == set(present.about.get(REFUSED, ()))
     return ScorePlan(present, recipe, due, kept, bad, current)

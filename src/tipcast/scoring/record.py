@@ -104,12 +104,11 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
 
     """
     client, folder, manifest = workers.client, plan.present.folder, fetched.manifest
-    threshold = manifest.get("threshold")
     work = Work(
         frames=workers.frames,
         dataset=dataset_of(manifest),
         task=task_of(manifest),
-        threshold=None if threshold is None else float(threshold),
+        threshold=manifest.get("threshold"),
         keep=None if config.keep is None else tuple(config.keep),
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
@@ -164,22 +163,22 @@ class ScoreRecord:
     fetched: Fetched
     command: str
 
-    def write(self, found: Results, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+    def write(self, results: Results, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
         """Record what was scored."""
         seconds = phases.get("score", 0.0)
-        pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
-        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
-        pace |= {f"score/{name}": count for name, count in counts.items()}
+        pace = {"score/rows_per_s": results.rows / seconds} if seconds and results.rows else {}
+        pace |= {"score/files": len(results.entries), "score/kept_files": len(self.plan.kept)}
+        pace["score/refused_files"] = len(results.refused)
         took = {f"seconds/{name}": value for name, value in phases.items()}
         peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
-        self.run.log_metrics({**found.metrics, **pace, **took, **peaks})
-        if warning := self._seen(found):
+        self.run.log_metrics({**results.metrics, **pace, **took, **peaks})
+        if warning := self._seen(results):
             LOG.warning(warning)
-        self._data(found)
-        self._table(found)
-        if found.rows:
-            self._plots(found)
-        self.run.note(self._note(found))
+        self._data(results)
+        self._table(results)
+        if results.rows:
+            self._plots(results)
+        self.run.note(self._note(results))
 
     @property
     def model(self) -> str:
@@ -187,51 +186,51 @@ class ScoreRecord:
         name, version = self.fetched.name, self.fetched.version
         return f"{name} version {version}" if version else self.fetched.uri
 
-    def _seen(self, found: Results) -> str:
+    def _seen(self, results: Results) -> str:
         """Return what is to be said of labelled rows that the model may have learnt; nothing where there are none."""
         period = self.fetched.seen({})
-        if not found.labelled or not found.total.seen or period is None:
+        if not results.labelled or not results.total.seen or period is None:
             return ""
-        rows = f"{found.total.seen:,} of {found.labelled.rows:,} rows whose answer is known"
-        why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
+        rows = f"{results.total.seen:,} of {results.labelled.rows:,} rows whose answer is known"
+        why = f"which the model was trained on: labelled/{results.judge.headline.name} is not that of new rows"
         return f"{rows} are of {split.describe(period)}, {why}"
 
-    def _note(self, found: Results) -> str:
+    def _note(self, results: Results) -> str:
         """Write the run's note in Markdown: what its metrics do not show."""
-        warning = self._seen(found)
+        warning = self._seen(results)
         parts = [
-            f"### {self.model} scored {found.rows:,} rows",
+            f"### {self.model} scored {results.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
-            f"{len(found.refused)} files were refused: artifact `tables/files.json`." if found.refused else "",
-            plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
-            found.judge.interval_remark if found.labelled else "",
+            f"{len(results.refused)} files were refused: artifact `tables/files.json`." if results.refused else "",
+            plot(self.run.id, SCORES_PLOT) if results.total.predictions.histogram.any() else "",
+            results.judge.interval_remark if results.labelled else "",
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    def _data(self, found: Results) -> None:
-        files = found.entries
+    def _data(self, results: Results) -> None:
+        files = results.entries
         if not files:
             return
         together = hashlib.sha256("\n".join(files[name].input_sha256 for name in sorted(files)).encode()).hexdigest()
         first = next(iter(files.values())).input
-        described = {"rows": found.rows, "files": len(files)}
+        described = {"rows": results.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
 
-    def _table(self, found: Results) -> None:
+    def _table(self, results: Results) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
-                 for name, entry in sorted(found.entries.items())]  # fmt: skip
-        lines += [[name, error.where, None, None, None, None, str(error)] for name, error in found.refused.items()]
+                 for name, entry in sorted(results.entries.items())]  # fmt: skip
+        lines += [[name, error.where, None, None, None, None, str(error)] for name, error in results.refused.items()]
         columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
         self.run.log_table(columns, "tables/files.json")
 
-    def _plots(self, found: Results) -> None:
-        subtitle = f"{self.model}, {found.rows:,} rows of {len(self.plan.due)} files"
+    def _plots(self, results: Results) -> None:
+        subtitle = f"{self.model}, {results.rows:,} rows of {len(self.plan.due)} files"
         classes = task_of(self.fetched.manifest).classes
         log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
         behind = f"{then['split']} rows at training" if then else ""
-        histogram = found.total.predictions.histogram  # zeros where a model of numbers does not tell its bins
+        histogram = results.total.predictions.histogram  # zeros where a model of numbers does not tell its bins
         if histogram.any():
             drawn = plots.distribution(
                 shares(histogram).tolist(),
@@ -243,8 +242,8 @@ class ScoreRecord:
                 threshold=self.fetched.manifest.get("threshold"),
             )
             log_figure(log, drawn, SCORES_PLOT)
-        if found.labelled:
-            known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
-            known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
-            for path, drawn in found.judge.figures({"scored": found.labelled}, known, classes):
+        if results.labelled:
+            known = f"{self.model}, {results.labelled.rows:,} rows whose answer is known"
+            known += f", {results.total.seen:,} of the training's period" if results.total.seen else ""
+            for path, drawn in results.judge.figures({"scored": results.labelled}, known, classes):
                 log(drawn, path)

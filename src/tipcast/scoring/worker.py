@@ -69,19 +69,9 @@ class Work:
     """Of numbers: the (bins + 1,) edges of the bins that predictions are counted in."""
 
     @property
-    def evaluator(self) -> Evaluator:
-        """Of the task's kind."""
-        return evaluator(self.task.kind)
-
-    @property
     def on_gpu(self) -> bool:
         """Whether a worker has one thread, for its GPU."""
         return self.frames.batch_rows > 0
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Canonical columns that the features are made of."""
-        return tuple(self.dataset.code.needed_columns(self.task.features))
 
 
 @dataclass(frozen=True)
@@ -124,7 +114,7 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
                     _check_task()
                     if table.num_rows:
                         writer.write_table(table, row_group_size=ROW_GROUP)
-                    sums = total([sums, scored], work.evaluator)
+                    sums = total([sums, scored], evaluator(work.task.kind))
                 entry = Entry(
                     input=redact(item.uri),
                     input_stamp=item.stamp,
@@ -179,12 +169,13 @@ def score_part(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | No
 def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[Any, Any, Scored]:
     """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and sums over them."""
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
-    wanted = dict.fromkeys((*filter(None, [dataset.time]), *work.needed, *work.task.columns))
+    needed = dataset.code.needed_columns(work.task.features)
+    wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
     columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
     target = _target(columns, fragment, frames, work)
-    bad, unscored = dataset.code.impossible(columns, work.needed, xp)
+    bad, unscored = dataset.code.impossible(columns, tuple(needed), xp)
     rows = len(next(iter(columns.values())))
-    lacking = {name: xp.full(rows, np.nan) for name in work.needed if name not in columns}
+    lacking = {name: xp.full(rows, np.nan) for name in needed if name not in columns}
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
         matrix = dataset.compute(columns | lacking, work.task.features, xp)
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
@@ -198,7 +189,7 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None
     sums = Scored(
         rows=rows,
         unscored=unscored,
-        predictions=work.evaluator.count(predicted[good], known, threshold=work.threshold, edges=work.edges),
+        predictions=evaluator(work.task.kind).count(predicted[good], known, threshold=work.threshold, edges=work.edges),
         seen=labelled_seen,
     )
     return to_host(predicted), None if bad is None else to_host(bad), sums

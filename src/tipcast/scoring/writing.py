@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tipcast.config.disk import FULL, free
-from tipcast.config.errors import TipcastError, needs_value
+from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
@@ -165,19 +165,16 @@ def remove(uri: str, storage: Mapping[str, Any]) -> None:
 def failures(uri: str) -> Iterator[None]:
     """Tell in one line what a disk or an object store refuses, see ``written``."""
     try:
-        if address.scheme(uri):
-            with address.reaching(uri):
-                yield
-        else:
+        with address.reaching(uri) if address.scheme(uri) else contextlib.nullcontext():
             yield
     except TipcastError as problem:
-        raise of_store(problem) from problem
+        raise of_store(problem) from problem.__cause__
     except OSError as problem:
-        full = problem.errno in FULL
-        space = f", {free(uri)}" if full else ""
-        what = f"cannot be written: {problem.strerror or problem}{space}"
-        fix = f"{'free space' if full else 'change its rights'}, and repeat the command, or name another folder"
-        raise TipcastError("T008", address.shown(uri), what, fix) from problem
+        space = f", {free(uri)}" if problem.errno in FULL else ""
+        fix = "free space or change its rights, and repeat the command, or name another folder"
+        raise failed_to(
+            "written", address.shown(uri), f"{problem.strerror or problem}{space}", fix, "T008"
+        ) from problem
 
 
 def of_store(problem: TipcastError) -> TipcastError:
@@ -351,8 +348,8 @@ def alone(folder: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
-            what, fix = "another job is scoring into it", "wait for it to end, or stop it"
-            raise TipcastError("S011", f"output {folder}", what, fix) from problem
+            fix = "wait for it to end, or stop it"
+            raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
         except OSError:
             locked = False  # what looks unfinished may be another job's
         _clear(folder if locked else "")
