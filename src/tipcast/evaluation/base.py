@@ -60,14 +60,9 @@ class Metric:
     """Its key below a split, as ``auc`` of ``test/auc``."""
     maximize: bool
     label: str = ""
-    """In titles, where it is not the name."""
+    """What titles call a headline."""
     ranks: bool = True
     """Whether models may be ranked by it: a bias is best in the middle."""
-
-    @property
-    def title(self) -> str:
-        """What titles call it."""
-        return self.label or self.name
 
 
 @dataclass(frozen=True)

@@ -115,15 +115,6 @@ class Roc:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """16 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
-
-    mean_score: Floats
-    rate: Floats
-    rows: Ints
-
-
-@dataclass(frozen=True)
 class ClassificationEvaluation(Evaluation):
     """How well scores tell two classes apart."""
 
@@ -131,7 +122,8 @@ class ClassificationEvaluation(Evaluation):
     confusion: Ints
     """Rows (2, 2) by true class and by the class they were called."""
     roc: Roc
-    calibration: Calibration
+    calibration: Mapping[str, NDArray[Any]]
+    """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
     """How far the AUC can be from the exact one."""
 
@@ -215,20 +207,9 @@ class Classification(Evaluator):
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
-        roc, bins = evaluation.roc, evaluation.calibration
-        some = np.flatnonzero(bins.rows)
-        low, high = wilson(bins.rate[some], bins.rows[some])
-        reliability = {
-            "from": some / len(bins.rows),
-            "to": (some + 1) / len(bins.rows),
-            "rows": bins.rows[some],
-            "mean_prediction": bins.mean_score[some],
-            "positive_rate": bins.rate[some],
-            "rate_low": low,
-            "rate_high": high,
-        }
+        roc = evaluation.roc
         columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
-        return {"tables/roc.json": lists(columns), "tables/calibration.json": lists(reliability)}
+        return {"tables/roc.json": lists(columns), "tables/calibration.json": lists(evaluation.calibration)}
 
     def remark(self, evaluation: Any, *, chosen: bool) -> str:
         """Return at which threshold rows are called positive."""
@@ -296,11 +277,22 @@ class Classification(Evaluator):
         rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
         tn = negatives - fp
         middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
-        in_bin = (sums.positives + sums.negatives) * middles, sums.positives, sums.positives + sums.negatives
-        total, of_one, binned = (coarse(values, CALIBRATION_BINS) for values in in_bin)
-        with np.errstate(invalid="ignore"):  # bins without rows
-            calibration = Calibration(total / binned, of_one / binned, binned)
-        errors = np.abs(calibration.mean_score - calibration.rate)  # Naeini et al. (2015)
+        labelled = sums.positives + sums.negatives
+        total, of_one, binned = (
+            coarse(each, CALIBRATION_BINS) for each in (labelled * middles, sums.positives, labelled)
+        )
+        bins = np.flatnonzero(binned)
+        total, of_one, binned = total[bins], of_one[bins], binned[bins]
+        low, high = wilson(of_one / binned, binned)
+        calibration = {
+            "from": bins / CALIBRATION_BINS,
+            "to": (bins + 1) / CALIBRATION_BINS,
+            "rows": binned,
+            "mean_prediction": total / binned,
+            "positive_rate": of_one / binned,
+            "rate_low": low,
+            "rate_high": high,
+        }
         metrics = {
             "auc": auc,
             "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
@@ -311,8 +303,8 @@ class Classification(Evaluator):
             "recall": tp / positives,
             "f1": 2 * tp / (tp + fp + positives),
             "positive_rate": positives / rows,
-            "mean_prediction": float(np.nansum(calibration.mean_score * binned) / rows),
-            "calibration_error": float(np.nansum(errors * binned) / rows),
+            "mean_prediction": float(total.sum() / rows),
+            "calibration_error": float(np.abs(total - of_one).sum() / rows),  # Naeini et al. (2015)
             ROWS: float(rows),
         }
         return ClassificationEvaluation(

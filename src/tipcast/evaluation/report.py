@@ -91,7 +91,7 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = (number(bound) for bound in (test.interval.low, test.interval.high))
-    return f"### {model}: test {judge.headline.title} {number(test.headline)} (95 % interval {low} to {high})"
+    return f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % interval {low} to {high})"
 
 
 def metric_lines(found: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:

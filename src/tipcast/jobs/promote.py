@@ -42,6 +42,7 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
+SIGNED = "+.5f"
 PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
 
 
@@ -300,7 +301,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
         difference = judge.difference(parts, both)
         headline, margin, comparison.difference = judge.headline, config.margin, difference
         limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
-        what = f"{headline.title} {_with_interval(difference)}, {limit}"
+        what = f"{headline.label} {difference.interval.around(difference.value, SIGNED)}, {limit}"
         what += " with its whole interval" if config.certain else ""
         passed = difference.gain(headline.maximize, certain=config.certain) >= -margin
         checks.append(Check("comparison", passed, what))
@@ -308,10 +309,6 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
 
 def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
     return x if list(x.columns) == names else x[names]
-
-
-def _with_interval(difference: Difference) -> str:
-    return f"{difference.value:+.5f} ({difference.interval.low:+.5f} to {difference.interval.high:+.5f})"
 
 
 def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -> None:
@@ -337,8 +334,8 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
         title.append("difference")
         for line in metrics:
             one, other = (evaluation.shown()[line[0]] for evaluation in evaluations)
-            line.append(f"{one - other:+.5f}")
-        metrics[0][-1] = _with_interval(difference)
+            line.append(f"{one - other:{SIGNED}}")
+        metrics[0][-1] = difference.interval.around(difference.value, SIGNED)
     outcome = "passes" if comparison.passed else "does not pass"
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
