@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
@@ -110,6 +111,8 @@ def test_from_any_thread_one_after_another(store: str) -> None:
         (lambda: tipcast.score("models:/a/1", "no.parquet", "no/such/../"), "C011"),
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C005.*overrides: ask for 2 jobs of sweep. Fix: call it once"),
         (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
+        (lambda: tipcast.train(data=np.zeros((9, 2)), target="a"), "C003.*data: must be a DataFrame .*got ndarray"),
+        (lambda: tipcast.train(data=pd.DataFrame({"a": [1]}), test=[1]), "C003.*test: must be a DataFrame .*got list"),
     ],
 )
 def test_mistakes_are_errors_with_a_code(
@@ -132,6 +135,10 @@ def test_a_data_frame(kind: str, store: str) -> None:
     rows = dask.dataframe.from_pandas(frame, npartitions=2) if kind == "dask" else frame
     run = tipcast.train(data=rows, target="y", tracking={"uri": store, "system_metrics": False}, **QUICK)
     assert run.metrics["test/auc"] > 0.8
+    tag = mlflow.MlflowClient(store).get_run(run.run_id).data.tags["command"]
+    assert tag == run.command
+    assert re.match(r"tipcast\.train\(data=frame, overrides=\[.*'task=target', \"task.target='y'\"\]\)", tag)
+    assert "parquet" not in tag
     assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
 
 

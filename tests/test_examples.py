@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 DASK_TOOLS = NOTEBOOK.with_name("dask_tools.py")
+FRAMES = NOTEBOOK.with_name("frames.py")
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 MONITORING = NOTEBOOK.with_name("monitoring.py")
 RECALIBRATE = NOTEBOOK.with_name("recalibrate.py")
@@ -263,6 +264,20 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
         reached |= set(below)
     assert reached == set(needs), "the fit's tasks and those that read its rows are one graph"
     assert {key for key in needs if needs[key] == "nothing"} == {key for key in needs if "read_part" in key}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_frames_of_each_library_train_alike(request: pytest.FixtureRequest, tmp_path: Path, device: str) -> None:
+    frames = ["pandas", "dask"]
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+        frames += ["cudf", "dask_cudf", "to_backend"]
+    first, *lines = ran(tmp_path, FRAMES).splitlines()
+    assert first.startswith("no GPU" if device == "cpu" else "cupy: True, back: True")
+    reached = dict(re.findall(r"(\w+): test/auc (0\.\d+)", "\n".join(lines)))
+    assert list(reached) == frames
+    assert [float(auc) for auc in reached.values()] == pytest.approx([0.96] * len(frames), abs=0.02)
+    assert reached["dask"] == reached["pandas"], "the same rows are tested on"
 
 
 def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:

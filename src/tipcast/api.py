@@ -11,7 +11,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ class Result:
     tracking_uri: str | None
     """The store that has the run."""
     command: str
-    """What a shell repeats the job with."""
+    """What repeats the job: in a shell, or, where its data are a DataFrame, in Python."""
     details: Mapping[str, Any] = field(repr=False)
     """All that the command says with ``print=json``."""
 
@@ -222,6 +222,9 @@ def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
 def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], settings: dict[str, Any]) -> Result:
     """Run a job on a DataFrame, which becomes a table of Parquet files as long as the job runs, or as it is."""
     frame = settings.get("data")
+    for key, rows in (("data", frame), ("test", test)):
+        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
+            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
     if not hasattr(frame, "to_parquet"):
         if target is not None or test is not None:
             raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
@@ -236,7 +239,7 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
             if not isinstance(given, Mapping) or given.get("name", "target") != "target":
                 raise incompatible("task", "target")
             settings = {**settings, "task": {**given, "name": "target", "target": target}}
-        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, files_here=True)
+        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, frames=list(sides))
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
@@ -268,7 +271,8 @@ def _written(frame: Any, path: Path, side: str) -> str:
     return str(path)
 
 
-def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, files_here: bool = False) -> Result:
+def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, frames: Sequence[str] = ()) -> Result:
+    """Run a job; of ``frames``, the sides of the data that are DataFrames, the files are gone when it has ended."""
     flags = [word for word in overrides if word.startswith("-")]
     if flags:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
@@ -286,9 +290,16 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fi
             what, fix = f"ask for {1 + len(others)} jobs of {job}", "call it once for each"
             raise TipcastError("C005", "overrides", what, fix)
         composed.config.print = Output.none
-        if files_here and not composed.config.cluster.kind.startswith("local"):
+        if frames and not composed.config.cluster.kind.startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"
             raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
+        if frames:
+            words = shlex.split(composed.command)[2:]
+            left_out = ("data=", "data.train=", "data.test=", "--config-dir=")
+            call = ["data=frame", *["test=test_frame"][: len(frames) - 1]]
+            call += [f"config_dir={str(settings['config_dir'])!r}"] if own else []
+            call.append(f"overrides={[word for word in words if not word.startswith(left_out)]}")
+            composed = replace(composed, command=f"tipcast.{job}({', '.join(call)})")
         details = dict(composed.run())
         tracking = None
         if hasattr(composed.config, "tracking"):

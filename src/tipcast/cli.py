@@ -37,6 +37,8 @@ OWN_PROCESS = threading.Event()
 """Set where the command has the process to itself."""
 AHEAD = {"train", "sweep", "promote"}
 """Jobs that are sure to need workers; `score` knows once it has looked at its files."""
+UNRECORDED = {"prepare", "doctor", "inspect"}
+"""Jobs without a run of their own, which `mlflow run` gives one."""
 INTERRUPTED = 130
 TERMINATED = 143
 AGAIN_S = 0.05
@@ -97,6 +99,11 @@ def _run(job: str, arguments: list[str]) -> int:
             DEBUG.set()
         if OWN_PROCESS.is_set():
             _load_ahead(composed)
+        if "MLFLOW_RUN_ID" in os.environ and job in UNRECORDED:
+            from tipcast.jobs.run_context import run_names
+            from tipcast.tracking.run import name_run
+
+            name_run(run_names([(job, composed.command)])[0])
         composed.run()
     return 0
 

@@ -77,6 +77,11 @@ def _evaluated(folder: Path, store: str) -> None:
     assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
 
 
+def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
+    found = job("train", "model=knn", "data=regression", "data.columns=2", "data.noise=0").run.data.metrics
+    assert found["test/r2"] >= 0.99
+
+
 @pytest.mark.filterwarnings("ignore")  # of MLflow's evaluation
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:

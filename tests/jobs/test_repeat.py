@@ -109,7 +109,7 @@ def test_overrides_are_applied_and_recorded(shared: tuple[str, Path, Any, Any], 
     assert run.data.params["model.params.n_estimators"] == "3"
     assert run.data.params["model.params.subsample"] == "0.7"
     assert run.data.metrics["fit/rounds"] == 3
-    assert run.info.run_name == "xgboost n_estimators=3 threshold=0.1"
+    assert run.info.run_name == f"xgboost from={shared[2].run_id[:8]} n_estimators=3 threshold=0.1"
     assert "differ: test/" in run.data.tags["mlflow.note.content"]
     assert "model.params.n_estimators=3" in done.command
     run, _ = again(shared[2].run_id, model="logistic")

@@ -14,7 +14,21 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names
         ("tipcast train model=xgboost task=tip_amount print=json", "xgboost task=tip_amount"),
         ("tipcast train model.params.max_depth=8 +model.params.max_leaves=64", "xgboost max_depth=8 max_leaves=64"),
         ("mlflow run . --env-manager local -P seed=1 -P tracking.register=mine", "xgboost seed=1"),
-        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost data=files"),
+        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*"),
+        (
+            "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet data.test=b.csv.gz",
+            "xgboost train=folder/of/trips/2018 test=b",
+        ),
+        (
+            "tipcast train task=high_tip_card 'data.train=[s3://a/1.csv,s3://a/2.csv]'",
+            "xgboost task=high_tip_card train=s3://a/1+1",
+        ),
+        ("tipcast train --config-dir=mine model=deep", "deep"),
+        ("tipcast train from=0123456789abcdef0123456789abcdef seed=2", "xgboost from=01234567 seed=2"),
+        (
+            "tipcast.train(data=frame, overrides=['task=target', 'task.target=\\'it,s\\'', 'print=json'])",
+            "xgboost task=target target=it,s",
+        ),
     ],
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
@@ -30,10 +44,10 @@ def test_trainings_of_one_command_have_names_of_their_own() -> None:
         for depth in (2, 4)
     ]
     assert run_names(of) == [
-        "xgboost features=[total_bill,size] max_depth=2 data=table train=evenings.csv target=tip",
-        "xgboost features=[total_bill,size] max_depth=4 data=table train=evenings.csv target=tip",
-        "xgboost features=[total_bill,size,smoker] max_depth=2 data=table train=evenings.csv target=tip",
-        "xgboost features=[total_bill,size,smoker] max_depth=4 data=table train=evenings.csv target=tip",
+        "xgboost features=[total_bill,size] max_depth=2 ...",
+        "xgboost features=[total_bill,size] max_depth=4 ...",
+        "xgboost features=[total_bill,size,smoker] max_depth=2 ...",
+        "xgboost features=[total_bill,size,smoker] max_depth=4 ...",
     ]
 
 

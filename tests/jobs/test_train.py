@@ -86,9 +86,11 @@ def _members(session: int) -> list[int]:
 
 def test_the_last_line_says_everything(trained: Trained) -> None:
     said = trained.said
-    assert list(said) == ["run_id", "experiment_id", "run", "model_uri", "metrics", "phases", "command"]
+    assert list(said) == ["run_id", "experiment_id", "run", "tracking_uri", "model_uri", "metrics", "phases", "command"]
     assert said["model_uri"] == "models:/tipcast/1"
-    assert said["run_id"] in said["run"]
+    page = f"#/experiments/{said['experiment_id']}/runs/{said['run_id']}?workflowType=machine_learning"
+    assert said["run"] == f"http://127.0.0.1:5000/{page}"
+    assert said["tracking_uri"].startswith("sqlite:///")
     assert said["metrics"]["test/auc_low"] < said["metrics"]["test/auc"] < said["metrics"]["test/auc_high"]
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
@@ -218,13 +220,15 @@ def test_the_performance_report_needs_no_network(trained: Trained) -> None:
 
 
 def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
-    words = ("train", "model=logistic", "data.rows=20000", "data.block_rows=1000", "cluster.n_workers=2", *QUICK_TRAIN)
-    parts, joined = (job(*words, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
-    assert parts["train/partitions"] > 2
-    for split in ("train", "validation", "test"):
-        assert joined[f"{split}/partitions"] <= 2, "a worker that has no rows of a split has no partition of it"
-        assert joined[f"{split}/rows"] == parts[f"{split}/rows"]
-    assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
+    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2", *QUICK_TRAIN)
+    for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
+        more = (*words, f"data.block_rows={block}")
+        parts, joined = (job(*more, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
+        assert parts["test/partitions"] == 20_000 // block
+        for split in ("train", "validation", "test"):
+            assert joined[f"{split}/partitions"] == 2
+            assert joined[f"{split}/rows"] == parts[f"{split}/rows"]
+        assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
 
 
 def test_the_command_repeats_the_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -155,6 +156,15 @@ def as_given(override: str) -> str:
     if override.startswith(REPEAT):
         return f"from={override.removeprefix(REPEAT).strip(QUOTE)}"
     return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override
+
+
+def given(command: str) -> list[str]:
+    """Return the flags and overrides of a recorded command: a command line, or a call on a DataFrame in Python."""
+    _, call, listed = command.partition(", overrides=")
+    words: list[str] = (
+        ast.literal_eval(listed[:-1]) if call and command.startswith("tipcast.") else shlex.split(command)[2:]
+    )
+    return [word.lstrip("+~") for word in words]
 
 
 def _words(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
-from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of
+from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _target_counts(target: Any, task: Task) -> dict[str, Any]:
     if values is None:
         return {}
     if task.classes:
-        return {"classes": tuple(module_of(values).bincount(values, minlength=len(task.classes)).tolist())}
+        return {"classes": rows_by_class(values, len(task.classes))}
     return {"target_sum": float(values.sum(dtype=np.float64))}
 
 
@@ -280,23 +280,26 @@ def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
-    """Return the same rows as one partition on each worker that has any, joined where they lie."""
+    """Return the same rows as one partition on each worker, all of like size; most are joined where they lie."""
     wait(rows.x)
-    holders = client.who_has(rows.x)
-    places: dict[str, list[int]] = defaultdict(list)
-    for at, future in enumerate(rows.x):
-        places[holders[future.key][0]].append(at)
+    workers, holders = list(client.nthreads()), client.who_has(rows.x)
+    order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
+    ends = np.cumsum([0, *(rows.parts[at] for at in order)])
+    borders = np.linspace(0, ends[-1], min(len(workers), ends[-1]) + 1).astype(int)
 
     def joined(parts: Sequence[Any]) -> list[Any]:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
-        return [submit([parts[at] for at in own], workers=[worker]) for worker, own in places.items() if parts]
+        first, stop = np.searchsorted(ends, borders[:-1], "right") - 1, np.searchsorted(ends, borders[1:])
+        own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
+        cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
+        return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    held = tuple(sum(rows.parts[at] for at in own) for own in places.values())
-    return replace(rows, x=joined(rows.x), y=joined(rows.y), parts=held)
+    held = tuple(np.diff(borders).tolist())
+    return replace(rows, x=joined(rows.x), y=joined(rows.y) if rows.y else [], parts=held)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    return module_of(parts[0]).concat(parts, ignore_index=True)
+def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
+    return module_of(parts[0]).concat(parts, ignore_index=True).iloc[start:stop].reset_index(drop=True)
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
+from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Period
 
@@ -21,7 +21,7 @@ MINUTE = 60_000_000
 SIDES = ("test", "validation", "train")
 BLOCK = 512
 """Rows of a class that are drawn together: a fragment draws at most two such beyond its own rows."""
-MOST_CLASSES = 2**15 - 1
+MOST_CLASSES = 2**15 - 2
 LARGEST = np.uint64(2**64 - 1)
 
 
@@ -95,6 +95,11 @@ def random_bits(xp: ModuleType, key: int, first: int, stop: int) -> Array:
     return z
 
 
+def rows_by_class(target: Array, classes: int = 0) -> tuple[int, ...]:
+    """Return how many rows there are of each class, of at least so many; ``target`` is (rows,) integers."""
+    return tuple(module_of(target).bincount(target, minlength=classes).tolist()) if len(target) else (0,) * classes
+
+
 def ends_of(strata: Sequence[Sequence[int]]) -> Array:
     """Return (1 + fragments, classes) rows up to each fragment's end, from 0 on; ``strata`` are those in each."""
     every = np.array([*zip_longest(*strata, fillvalue=0)], np.int64).reshape(-1, len(strata))
@@ -126,14 +131,15 @@ class Draw:
         known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
         place = xp.empty(rows, xp.int32)
         place[xp.argsort(known, kind="stable")] = xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
-        return place, tuple(xp.bincount(known[known >= 0]).tolist())
+        return place, rows_by_class(known + 1)[1:]
 
     def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
         """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see ``ends_of``."""
         found = [xp.empty(0, xp.int8)]
         for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
             if rows and rows[0] < rows[1]:
-                found.append(self._of_class(name, *rows, xp))
+                start, stop, total = rows
+                found.append(self._of_class(name, start, stop, total, xp))
         return xp.concatenate(found)
 
     def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:
@@ -146,7 +152,7 @@ class Draw:
         edges = edges.clip(max=total)
         tested = np.rint(edges * self.test)
         held = tested + np.rint((edges - tested) * self.validation)
-        ordered = xp.pad(xp.sort(drawn, axis=1), ((0, 0), (0, 1)), constant_values=LARGEST)
+        ordered = xp.concatenate([xp.sort(drawn, axis=1), xp.full((len(drawn), 1), LARGEST)], axis=1)
         side = xp.zeros(drawn.shape, xp.int8)
         for border in (tested, held):
             place = xp.asarray(np.diff(border).astype(np.int64))

@@ -32,8 +32,10 @@ def say(
     if form is Output.json:
         print(json.dumps(result), flush=True)
     if form is Output.text:
-        link = result.get("run")  # which was logged as the run began
-        shown = {name: value for name, value in (lines or result).items() if value != link and (value or value == 0)}
+        logged = ("run", "tracking_uri")  # as the run began
+        shown = {
+            name: value for name, value in (lines or result).items() if name not in logged and (value or value == 0)
+        }
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"{name:<{width}}  {_text(value)}", flush=True)

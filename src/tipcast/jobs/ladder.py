@@ -25,7 +25,7 @@ from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import say
-from tipcast.jobs.run_context import RunContext, run_context, without_keys
+from tipcast.jobs.run_context import RunContext, run_context, run_names, without_keys
 from tipcast.jobs.train import evaluate, train
 from tipcast.jobs.train_plan import Plan, make_plan, read
 from tipcast.jobs.train_record import SECTIONS, Record, params
@@ -99,7 +99,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     results: list[LadderResult] = []
     failed: list[TipcastError] = []
     known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
-    name = f"ladder of {config.model.name}"
+    (name,) = run_names([(config.model.name, command)], "ladder of ")
     with run_context(config, command, job="ladder", name=name, params=known) as context:
         for step in steps:
             LOG.info("%-9s%s", "rung", step.name)

@@ -25,7 +25,7 @@ from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, bounds
 from tipcast.evaluation.sums import Difference, Parts
 from tipcast.jobs import say
-from tipcast.jobs.run_context import RunContext, run_context
+from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import given_keys
 from tipcast.jobs.train_plan import DIGEST, collect
 from tipcast.jobs.train_record import params
@@ -130,7 +130,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
         recorded = params(config, PARAMS) | {"test_period": comparison.period}
-        tags, title = {"model": uri}, f"promote {version}"
+        (title,), tags = run_names([(f"{name} {version}", command)], "promote "), {"model": uri}
         opened = run_context(config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         workers = context.start_workers()
@@ -197,8 +197,8 @@ def compare(
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, run_id, "name the test rows: data=... data.test=...")
         prefix = "data.limits."
-        given = [key.removeprefix(prefix) for key in given_keys(command) if key.startswith(prefix)]
-        limits = {name: getattr(config.data.limits, name) for name in given}
+        limited = [key.removeprefix(prefix) for key in given_keys(command) if key.startswith(prefix)]
+        limits = {name: getattr(config.data.limits, name) for name in limited}
         data = tested(text, config.data, f"run {run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
     candidates, checks = [challenger], check_training(client, challenger)

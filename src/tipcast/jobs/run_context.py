@@ -16,9 +16,10 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
+from tipcast.config.arguments import LISTS, QUOTES, given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import to_plain
+from tipcast.config.plain import redact_address, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.measure import origin
@@ -29,10 +30,12 @@ from tipcast.tracking.store import failures, open_store, resolve
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
-UNTOLD = ("model", "print", "debug", "tracking", "cluster", "search", "multirun", "resume", "from", "other_data")
+UNTOLD = ("print", "debug", "tracking", "cluster", "search", "multirun", "resume", "other_data", "model_uri", "output")
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
-LONGEST_NAME = 100
-"""Characters of a name, without the number that sets it apart from others."""
+LONGEST_NAME, LONGEST_VALUE = 60, 24
+"""Characters of a name, without the number that sets it apart from others, and of a value in it."""
+SUFFIX = re.compile(r"(\.(parquet|csv|gz))*/*$")
+"""What the name of a file or a folder may end with."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,8 @@ class RunContext:
 
     def result(self, **facts: Any) -> dict[str, Any]:
         """Return what the job says: the run, its own facts, and the command."""
-        run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, "run": self.run.link}
+        place = {"run": self.run.address(self.run.page(self.run.id)), "tracking_uri": redact_address(self.run.store)}
+        run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, **place}
         return {**run, **facts, "command": self.command}
 
     def table(
@@ -146,23 +150,41 @@ def without_keys(command: str, *keys: str) -> str:
     return shlex.join(word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] not in keys)
 
 
-def run_names(runs: Sequence[tuple[str, str]]) -> list[str]:
+def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
     """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1 max_depth=8``.
 
-    It has what a command overrides: first all that not every command has, shortened; no two names are the same.
+    It has what a command overrides: first all that not every command has, shortened; no two names are the same. A model
+    that the command names is called as there: one that is made from another may have the other's name.
     """
-    words = [[word.lstrip("+") for word in shlex.split(command) if OVERRIDE.match(word)] for _, command in runs]
+    words = [[word for word in given(command) if OVERRIDE.match(word)] for _, command in runs]
     shared = set(words[0]).intersection(*words)
     names: list[str] = []
     for (model, _), overrides in zip(runs, words, strict=True):
-        own, common = [model], list[str]()
-        for key, _, value in (word.partition("=") for word in overrides):
-            told = f"{key.rpartition('.')[2]}={value}"
-            if f"{key}={value}" not in shared:
-                own += [told] if told != f"model={model}" else []
-            elif key not in UNTOLD and key.split(".")[0] not in UNTOLD[1:] and "/" not in value:
-                common.append(told)
+        own, common = [f"{prefix}{model}"], list[str]()
+        for word in overrides:
+            key, _, value = word.partition("=")
+            text = f"{key.rpartition('.')[2]}={_short(key, value)}"
+            if key == "model":
+                own[0] = f"{prefix}{value}"
+            elif word not in shared:
+                own.append(text)
+            elif key.split(".")[0] not in UNTOLD and word not in ("data=files", "data=table"):
+                common.append(text)
         name = textwrap.shorten(" ".join([*own, *common]), LONGEST_NAME, placeholder=" ...")
         times = sum(name == other.partition(" (")[0] for other in names)
         names.append(f"{name} ({times + 1})" if times else name)
     return names
+
+
+def _short(key: str, value: str) -> str:
+    """Return a value as names have it: of paths the end of the first, of a run's id the beginning."""
+    if key == "from":
+        return value[:8]
+    if key in LISTS or "/" in value:
+        first, *others = (value[1:-1] if value.startswith("[") and value.endswith("]") else value).split(",")
+        value = SUFFIX.sub("", first.strip(QUOTES + " "))
+        while len(value) > LONGEST_VALUE and "/" in value:
+            value = value.partition("/")[2]
+        value += f"+{len(others)}" if others else ""
+    value = value.strip(QUOTES)
+    return value if len(value) <= LONGEST_VALUE + 4 else f"{value[:LONGEST_VALUE]}…"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import redact, to_plain
+from tipcast.config.plain import to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock
@@ -19,10 +18,9 @@ from tipcast.scoring import plan as planning
 from tipcast.scoring.plan import ScorePlan
 from tipcast.scoring.writing import Entry, Scores, alone, failures, look, of_store, write_manifest
 from tipcast.tracking.store import failures as store_failures
-from tipcast.tracking.store import open_store, resolve, sqlite_file
+from tipcast.tracking.store import open_store, resolve
 
 if TYPE_CHECKING:  # MLflow and Matplotlib load while the worker processes do
-    from tipcast.jobs.run_context import RunContext
     from tipcast.scoring.record import Results, ScoreRecord
     from tipcast.tracking.models import Fetched
 
@@ -71,8 +69,6 @@ def _score(
         with clock.phase("list"):
             present = look(output, config.storage_options)  # again: another job may have ended meanwhile
             plan = planning.plan_files(config, present, fetched)
-        for note in dict.fromkeys(note for item in plan.due for note in item.notes):
-            LOG.warning(note)
         if plan.current:
             if plan.kept != present.files:  # as they look now, so that they are not read each time
                 write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
@@ -80,9 +76,15 @@ def _score(
             return {**said, "command": command}, problem_of(plan.refused, plan.files)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
+            from tipcast.jobs.run_context import run_context, run_names
+            from tipcast.jobs.train_record import params
             from tipcast.scoring.record import Results, ScoreRecord, score
 
-        context = stack.enter_context(open_run(config, fetched, command, clock))
+        model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
+        (name,), known = run_names([(model, command)], "score "), params(config, PARAMS)
+        tags = {"model.uri": fetched.uri}
+        opened = run_context(config, command, job="score", name=name, params=known, tags=tags, clock=clock)
+        context = stack.enter_context(opened)
         used_by(context.run, fetched)
         record = ScoreRecord(context.run, config, plan, fetched, command)
         results, memory = Results(fetched.manifest, dict(plan.refused)), dict[str, int]()
@@ -108,25 +110,13 @@ def _score(
     return context.result(**said), problem
 
 
-def open_run(config: ScoreConfig, fetched: Fetched, command: str, clock: Clock) -> AbstractContextManager[RunContext]:
-    """Open the run with what is known before any worker starts: which model, and which configuration."""
-    from tipcast.jobs.run_context import run_context
-    from tipcast.jobs.train_record import params
-
-    name, tags = f"score {fetched.name or 'model'}", {"model.uri": fetched.uri}
-    return run_context(config, command, job="score", name=name, params=params(config, PARAMS), tags=tags, clock=clock)
-
-
 def about(record: ScoreRecord, refused: Mapping[str, TipcastError]) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
     names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
-    registry = os.environ.get("MLFLOW_REGISTRY_URI") or record.run.store
     model = {name: getattr(fetched, name) for name in names}
-    model["registry"] = f"sqlite:///{file}" if (file := sqlite_file(registry)) else redact(registry)
-    model["threshold"] = fetched.manifest.get("threshold")
     return {
         "recipe": record.plan.recipe,
-        "model": model,
+        "model": model | {"threshold": fetched.manifest.get("threshold")},
         "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},
         "run_id": record.run.id,
         "device": record.config.backend.name,
@@ -141,10 +131,7 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
     if first is None or files == 1:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    fix = "mend or leave out the files that are listed"
-    if len(refused) < files:
-        fix += "; the others are scored"
-    return TipcastError("S010", "input", what, fix)
+    return TipcastError("S010", "input", what, "mend or leave out the files that are listed")
 
 
 def summary(

@@ -18,7 +18,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.evaluation import ranking
 from tipcast.jobs import check_search, say, sweep_plan
-from tipcast.jobs.run_context import previous_run, run_context, without_keys
+from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
 from tipcast.jobs.sweep_record import SweepRecord, whole_result
 from tipcast.jobs.train import train
@@ -70,7 +70,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
                 return say(whole_result(previous, found, metric.name, plan.task.kind, command), config.print)
         objective = Objective(study, metric.name, metric.maximize)
-        name = f"{config.search.name} search of {config.model.name}"
+        (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
         opened = run_context(
             config, command, job="sweep", name=name, params=recorded, tags={STUDY: study}, clock=clock,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import Array, Session
+from tipcast.config.arguments import given
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import SweepConfig
@@ -37,18 +37,18 @@ def measured(kind: str, predictions: Array, target: Any) -> Measured:
 
 def given_keys(command: str) -> list[str]:
     """Return the keys that a command line sets."""
-    return [word.lstrip("+~").partition("=")[0] for word in shlex.split(command)[2:]]
+    return [word.partition("=")[0] for word in given(command)]
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     """Return a sweep whose model's space lacks the parameters that the command line sets."""
     model = config.model
-    given = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
-    for name in sorted(given):
+    fixed = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
+    for name in sorted(fixed):
         if config.search.space.get(name) is not None:
             what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
-    space = {name: axis for name, axis in model.space.items() if name not in given or name not in model.params}
+    space = {name: axis for name, axis in model.space.items() if name not in fixed or name not in model.params}
     return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
 
 
@@ -56,8 +56,8 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
     """Return what all trials have in common."""
     tried = ({}, *({name: value} for name, axis in space.items() for value in axis.tried))
     models = [dataclasses.replace(config.model, params={**config.model.params, **params}) for params in tried]
-    given = config.backend.name, config.task.categorical, plan.task.kind
-    shared = {build.build(model, *given).sharing for model in models}
+    facts = config.backend.name, config.task.categorical, plan.task.kind
+    shared = {build.build(model, *facts).sharing for model in models}
     return Study(
         objective=objective,
         sweep=uuid.uuid4().hex[:8],

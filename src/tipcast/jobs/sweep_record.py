@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import evaluator, plots
 from tipcast.jobs.run_context import RunContext
@@ -227,7 +228,8 @@ def whole_result(run: Run, stored: Any, metric: str, kind: str, command: str) ->
     return {
         "run_id": run.id,
         "experiment_id": run.experiment_id,
-        "run": run.link,
+        "run": run.address(run.page(run.id)),
+        "tracking_uri": redact_address(run.store),
         "model_uri": f"models:/{stored.outputs.model_outputs[-1].model_id}",
         "metrics": {name: metrics[name] for name in bounded if name in metrics},
         "study": key.rpartition("-")[0],

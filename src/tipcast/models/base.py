@@ -137,7 +137,7 @@ class Estimator(ABC):
         """Return rows in a form that several fits of one process can share."""
         return rows
 
-    def need_classes(self, labels: Array, fix: str) -> None:
+    def need_classes(self, labels: Array) -> None:
         """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
         if self.kind not in ("classification", "multiclass"):
             return
@@ -145,7 +145,8 @@ class Estimator(ABC):
         found = int(xp.count_nonzero(xp.bincount(labels)))
         if found < wanted:
             what = f"{found} of {wanted} classes have training rows"
-            raise TipcastError("D015", "training rows", what, f"{fix}, or check the target")
+            fix = "check the target, raise model.fit.rows, or use fewer workers of more memory"
+            raise TipcastError("D015", "training rows", what, fix)
 
 
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:

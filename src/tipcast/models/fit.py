@@ -195,7 +195,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    return _sent(client, _same, scorer)
+    return _sent(client, lambda same: same, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
@@ -221,10 +221,6 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
     """Start a task with large arguments inside the graph: the scheduler keeps them, so that they outlive a worker."""
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
         return client.submit(function, *arguments, pure=False)
-
-
-def _same(scorer: Scorer) -> Scorer:
-    return scorer
 
 
 def _score(x: Frame, scorer: Scorer, threads: int) -> Array:

@@ -37,8 +37,6 @@ CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
 SHARE_OF_MEMORY = 0.5
 """Share of a worker's memory limit for all rows and the trees' working arrays."""
-FEWER_WORKERS = "use fewer workers, give them more memory (cluster.memory_limit)"
-"""What to do where a worker's own rows are of too few classes."""
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
 
 CUML_ONLY = ("n_bins", "max_batch_size")
@@ -80,7 +78,7 @@ class Forest(Estimator):
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = stacked(rows.x, rows.y)
-        self.need_classes(target, FEWER_WORKERS)
+        self.need_classes(target)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
@@ -144,7 +142,7 @@ def _places(client: Any, x: Sequence[Future], y: Sequence[Future]) -> dict[str, 
 def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
-    estimator.need_classes(y, FEWER_WORKERS)
+    estimator.need_classes(y)
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}

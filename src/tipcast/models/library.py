@@ -36,8 +36,6 @@ from tipcast.models.base import (
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
-MORE_ROWS = "raise model.fit.rows"
-"""What to do where a sample is of too few classes."""
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
 FIT = ("rows", "standardize", "passes", "folds")
@@ -110,8 +108,7 @@ def named(name: str, where: str = "model.classes") -> Any:
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        extra = name.startswith("dask_ml.")
-        fix = "pip install '.[dask-ml]' in tipcast's checkout" if extra else "name a class that is installed"
+        fix = "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings Dask-ML"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")  # of clusters without a rule for other rows
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
@@ -200,7 +197,7 @@ class Library(Estimator):
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
         if y is not None:
-            self.need_classes(y, MORE_ROWS)
+            self.need_classes(y)
             y = y.astype(kind) if y.dtype.kind == "f" else y
         encoder = None
         if at:
@@ -334,7 +331,7 @@ class Library(Estimator):
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
-            self.need_classes(np.arange(len(model.classes_)), MORE_ROWS)
+            self.need_classes(np.arange(len(model.classes_)))
         info: dict[str, str | float] = {"device": known.device, "rows": known.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:

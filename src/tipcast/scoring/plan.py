@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
@@ -41,11 +41,12 @@ class Item:
     name: str
     """Of its scores, below their folder."""
     uri: str
+    storage: Mapping[str, Any]
+    """For it, as ``address.storage`` returns them."""
     stamp: str
     fragments: tuple[Fragment, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the dataset says of it."""
-    notes: tuple[str, ...] = ()
+    seen: Period | None = None
+    """Of the rows that the model was trained on, where these are of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     facts = task if isinstance(task, Mapping) else {}
     lacks_threshold = facts.get("kind") == "classification" and fetched.manifest.get("threshold") is None
     if facts.get("kind") not in KINDS or "columns" not in facts or lacks_threshold:
-        target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
-        what = f"is a model for {target}, which is not known here"
-        raise TipcastError("M006", fetched.uri, what, "use another model")
+        raise TipcastError("M006", fetched.uri, "does not tell what it predicts", "use another model")
     for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
@@ -138,10 +137,12 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
     same_recipe = present.about.get("recipe") == recipe
 
+    notes: set[str] = set()
+
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, file_stamp(uri, storage) or "")
-        if entry := _kept(item, storage, config, recipe, present):
+        item = Item(name, uri, storage, file_stamp(uri, storage) or "")
+        if entry := _kept(item, config, recipe, present):
             return entry
         try:
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
@@ -149,13 +150,16 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
             if stops_all(problem):
                 raise
             return problem
-        return replace(item, fragments=scan.fragments, facts=scan.facts, notes=scan.notes)
+        notes.update(scan.notes)
+        return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         found = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
     bad = {name: problem for name, problem in found.items() if isinstance(problem, TipcastError)}
     if len(found) == len(bad) == 1:
         raise bad.popitem()[1]
+    for note in sorted(notes):
+        LOG.warning(note)
     rowless = [name for name, problem in bad.items() if problem.code == ROWLESS]
     if 0 < len(rowless) < len(found):
         LOG.warning("%s without rows passed over", count(len(rowless), "file"))
@@ -167,7 +171,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     return ScorePlan(present, recipe, due, kept, bad, current)
 
 
-def _kept(item: Item, storage: Mapping[str, Any], config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
+def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
     """Return the entry of scores that stay, as file and scores look now; None where they do not."""
     entry = present.files.get(item.name)
     if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
@@ -175,7 +179,7 @@ def _kept(item: Item, storage: Mapping[str, Any], config: ScoreConfig, recipe: s
     scores = f"{present.folder}/{item.name}"
     options = address.storage(scores, config.storage_options)
     stamp = file_stamp(scores, options) or ""
-    given = _same(item.uri, storage, item.stamp, entry.input_stamp, entry.input_sha256)
+    given = _same(item.uri, item.storage, item.stamp, entry.input_stamp, entry.input_sha256)
     sha256 = given and _same(scores, options, stamp, entry.stamp, entry.sha256)
     if not sha256:
         return None

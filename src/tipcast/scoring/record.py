@@ -38,7 +38,6 @@ LOG = logging.getLogger("tipcast")
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
 SCORES_PLOT = "plots/scores.png"
-NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
 
 @dataclass
@@ -91,9 +90,8 @@ class Results:
     @property
     def headlines(self) -> dict[str, float]:
         """What the job says at its end."""
-        known = (f"labelled/{self.judge.headline.name}", "labelled/rows_of_training")
-        names, metrics = ("score/mean", "score/predicted_rate", *known), self.metrics
-        return {name: metrics[name] for name in names if name in metrics}
+        names = ("score/mean", "score/predicted_rate", f"labelled/{self.judge.headline.name}")
+        return {name: value for name, value in self.metrics.items() if name in (*names, "labelled/rows_of_training")}
 
 
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
@@ -132,8 +130,6 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             replace(item, fragments=merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP))),
             held,
             work,
-            fetched.seen(item.facts),
-            input_storage=address.storage(item.uri, config.storage_options),
             replaces=item.name in plan.present.files and plan.present.files[item.name].named,
             # few files leave cores idle that their parts can use
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
@@ -174,8 +170,9 @@ class ScoreRecord:
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
         counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
         pace |= {f"score/{name}": count for name, count in counts.items()}
-        self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        took = {f"seconds/{name}": value for name, value in phases.items()}
+        peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
+        self.run.log_metrics({**found.metrics, **pace, **took, **peaks})
         if warning := self._seen(found):
             LOG.warning(warning)
         self._data(found)
@@ -207,7 +204,7 @@ class ScoreRecord:
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
             f"{len(found.refused)} files were refused: artifact `tables/files.json`." if found.refused else "",
             plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
-            found.judge.interval_remark if found.labelled else NO_ANSWERS,
+            found.judge.interval_remark if found.labelled else "",
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
         ]
