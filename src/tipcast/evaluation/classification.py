@@ -157,7 +157,7 @@ class Classification(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Evaluate scores with their labels in one pass over the rows."""
         sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
-        rows, positives, negatives = (int(each.sum()) for each in (sums.rows, sums.positives, sums.negatives))
+        rows, positives, negatives = (int(side.sum()) for side in (sums.rows, sums.positives, sums.negatives))
         parts.refuse(
             rows + sums.not_numbers,
             ("D030", sums.not_numbers, "scores are outside 0..1 or NaN", "let the model return probabilities"),
@@ -168,9 +168,9 @@ class Classification(Evaluator):
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
         if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
             borders, *counts = sums.vertices()
-            below = [np.append(0, np.cumsum(each)) for each in counts]
+            below = [np.append(0, np.cumsum(side)) for side in counts]
             best = int(np.argmax(below[1] - below[0]))
-            tp, fp = (int(each[-1] - each[best]) for each in below)
+            tp, fp = (int(side[-1] - side[best]) for side in below)
             threshold = float(borders[best]) if best < len(borders) else NOBODY
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
@@ -180,7 +180,7 @@ class Classification(Evaluator):
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        both = [each.sums for each in evaluations]
+        both = [evaluation.sums for evaluation in evaluations]
         curves = [(scores, *misses(p, n)) for scores, p, n in (sums.vertices() for sums in both)]
         if both[0].ranked.size:  # of few rows all scores are here, both models' in the order of the rows
             (first, labels), (second, _) = (sums.ranked for sums in both)
@@ -190,7 +190,7 @@ class Classification(Evaluator):
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
-        half += sum(each.resolution for each in evaluations)  # of rows that share a bin
+        half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 
@@ -233,32 +233,32 @@ class Classification(Evaluator):
         if target is not None:
             labels[target == 0], labels[target == 1] = 0, 1
         cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32).reshape(3, BINS)
-        found = Binned(cells.sum(axis=0), called=int(called.sum()), score_sum=float(wide.sum()), not_numbers=odd)
-        known = labels < 2
-        if not bool(known.any()):
-            return found
+        binned = Binned(cells.sum(axis=0), called=int(called.sum()), score_sum=float(wide.sum()), not_numbers=odd)
+        labelled = labels < 2
+        if not bool(labelled.any()):
+            return binned
         positive = labels == 1
-        few = int(known.sum()) <= MOST_EXACT
+        few = int(labelled.sum()) <= MOST_EXACT
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-        right = xp.where(positive, wide, 1 - wide)[known]
+        right = xp.where(positive, wide, 1 - wide)[labelled]
         return replace(
-            found,
+            binned,
             positives=cells[1],
             negatives=cells[0],
             true_positives=int((called & positive).sum()),
             false_positives=int((called & (labels == 0)).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
             squares=float(((1 - right) ** 2).sum()),
-            ranked=to_host(xp.stack([wide, positive])[:, known]) if few else found.ranked,
+            ranked=to_host(xp.stack([wide, positive])[:, labelled]) if few else binned.ranked,
         )
 
     def total(self, parts: Sequence[Binned]) -> Binned:
         """Return the sums of several parts, with all scores where each has kept its own and they are few."""
-        found = Binned(**added([Binned(), *parts], but=("ranked",)))
-        labelled = int(found.positives.sum() + found.negatives.sum())
+        sums = Binned(**added([Binned(), *parts], but=("ranked",)))
+        labelled = int(sums.positives.sum() + sums.negatives.sum())
         if not labelled or labelled > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
-            return found
-        return replace(found, ranked=np.concatenate([part.ranked for part in parts], axis=1))
+            return sums
+        return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
     def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
@@ -279,7 +279,7 @@ class Classification(Evaluator):
         middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
         labelled = sums.positives + sums.negatives
         total, of_one, binned = (
-            coarse(each, CALIBRATION_BINS) for each in (labelled * middles, sums.positives, labelled)
+            coarse(fine, CALIBRATION_BINS) for fine in (labelled * middles, sums.positives, labelled)
         )
         bins = np.flatnonzero(binned)
         total, of_one, binned = total[bins], of_one[bins], binned[bins]
@@ -376,11 +376,11 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
         scores = values_of(scores).astype(xp.float64)
         at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1  # the vertex that the score is counted at
         sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
-    found = []
+    sums = []
     for label in (1, 0):
         apart = (sides[1] - sides[0])[labels == label]
-        found += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
-    return found
+        sums += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
+    return sums
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
