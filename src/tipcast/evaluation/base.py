@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
@@ -247,11 +246,6 @@ def shares(histogram: Ints) -> Floats:
     """Return the (bins,) shares of the rows, of their numbers; zeros where there are no rows."""
     parts: Floats = histogram / max(int(histogram.sum()), 1)
     return parts
-
-
-def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
-    """Return a table's columns as lists."""
-    return {name: values.tolist() for name, values in columns.items()}
 
 
 def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:

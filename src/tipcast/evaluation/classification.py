@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
 from tipcast.evaluation.sums import (
     Z95,
     Cut,
@@ -87,14 +87,6 @@ class Binned:
         return used / len(self.rows), self.positives[used].astype(float), self.negatives[used].astype(float)
 
     @property
-    def resolution(self) -> float:
-        """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
-        if self.ranked.size:
-            return 0.0
-        pairs = float(self.positives.sum()) * float(self.negatives.sum())
-        return float((self.positives * self.negatives).sum()) / (2 * pairs)
-
-    @property
     def histogram(self) -> Ints:
         """All rows by 1/64 of the score."""
         rows: Ints = coarse(self.rows, HISTOGRAM_BINS)
@@ -125,7 +117,7 @@ class ClassificationEvaluation(Evaluation):
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
-    """How far the AUC can be from the exact one."""
+    """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
 
     @property
     def trial_curve(self) -> Sequence[float]:
@@ -209,7 +201,8 @@ class Classification(Evaluator):
         """Return the ROC's points, and the rate of positives by score."""
         roc = evaluation.roc
         columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
-        return {"tables/roc.json": lists(columns), "tables/calibration.json": lists(evaluation.calibration)}
+        tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
+        return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
 
     def remark(self, evaluation: Any, *, chosen: bool) -> str:
         """Return at which threshold rows are called positive."""
@@ -272,7 +265,9 @@ class Classification(Evaluator):
             return None
         scores, p, n = sums.vertices()
         auc, interval = area_under(p, n)
-        interval = Interval(max(interval.low - sums.resolution, 0.0), min(interval.high + sums.resolution, 1.0))
+        of_one_bin = 0.0 if sums.ranked.size else float((sums.positives * sums.negatives).sum())
+        resolution = of_one_bin / (2.0 * positives * negatives)
+        interval = Interval(max(interval.low - resolution, 0.0), min(interval.high + resolution, 1.0))
         hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
         rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
         tn = negatives - fp
@@ -314,7 +309,7 @@ class Classification(Evaluator):
             confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
             roc=curve(scores, p, n),
             calibration=calibration,
-            resolution=sums.resolution,
+            resolution=resolution,
             threshold=self.threshold if threshold is None else threshold,
         )
 

@@ -43,6 +43,7 @@ LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
 SIGNED = "+.5f"
+FIX = "fix the failed checks, or set force=true to move the alias anyway"
 PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
 
 
@@ -144,7 +145,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
             context.run.set_tags({"promote.moved": "true"})
         else:
-            problem = refusal(uri, config.alias, comparison.why)
+            problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", FIX)
             tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
             context.run.set_tags(tags)
         context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
@@ -167,12 +168,6 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     lines[config.alias] = f"still version {before or 'none'}" if problem else now
     lines |= {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
-
-
-def refusal(uri: str, alias: str, why: str) -> TipcastError:
-    """Return the error of a version that does not get an alias."""
-    fix = "fix the failed checks, or set force=true to move the alias anyway"
-    return TipcastError("M020", uri, f"does not get {alias}: {why}", fix)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
@@ -216,7 +211,8 @@ def compare(
     checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
     if len(targets) > 1:  # their numbers have nothing in common
         if not config.force:
-            raise refusal(challenger.fetched.uri, config.alias, f"target: {checks[-1].what}")
+            what = f"does not get {config.alias}: target: {checks[-1].what}"
+            raise TipcastError("M020", challenger.fetched.uri, what, FIX)
         candidates.pop()
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
