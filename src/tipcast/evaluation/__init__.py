@@ -17,15 +17,15 @@ def evaluator(kind: str) -> Evaluator:
     """Return the evaluator of a kind of task, see ``tasks.base.KINDS``; C003 for another."""
     if kind not in KINDS:
         raise unknown("task.kind", "kind", kind, KINDS, "C003")
-    found: Evaluator = getattr(importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title())()
-    return found
+    judge: Evaluator = getattr(importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title())()
+    return judge
 
 
 def ranking(kind: str, name: str | None, where: str) -> Metric:
     """Return what models of a kind are ranked by: the headline, or a metric of that name, also a user's; else C003."""
     judge = evaluator(kind)
     load_entry_points()
-    metrics = {each.name: each for each in (*judge.metrics, *OWN[kind]) if each.ranks}
+    metrics = {choice.name: choice for choice in (*judge.metrics, *OWN[kind]) if choice.ranks}
     if name is not None and name not in metrics:
         raise TipcastError("C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}")
     return metrics[name or judge.headline.name]
@@ -48,12 +48,12 @@ def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[R
     """
 
     def register(function: RowFunction) -> RowFunction:
-        own = Metric(name or function.__name__, maximize)
-        if own.name in {each.name for each in evaluator(kind).metrics} | {ROWS}:
-            raise TipcastError("C003", f"metric {own.name}", "is one of ours", "give it another name")
-        if not re.fullmatch(r"\w[\w.\- ]*", own.name):  # which stores would have under another name
-            raise TipcastError("C003", f"metric {own.name}", "is no name to MLflow", "use letters, digits and _")
-        OWN[kind][own] = function
+        added = Metric(name or function.__name__, maximize)
+        if added.name in {ours.name for ours in evaluator(kind).metrics} | {ROWS}:
+            raise TipcastError("C003", f"metric {added.name}", "is one of ours", "give it another name")
+        if not re.fullmatch(r"\w[\w.\- ]*", added.name):  # which stores would have under another name
+            raise TipcastError("C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _")
+        OWN[kind][added] = function
         return function
 
     return register

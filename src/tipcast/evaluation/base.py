@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
@@ -60,14 +59,9 @@ class Metric:
     """Its key below a split, as ``auc`` of ``test/auc``."""
     maximize: bool
     label: str = ""
-    """In titles, where it is not the name."""
+    """What titles call a headline."""
     ranks: bool = True
     """Whether models may be ranked by it: a bias is best in the middle."""
-
-    @property
-    def title(self) -> str:
-        """What titles call it."""
-        return self.label or self.name
 
 
 @dataclass(frozen=True)
@@ -151,14 +145,14 @@ class Evaluator(ABC):
         ``where`` is the data's name in error messages.
         """
         load_entry_points()
-        parts, own = Parts((predictions, targets), client, where), OWN[self.kind]
-        found: Evaluation = self._evaluate(parts, threshold)
-        if not own:
-            return found
-        rows, *sums = parts.add(functools.partial(_row_sums, own), summed)
-        metrics = {name: value for name, value in found.metrics.items() if name != ROWS}
-        metrics |= {each.name: total / rows for each, total in zip(own, sums, strict=True)}
-        return dataclasses.replace(found, metrics={**metrics, ROWS: found.metrics[ROWS]})
+        parts, registered = Parts((predictions, targets), client, where), OWN[self.kind]
+        evaluation: Evaluation = self._evaluate(parts, threshold)
+        if not registered:
+            return evaluation
+        rows, *sums = parts.add(functools.partial(_row_sums, registered), summed)
+        metrics = {name: value for name, value in evaluation.metrics.items() if name != ROWS}
+        metrics |= {metric.name: total / rows for metric, total in zip(registered, sums, strict=True)}
+        return dataclasses.replace(evaluation, metrics={**metrics, ROWS: evaluation.metrics[ROWS]})
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
@@ -177,7 +171,7 @@ class Evaluator(ABC):
         if self.loss is None:
             what = f"a {self.kind} has no target to be compared by"
             raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
-        slopes = [root_slope(each.headline, self.root) for each in evaluations]
+        slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(value - half, value + half))
@@ -250,31 +244,26 @@ def _apart(
 
 def shares(histogram: Ints) -> Floats:
     """Return the (bins,) shares of the rows, of their numbers; zeros where there are no rows."""
-    found: Floats = histogram / max(int(histogram.sum()), 1)
-    return found
-
-
-def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
-    """Return a table's columns as lists."""
-    return {name: values.tolist() for name, values in columns.items()}
+    parts: Floats = histogram / max(int(histogram.sum()), 1)
+    return parts
 
 
 def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval, those of classes."""
-    found = {f"{split}/{name}": value for name, value in evaluation.shown().items()}
-    found |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
-    return found | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
+    metrics = {f"{split}/{name}": value for name, value in evaluation.shown().items()}
+    metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
+    return metrics | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
 
 
 def keys(names: Sequence[str]) -> list[str]:
     """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal ones get a number."""
-    found: list[str] = []
+    taken: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.\-: ]", "_", name)[:MAX_KEY].strip()
         plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
-        found.append(next(key for key in itertools.chain([plain], numbered) if key not in found))
-    return found
+        taken.append(next(key for key in itertools.chain([plain], numbered) if key not in taken))
+    return taken
 
 
 def bounds(interval: Interval, key: str) -> dict[str, float]:
@@ -300,10 +289,10 @@ def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: A
     """Return the number of rows, and the sum of each metric's values of them."""
     predicted, truth = values_of(predictions), values_of(target)
     xp, sums = module_of(predicted), [float(len(predicted))]
-    for each, function in metrics.items():
+    for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):
             what = f"returned {values.shape} of {len(predicted)} rows"
-            raise TipcastError("C003", f"metric {each.name}", what, "return one value for each row")
+            raise TipcastError("C003", f"metric {metric.name}", what, "return one value for each row")
         sums.append(float(values.sum(dtype=xp.float64)))
     return sums

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, lists
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
 from tipcast.evaluation.sums import (
     Z95,
     Cut,
@@ -87,14 +87,6 @@ class Binned:
         return used / len(self.rows), self.positives[used].astype(float), self.negatives[used].astype(float)
 
     @property
-    def resolution(self) -> float:
-        """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
-        if self.ranked.size:
-            return 0.0
-        pairs = float(self.positives.sum()) * float(self.negatives.sum())
-        return float((self.positives * self.negatives).sum()) / (2 * pairs)
-
-    @property
     def histogram(self) -> Ints:
         """All rows by 1/64 of the score."""
         rows: Ints = coarse(self.rows, HISTOGRAM_BINS)
@@ -115,15 +107,6 @@ class Roc:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """16 equal-width bins of scores; mean score and rate of positives are NaN where no rows are."""
-
-    mean_score: Floats
-    rate: Floats
-    rows: Ints
-
-
-@dataclass(frozen=True)
 class ClassificationEvaluation(Evaluation):
     """How well scores tell two classes apart."""
 
@@ -131,9 +114,10 @@ class ClassificationEvaluation(Evaluation):
     confusion: Ints
     """Rows (2, 2) by true class and by the class they were called."""
     roc: Roc
-    calibration: Calibration
+    calibration: Mapping[str, NDArray[Any]]
+    """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
-    """How far the AUC can be from the exact one."""
+    """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
 
     @property
     def trial_curve(self) -> Sequence[float]:
@@ -165,7 +149,7 @@ class Classification(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Evaluate scores with their labels in one pass over the rows."""
         sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
-        rows, positives, negatives = (int(each.sum()) for each in (sums.rows, sums.positives, sums.negatives))
+        rows, positives, negatives = (int(side.sum()) for side in (sums.rows, sums.positives, sums.negatives))
         parts.refuse(
             rows + sums.not_numbers,
             ("D030", sums.not_numbers, "scores are outside 0..1 or NaN", "let the model return probabilities"),
@@ -176,9 +160,9 @@ class Classification(Evaluator):
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
         if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
             borders, *counts = sums.vertices()
-            below = [np.append(0, np.cumsum(each)) for each in counts]
+            below = [np.append(0, np.cumsum(side)) for side in counts]
             best = int(np.argmax(below[1] - below[0]))
-            tp, fp = (int(each[-1] - each[best]) for each in below)
+            tp, fp = (int(side[-1] - side[best]) for side in below)
             threshold = float(borders[best]) if best < len(borders) else NOBODY
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
@@ -188,7 +172,7 @@ class Classification(Evaluator):
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        both = [each.sums for each in evaluations]
+        both = [evaluation.sums for evaluation in evaluations]
         curves = [(scores, *misses(p, n)) for scores, p, n in (sums.vertices() for sums in both)]
         if both[0].ranked.size:  # of few rows all scores are here, both models' in the order of the rows
             (first, labels), (second, _) = (sums.ranked for sums in both)
@@ -198,7 +182,7 @@ class Classification(Evaluator):
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
-        half += sum(each.resolution for each in evaluations)  # of rows that share a bin
+        half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 
@@ -215,20 +199,10 @@ class Classification(Evaluator):
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
-        roc, bins = evaluation.roc, evaluation.calibration
-        some = np.flatnonzero(bins.rows)
-        low, high = wilson(bins.rate[some], bins.rows[some])
-        reliability = {
-            "from": some / len(bins.rows),
-            "to": (some + 1) / len(bins.rows),
-            "rows": bins.rows[some],
-            "mean_prediction": bins.mean_score[some],
-            "positive_rate": bins.rate[some],
-            "rate_low": low,
-            "rate_high": high,
-        }
+        roc = evaluation.roc
         columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
-        return {"tables/roc.json": lists(columns), "tables/calibration.json": lists(reliability)}
+        tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
+        return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
 
     def remark(self, evaluation: Any, *, chosen: bool) -> str:
         """Return at which threshold rows are called positive."""
@@ -252,32 +226,32 @@ class Classification(Evaluator):
         if target is not None:
             labels[target == 0], labels[target == 1] = 0, 1
         cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32).reshape(3, BINS)
-        found = Binned(cells.sum(axis=0), called=int(called.sum()), score_sum=float(wide.sum()), not_numbers=odd)
-        known = labels < 2
-        if not bool(known.any()):
-            return found
+        binned = Binned(cells.sum(axis=0), called=int(called.sum()), score_sum=float(wide.sum()), not_numbers=odd)
+        labelled = labels < 2
+        if not bool(labelled.any()):
+            return binned
         positive = labels == 1
-        few = int(known.sum()) <= MOST_EXACT
+        few = int(labelled.sum()) <= MOST_EXACT
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-        right = xp.where(positive, wide, 1 - wide)[known]
+        right = xp.where(positive, wide, 1 - wide)[labelled]
         return replace(
-            found,
+            binned,
             positives=cells[1],
             negatives=cells[0],
             true_positives=int((called & positive).sum()),
             false_positives=int((called & (labels == 0)).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
             squares=float(((1 - right) ** 2).sum()),
-            ranked=to_host(xp.stack([wide, positive])[:, known]) if few else found.ranked,
+            ranked=to_host(xp.stack([wide, positive])[:, labelled]) if few else binned.ranked,
         )
 
     def total(self, parts: Sequence[Binned]) -> Binned:
         """Return the sums of several parts, with all scores where each has kept its own and they are few."""
-        found = Binned(**added([Binned(), *parts], but=("ranked",)))
-        labelled = int(found.positives.sum() + found.negatives.sum())
+        sums = Binned(**added([Binned(), *parts], but=("ranked",)))
+        labelled = int(sums.positives.sum() + sums.negatives.sum())
         if not labelled or labelled > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
-            return found
-        return replace(found, ranked=np.concatenate([part.ranked for part in parts], axis=1))
+            return sums
+        return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
     def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
@@ -291,16 +265,29 @@ class Classification(Evaluator):
             return None
         scores, p, n = sums.vertices()
         auc, interval = area_under(p, n)
-        interval = Interval(max(interval.low - sums.resolution, 0.0), min(interval.high + sums.resolution, 1.0))
+        of_one_bin = 0.0 if sums.ranked.size else float((sums.positives * sums.negatives).sum())
+        resolution = of_one_bin / (2.0 * positives * negatives)
+        interval = Interval(max(interval.low - resolution, 0.0), min(interval.high + resolution, 1.0))
         hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
         rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
         tn = negatives - fp
         middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
-        in_bin = (sums.positives + sums.negatives) * middles, sums.positives, sums.positives + sums.negatives
-        total, of_one, binned = (coarse(values, CALIBRATION_BINS) for values in in_bin)
-        with np.errstate(invalid="ignore"):  # bins without rows
-            calibration = Calibration(total / binned, of_one / binned, binned)
-        errors = np.abs(calibration.mean_score - calibration.rate)  # Naeini et al. (2015)
+        labelled = sums.positives + sums.negatives
+        total, of_one, binned = (
+            coarse(fine, CALIBRATION_BINS) for fine in (labelled * middles, sums.positives, labelled)
+        )
+        bins = np.flatnonzero(binned)
+        total, of_one, binned = total[bins], of_one[bins], binned[bins]
+        low, high = wilson(of_one / binned, binned)
+        calibration = {
+            "from": bins / CALIBRATION_BINS,
+            "to": (bins + 1) / CALIBRATION_BINS,
+            "rows": binned,
+            "mean_prediction": total / binned,
+            "positive_rate": of_one / binned,
+            "rate_low": low,
+            "rate_high": high,
+        }
         metrics = {
             "auc": auc,
             "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
@@ -311,8 +298,8 @@ class Classification(Evaluator):
             "recall": tp / positives,
             "f1": 2 * tp / (tp + fp + positives),
             "positive_rate": positives / rows,
-            "mean_prediction": float(np.nansum(calibration.mean_score * binned) / rows),
-            "calibration_error": float(np.nansum(errors * binned) / rows),
+            "mean_prediction": float(total.sum() / rows),
+            "calibration_error": float(np.abs(total - of_one).sum() / rows),  # Naeini et al. (2015)
             ROWS: float(rows),
         }
         return ClassificationEvaluation(
@@ -322,7 +309,7 @@ class Classification(Evaluator):
             confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
             roc=curve(scores, p, n),
             calibration=calibration,
-            resolution=sums.resolution,
+            resolution=resolution,
             threshold=self.threshold if threshold is None else threshold,
         )
 
@@ -384,11 +371,11 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
         scores = values_of(scores).astype(xp.float64)
         at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1  # the vertex that the score is counted at
         sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
-    found = []
+    sums = []
     for label in (1, 0):
         apart = (sides[1] - sides[0])[labels == label]
-        found += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
-    return found
+        sums += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
+    return sums
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:

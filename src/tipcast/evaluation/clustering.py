@@ -91,8 +91,8 @@ class Clustering(Evaluator):
         parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
         [sums] = parts.add(functools.partial(_sums, len(assigned.histogram)), summed)
         centroids = sums / np.maximum(assigned.histogram, 1)[:, None]
-        found = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
-        distances, within = summed([part[:2] for part in found])
+        around = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
+        distances, within = summed([part[:2] for part in around])
         some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
         counts, clusters = assigned.histogram[some], int(some.sum())
         between = float(counts @ ((centroids[some] - sums.sum(axis=0) / rows) ** 2).sum(axis=1))
@@ -106,7 +106,7 @@ class Clustering(Evaluator):
             ROWS: float(rows),
         }
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
-        sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in found), strict=True))
+        sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in around), strict=True))
         return ClusteringEvaluation(metrics, interval, assigned, centroids, sample, labels)
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
@@ -125,13 +125,13 @@ class Clustering(Evaluator):
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
-        found = values_of(predictions)
-        xp = module_of(found)
-        odd, (found,) = kept(xp.isfinite(found).all(axis=1) & (found[:, 0] >= 0), found)
-        if not len(found):
+        assigned = values_of(predictions)
+        xp = module_of(assigned)
+        odd, (assigned,) = kept(xp.isfinite(assigned).all(axis=1) & (assigned[:, 0] >= 0), assigned)
+        if not len(assigned):
             return Assigned(not_numbers=odd)
-        squares = found[:, 1].astype(xp.float64) ** 2
-        rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
+        squares = assigned[:, 1].astype(xp.float64) ** 2
+        rows = to_host(xp.bincount(assigned[:, 0].astype(xp.int64)))
         return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:

@@ -77,12 +77,12 @@ class Multiclass(Evaluator):
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
         """Sum one pass over the rows."""
         sums: ClassSums = parts.add(self.count, self.total)
-        known = f"labels are no class: the model knows 0 to {len(sums.histogram) - 1}"
+        labels = f"labels are no class: the model knows 0 to {len(sums.histogram) - 1}"
         what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
         parts.refuse(
             int(sums.histogram.sum()) + sums.not_numbers,
             ("D030", sums.not_numbers, what, fix),
-            ("D031", sums.unknown, known, "check the target"),
+            ("D031", sums.unknown, labels, "check the target"),
         )
         return self.of_sums(sums)
 
@@ -107,19 +107,19 @@ class Multiclass(Evaluator):
 
     def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
-        found = values_of(predictions)
-        xp, classes = module_of(found), found.shape[1]
-        odd, (found, truth) = kept(((found >= 0) & (found <= 1)).all(axis=1), found, target)
-        called = found.argmax(axis=1)
+        scores = values_of(predictions)
+        xp, classes = module_of(scores), scores.shape[1]
+        odd, (scores, truth) = kept(((scores >= 0) & (scores <= 1)).all(axis=1), scores, target)
+        called = scores.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
-        if truth is None or not len(found):
+        if truth is None or not len(scores):
             return ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
         truth = truth.astype(xp.int64)
-        unknown, (found, truth, called) = kept((truth >= 0) & (truth < classes), found, truth, called)
+        unknown, (scores, truth, called) = kept((truth >= 0) & (truth < classes), scores, truth, called)
         cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-        losses = log_loss(found, truth)
-        came = found[xp.arange(len(found)), truth].astype(xp.float64)
-        all_squares = float((found.astype(xp.float64) ** 2).sum())
+        losses = log_loss(scores, truth)
+        came = scores[xp.arange(len(scores)), truth].astype(xp.float64)
+        all_squares = float((scores.astype(xp.float64) ** 2).sum())
         return ClassSums(
             histogram=predicted,
             confusion=to_host(cells).reshape(classes, classes),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tipcast.evaluation import style
 from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, SHADES, TEXT
-from tipcast.evaluation.sums import Floats, Ints, wilson
+from tipcast.evaluation.sums import Floats, Ints
 
 if TYPE_CHECKING:
     from tipcast.evaluation.classification import ClassificationEvaluation
@@ -49,7 +49,7 @@ def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> b
     (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
     style.ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
-        text = f"{label}: AUC {each.interval.around(each.headline, 3)}".replace(" (", "\n(")  # below the diagonal
+        text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")  # below the diagonal
         axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
     axes.fill_between(evaluation.roc.fpr, evaluation.roc.tpr, color=BLUE, alpha=0.06, linewidth=0)
     style.key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
@@ -80,10 +80,12 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     box = left, bottom + strip + 0.03, width, height - strip - 0.03
     figure, axes = style.page("Calibration", subtitle, "", rate, box)
     bins, metrics = evaluation.calibration, evaluation.metrics
-    some = bins.rows >= min(LEAST_ROWS, bins.rows.max())
+    some = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     axes.plot([0, 1], [0, 1], **GUIDE)
-    mean, rates = bins.mean_score[some], bins.rate[some]
-    axes.vlines(mean, *wilson(rates, bins.rows[some]), color=BLUE, linewidth=1.8, alpha=0.45)
+    mean, rates, low, high = (
+        bins[name][some] for name in ("mean_prediction", "positive_rate", "rate_low", "rate_high")
+    )
+    axes.vlines(mean, low, high, color=BLUE, linewidth=1.8, alpha=0.45)
     axes.plot(mean, rates, "o-", clip_on=False, color=BLUE, linewidth=2.2, markersize=6.5, mec="white")
     style.write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
     style.write(axes, 0.97, 0.05, "below the line: scores too high", MUTED, ha="right")
@@ -92,8 +94,8 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     style.shares(axes)
     axes.tick_params(labelbottom=False)
     below = style.axes_in(figure, (left, bottom, width, strip), "mean score of a bin", "of all rows")
-    number, share = len(bins.rows), bins.rows / bins.rows.sum()
-    below.bar((np.arange(number) + 0.5) / number, share, width=0.85 / number, color=BLUE, alpha=0.55)
+    share, width = bins["rows"] / bins["rows"].sum(), bins["to"] - bins["from"]
+    below.bar(bins["from"] + width / 2, share, width=0.85 * width, color=BLUE, alpha=0.55)
     style.shares(below, y=False)
     below.grid(False, axis="x")
     most = float(share.max())

@@ -93,9 +93,9 @@ class Regression(Evaluator):
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
             ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
-        found = self.of_sums(errors)
+        evaluation = self.of_sums(errors)
         if parts.client is None:
-            return found
+            return evaluation
         low = np.quantile(errors.sample, TAIL, axis=0).min()
         high = np.quantile(errors.sample, 1 - TAIL, axis=0).max()
         if low == high:
@@ -103,7 +103,7 @@ class Regression(Evaluator):
         axis = np.linspace(low, high, BINS + 1)
         [joint] = parts.add(functools.partial(_binned, axis), summed)
         sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
-        return RegressionEvaluation(found.metrics, found.interval, sums, axis, joint)
+        return RegressionEvaluation(evaluation.metrics, evaluation.interval, sums, axis, joint)
 
     def baseline(self, evaluation: RegressionEvaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
@@ -125,22 +125,22 @@ class Regression(Evaluator):
         xp = module_of(predicted)
         odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
-        found = Errors(len(scores), float(scores.sum()), not_numbers=odd)
+        errors = Errors(len(scores), float(scores.sum()), not_numbers=odd)
         if edges is not None:
             bins = xp.bincount(_bins(scores, np.asarray(edges)), minlength=BINS)
-            found = dataclasses.replace(found, histogram=to_host(bins))
+            errors = dataclasses.replace(errors, histogram=to_host(bins))
         if truth is None or not len(scores):
-            return found
+            return errors
         truth = truth.astype(xp.float64)
         unknown, (truth, scores) = kept(xp.isfinite(truth), truth, scores)
         if not len(truth):
-            return dataclasses.replace(found, unknown=unknown)
+            return dataclasses.replace(errors, unknown=unknown)
         error = scores - truth
         squares = error * error
         mean = float(truth.mean())
         step = -(-len(truth) // SAMPLE)
         return dataclasses.replace(
-            found,
+            errors,
             rows=len(truth),
             unknown=unknown,
             error_sum=float(error.sum()),
@@ -199,6 +199,6 @@ def _bins(values: Array, edges: Floats) -> Array:
 def _binned(axis: Floats, predictions: Any, target: Any) -> list[Ints]:
     """Count a part's rows in the figure's bins."""
     xp = module_of(values_of(predictions))
-    found, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(found, axis), minlength=BINS * BINS))
+    predicted, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
+    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(predicted, axis), minlength=BINS * BINS))
     return [joint.reshape(BINS, BINS)]

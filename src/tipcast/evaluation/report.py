@@ -91,14 +91,14 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = (number(bound) for bound in (test.interval.low, test.interval.high))
-    return f"### {model}: test {judge.headline.title} {number(test.headline)} (95 % interval {low} to {high})"
+    return f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % interval {low} to {high})"
 
 
-def metric_lines(found: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
+def metric_lines(evaluations: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
     """Return (name, one value for each evaluation) of the metrics, the headline with its interval."""
-    first, *names = found[0].shown(most)
-    lines = [(first, [each.interval.around(each.headline) for each in found])]
-    return lines + [(name, [number(each.metrics[name]) for each in found]) for name in names]
+    first, *names = evaluations[0].shown(most)
+    lines = [(first, [evaluation.interval.around(evaluation.headline) for evaluation in evaluations])]
+    return lines + [(name, [number(evaluation.metrics[name]) for evaluation in evaluations]) for name in names]
 
 
 def number(value: float) -> str:

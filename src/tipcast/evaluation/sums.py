@@ -30,9 +30,9 @@ class Interval:
     low: float
     high: float
 
-    def around(self, value: float, digits: int = 4) -> str:
+    def around(self, value: float, form: str = ".4f") -> str:
         """Return the estimate with its bounds, as ``0.5886 (0.5774 to 0.5998)``."""
-        return f"{value:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+        return f"{value:{form}} ({self.low:{form}} to {self.high:{form}})"
 
 
 @dataclass(frozen=True)

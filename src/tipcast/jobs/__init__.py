@@ -33,9 +33,8 @@ def say(
         print(json.dumps(result), flush=True)
     if form is Output.text:
         logged = ("run", "tracking_uri")  # as the run began
-        shown = {
-            name: value for name, value in (lines or result).items() if name not in logged and (value or value == 0)
-        }
+        shown = lines or {name: value for name, value in result.items() if name not in logged}
+        shown = {name: value for name, value in shown.items() if value or value == 0}
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"{name:<{width}}  {_text(value)}", flush=True)

@@ -42,6 +42,8 @@ from tipcast.tracking.store import failures, open_store, resolve
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
 """The source that stands for the one that the version's run read."""
+SIGNED = "+.5f"
+FIX = "fix the failed checks, or set force=true to move the alias anyway"
 PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
 
 
@@ -143,7 +145,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
             context.run.set_tags({"promote.moved": "true"})
         else:
-            problem = refusal(uri, config.alias, comparison.why)
+            problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", FIX)
             tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
             context.run.set_tags(tags)
         context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
@@ -166,12 +168,6 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     lines[config.alias] = f"still version {before or 'none'}" if problem else now
     lines |= {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
-
-
-def refusal(uri: str, alias: str, why: str) -> TipcastError:
-    """Return the error of a version that does not get an alias."""
-    fix = "fix the failed checks, or set force=true to move the alias anyway"
-    return TipcastError("M020", uri, f"does not get {alias}: {why}", fix)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
@@ -215,7 +211,8 @@ def compare(
     checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
     if len(targets) > 1:  # their numbers have nothing in common
         if not config.force:
-            raise refusal(challenger.fetched.uri, config.alias, f"target: {checks[-1].what}")
+            what = f"does not get {config.alias}: target: {checks[-1].what}"
+            raise TipcastError("M020", challenger.fetched.uri, what, FIX)
         candidates.pop()
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
@@ -300,7 +297,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
         difference = judge.difference(parts, both)
         headline, margin, comparison.difference = judge.headline, config.margin, difference
         limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
-        what = f"{headline.title} {_with_interval(difference)}, {limit}"
+        what = f"{headline.label} {difference.interval.around(difference.value, SIGNED)}, {limit}"
         what += " with its whole interval" if config.certain else ""
         passed = difference.gain(headline.maximize, certain=config.certain) >= -margin
         checks.append(Check("comparison", passed, what))
@@ -308,10 +305,6 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
 
 def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
     return x if list(x.columns) == names else x[names]
-
-
-def _with_interval(difference: Difference) -> str:
-    return f"{difference.value:+.5f} ({difference.interval.low:+.5f} to {difference.interval.high:+.5f})"
 
 
 def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -> None:
@@ -337,8 +330,8 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
         title.append("difference")
         for line in metrics:
             one, other = (evaluation.shown()[line[0]] for evaluation in evaluations)
-            line.append(f"{one - other:+.5f}")
-        metrics[0][-1] = _with_interval(difference)
+            line.append(f"{one - other:{SIGNED}}")
+        metrics[0][-1] = difference.interval.around(difference.value, SIGNED)
     outcome = "passes" if comparison.passed else "does not pass"
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",

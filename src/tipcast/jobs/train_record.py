@@ -98,19 +98,20 @@ class Record:
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
         judge, fitted = self.judge, outcome.fitted
-        found = logged(judge, outcome.test, "test", self.plan.task.classes)
-        found |= {f"baseline/{name}": value for name, value in outcome.baseline.items()}
+        metrics = logged(judge, outcome.test, "test", self.plan.task.classes)
+        metrics |= {f"baseline/{name}": value for name, value in outcome.baseline.items()}
         if outcome.test.threshold is not None:
-            found["test/threshold"] = outcome.test.threshold
+            metrics["test/threshold"] = outcome.test.threshold
         if outcome.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
-            found |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
+            metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
         if remark := report.beaten(judge, outcome.test, outcome.baseline):
             LOG.warning(remark)
         for name, rows in outcome.splits.items():
-            found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
-        found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
-        self.run.log_metrics(found)
+            metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
+        info = {name: float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
+        metrics |= {f"fit/{name}": value for name, value in info.items()}
+        self.run.log_metrics(metrics)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
         self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
@@ -179,7 +180,7 @@ class Record:
         logged = portable.log_model(
             self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
         )
-        expected = np.stack([np.asarray(found, dtype=np.float64) for found in scores.values()])
+        expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
         difference = portable.parity(logged, raw, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
@@ -227,9 +228,9 @@ class Record:
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
         """Return the first metrics of the test rows, the bounds of the first, and the baseline's."""
-        found = {f"test/{name}": value for name, value in outcome.test.shown(SHOWN).items()}
-        found |= bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
-        return found | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
+        metrics = {f"test/{name}": value for name, value in outcome.test.shown(SHOWN).items()}
+        metrics |= bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+        return metrics | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""
@@ -251,5 +252,5 @@ def params(
 ) -> dict[str, Any]:
     """Return what runs are compared by, without what the job logs ``later`` itself."""
     plain = to_plain(config)
-    found = flatten({name: plain[name] for name in sections if name in plain})
-    return {name: value for name, value in found.items() if not name.startswith(NOT_PARAMS) and name not in later}
+    flat = flatten({name: plain[name] for name in sections if name in plain})
+    return {name: value for name, value in flat.items() if not name.startswith(NOT_PARAMS) and name not in later}
