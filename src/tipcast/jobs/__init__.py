@@ -32,10 +32,9 @@ def say(
     if form is Output.json:
         print(json.dumps(result), flush=True)
     if form is Output.text:
-        logged = ("run", "tracking_uri")  # as the run began
-        shown = {
-            name: value for name, value in (lines or result).items() if name not in logged and (value or value == 0)
-        }
+        logged = [result.get(name) for name in ("run", "tracking_uri")]  # as the run began
+        shown = {name: value for name, value in (lines or result).items() if value or value == 0}
+        shown = {name: value for name, value in shown.items() if value not in logged}
         width = max(map(len, shown))
         for name, value in shown.items():
             print(f"{name:<{width}}  {_text(value)}", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import shlex
 import textwrap
@@ -21,12 +22,15 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
-from tipcast.evaluation import report
+from tipcast.evaluation import evaluator, report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
+from tipcast.tasks.base import KINDS
 from tipcast.tracking.process import leased
 from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
+
+LOG = logging.getLogger("tipcast")
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
@@ -36,6 +40,14 @@ LONGEST_NAME, LONGEST_VALUE = 60, 24
 """Characters of a name, without the number that sets it apart from others, and of a value in it."""
 SUFFIX = re.compile(r"(\.(parquet|csv|gz))*/*$")
 """What the name of a file or a folder may end with."""
+
+
+COLUMNS = [
+    *(f"metrics.`{side}/{evaluator(kind).headline.name}`" for kind in KINDS for side in ("test", "validation")),
+    "metrics.`seconds/fit`",
+    "params.`model.name`",
+]
+"""Of the table of runs: what trainings are compared by."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +146,8 @@ def run_context(
         open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,
         ExitStack() as stack,
     ):
+        run.show_columns(COLUMNS)
+        LOG.info("%-9s%s", "runs", run.address(f"#/experiments/{run.experiment_id}/runs?viewStateShareKey=tipcast"))
         run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:

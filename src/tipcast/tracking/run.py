@@ -56,6 +56,8 @@ CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 OF_CODE = COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
+VIEW = "mlflow.sharedViewState.tipcast"
+"""Tag of an experiment with what its page shows by ``viewStateShareKey=tipcast``."""
 LAST = "last"
 """What stands for the newest run."""
 LISTED = 5
@@ -196,6 +198,12 @@ class Run:
         tables = json.loads(self.client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
+
+    def show_columns(self, columns: Sequence[str]) -> None:
+        """Keep a view of the experiment's table of runs with some columns; MLflow itself shows none of a metric."""
+        with contextlib.suppress(MlflowException):  # another process keeps it at the same time
+            if VIEW not in self.client.get_experiment(self.experiment_id).tags:
+                self.client.set_experiment_tag(self.experiment_id, VIEW, json.dumps({"selectedColumns": list(columns)}))
 
     def page(self, run_id: str) -> str:
         """Return the address of a run of this experiment, relative to the store's server."""
