@@ -150,7 +150,7 @@ def log_model(
 
 
 def logged_name(facts: Mapping[str, Any]) -> str:
-    """Return what a logged model is called, by its model and its task: ``xgboost-high_tip``, or ``xgboost-COLUMN``."""
+    """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a column is the target."""
     task: Mapping[str, Any] = facts.get("task", {})
     label = task.get("name") if task.get("function") else next(iter(task.get("columns", ())), task.get("name"))
     return re.sub(r"[^\w\-]+", "_", "-".join(filter(None, (facts.get("model", "model"), label))))
