@@ -4,8 +4,8 @@
 
 A forest grown on the same rows twice, once on each of two GPUs, is that of one GPU where each rank's sample for a tree
 is the same: then all counts double, and no split or leaf changes. Without bootstrap samples, and with all features at
-each split, nothing is drawn, and the two must agree: that row shows what agreement looks like. Nothing of tipcast is
-in it.
+each split, nothing is drawn, and the two must agree: that row shows what agreement looks like. Features have fewer
+values than there are bins, so that quantiles of twice the rows are the same. Nothing of tipcast is in it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from harness import options, write_result
 
 PARAMS = {"n_estimators": 20, "max_depth": 8, "n_bins": 64, "max_features": 1.0, "random_state": 0}
+VALUES = 32
 
 
 def share(rows: int, seed: int) -> tuple[Any, Any]:
@@ -23,8 +24,8 @@ def share(rows: int, seed: int) -> tuple[Any, Any]:
     import numpy as np
 
     draw = np.random.default_rng(seed)
-    x = draw.normal(size=(rows, 8)).astype(np.float32)
-    y = (x[:, 0] * x[:, 1] + x[:, 2] + draw.normal(size=rows) > 0).astype(np.int32)
+    x = draw.integers(0, VALUES, size=(rows, 8)).astype(np.float32)
+    y = (x[:, 0] + 2 * x[:, 1] + x[:, 2] + draw.normal(size=rows) * VALUES > 2 * VALUES).astype(np.int32)
     return cudf.DataFrame(x, columns=[f"x{at}" for at in range(8)]), cudf.Series(y)
 
 

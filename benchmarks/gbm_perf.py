@@ -95,7 +95,7 @@ def measured(device: str, rows: int, pairs: int) -> list[dict[str, Any]]:
             pq.write_table(flights(number, seed), path, row_group_size=max(number // 4, 1))
 
         def job() -> None:
-            named = [f"data.train={files[0]}", f"data.test={files[1]}", f"backend={device}"]
+            named = [f"data.train={files[0]}", f"data.test={files[1]}", f"backend={device}", "cluster.n_workers=1"]
             ours.append(tipcast("train", *WORDS, *named, folder=folder))
 
         def reference() -> None:

@@ -248,6 +248,7 @@ def cards() -> str:
     ways = {
         "high_tip": "`task=high_tip`: all trips",
         "high_tip_card": "`task=high_tip_card`",
+        "recalibrated": "the same, calibrated by 2019-02",
         "swept": "a sweep of it, `search=tpe search.trials=64`",
     }
     body = []

@@ -1,4 +1,4 @@
-"""What Dask tells of a cluster and of rows on it: cores and memory, who holds what, the task graph; files and restarts.
+"""What Dask tells of a cluster and of rows on it: cores, memory, who holds what, the graph of a fit; files, restarts.
 
 python examples/dask_tools.py --restart              # two processes of this machine
 python examples/dask_tools.py --scheduler tcp://127.0.0.1:8786 --upload features.py
@@ -9,6 +9,8 @@ import argparse
 import importlib
 from pathlib import Path
 
+import dask
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -16,20 +18,31 @@ from dask.core import get_deps
 from dask.utils import format_bytes
 from distributed import Client, LocalCluster, Worker, wait
 
-
-def make_rows(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return rows of a group and a value."""
-    rng = np.random.default_rng(seed)
-    return pd.DataFrame({"group": rng.integers(0, 4, rows), "value": rng.normal(size=rows)})
+PART_ROWS = 50_000
 
 
-def write_graph(collection: dd.DataFrame | dd.Series, path: Path) -> Path:
-    """Draw the optimized tasks of a collection, or, without Graphviz, list them as text; return the file."""
+def read_part(part: int) -> pd.DataFrame:
+    """Return the rows of a part, a group and a value of each; a file's would be read here, these are drawn."""
+    rng = np.random.default_rng(part)
+    group = rng.integers(0, 4, PART_ROWS)
+    return pd.DataFrame({"group": group, "value": 2.0 * group + rng.normal(size=PART_ROWS)})
+
+
+def fit_line(rows: dd.DataFrame) -> da.Array:
+    """Return slope and intercept of the value over the group by least squares, not computed yet."""
+    lengths = [PART_ROWS] * rows.npartitions
+    features = rows[["group"]].assign(one=1.0).to_dask_array(lengths=lengths)
+    return da.linalg.lstsq(features, rows["value"].to_dask_array(lengths=lengths))[0]
+
+
+def write_graph(result: da.Array, path: Path) -> Path:
+    """Draw the optimized tasks of a result, or, without Graphviz, list them as text; return the file."""
+    (optimized,) = dask.optimize(result)
     try:
-        collection.optimize().visualize(filename=str(path), tasks=True)
+        optimized.visualize(filename=str(path))
         return path
     except (ImportError, RuntimeError):  # no Python package, or no `dot`
-        dependencies, _ = get_deps(dict(collection.optimize().__dask_graph__()))
+        dependencies, _ = get_deps(dict(optimized.__dask_graph__()))
         lines = [
             f"{key} <- {', '.join(sorted(str(need) for need in needs if need != key)) or 'nothing'}"
             for key, needs in dependencies.items()
@@ -64,16 +77,17 @@ if __name__ == "__main__":
             client.upload_file(str(args.upload))
             for address, file in client.run(imported_from, args.upload.stem).items():
                 print(f"{address}: imports {file}")
-        rows = dd.from_pandas(make_rows(100_000), npartitions=len(client.nthreads())).persist()
-        wait(rows)
+        rows = dd.from_map(read_part, range(len(client.nthreads())))
+        held = rows.persist()
+        wait(held)
         sizes = client.nbytes(summary=False)
         for address, keys in client.has_what().items():
             print(f"{address}: partitions {len(keys)}, {format_bytes(sum(sizes[key] for key in keys))}")
-        means = rows.groupby("group")["value"].mean()
-        print(f"graph: {write_graph(means, args.graph)}")
-        print(f"means: {means.compute().round(4).tolist()}")
+        line = fit_line(rows)
+        print(f"graph: {write_graph(line, args.graph)}")  # of reading and of the fit
+        print(f"line: {line.compute().round(4).tolist()}")
         if args.restart:
-            del rows, means
+            del held
             client.restart()
-            held = sum(map(len, client.has_what().values()))
-            print(f"restarted: {len(client.nthreads())} workers, partitions {held}")
+            partitions = sum(map(len, client.has_what().values()))
+            print(f"restarted: {len(client.nthreads())} workers, partitions {partitions}")

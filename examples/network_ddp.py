@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tipcast.api import compose_jobs
 from tipcast.compute.frames import CpuFrames
-from tipcast.datasets.rows import prepare_fragment
+from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.jobs.train_plan import make_plan
 
 EPOCHS, BATCH, RATE = 3, 4096, 2e-3
@@ -35,9 +35,9 @@ EPOCHS, BATCH, RATE = 3, 4096, 2e-3
 def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Read this process's share of a listing, the first split of it: (rows, features) and (rows,), float32."""
     rank, processes = dist.get_rank(), dist.get_world_size()
-    few = len(listing.fragments) < processes  # all read them, and each takes its rows
+    few = len(listing.fragments) < processes or recipe.draw  # all read them, and each takes its rows
     own = listing.fragments if few else listing.fragments[rank::processes]
-    parts = [prepare_fragment(fragment, CpuFrames(), recipe)[0] for fragment in own]
+    parts = [each[0] for each in draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in own], recipe)]
     sides = ([part.x for part in parts], [part.y for part in parts])
     x, y = (np.concatenate([np.asarray(each, np.float32) for each in side]) for side in sides)
     chosen = slice(rank, None, processes) if few else slice(None)

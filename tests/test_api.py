@@ -111,6 +111,8 @@ def test_from_any_thread_one_after_another(store: str) -> None:
         (lambda: tipcast.score("models:/a/1", "no.parquet", "no/such/../"), "C011"),
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C005.*overrides: ask for 2 jobs of sweep. Fix: call it once"),
         (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
+        (lambda: tipcast.train(data=np.zeros((9, 2)), target="a"), "C003.*data: must be a DataFrame .*got ndarray"),
+        (lambda: tipcast.train(data=pd.DataFrame({"a": [1]}), test=[1]), "C003.*test: must be a DataFrame .*got list"),
     ],
 )
 def test_mistakes_are_errors_with_a_code(

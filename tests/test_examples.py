@@ -29,8 +29,10 @@ with warnings.catch_warnings():
 
 NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
 DASK_TOOLS = NOTEBOOK.with_name("dask_tools.py")
+FRAMES = NOTEBOOK.with_name("frames.py")
 GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
 MONITORING = NOTEBOOK.with_name("monitoring.py")
+RECALIBRATE = NOTEBOOK.with_name("recalibrate.py")
 NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
 
 
@@ -174,6 +176,24 @@ def test_monitoring_sees_the_column_that_moved(
     assert not {"probability", "model_name", "tpep_pickup_datetime"} & set(table.index)
 
 
+def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
+    """Scores that are too low for rows paid by card, as after a price has changed."""
+    r = np.random.default_rng(0)
+    for month, rows in (("may", 20_000), ("june", 8000)):
+        score, paid = r.beta(4, 4, rows), r.integers(1, 3, rows)
+        tip = (r.random(rows) < 3 * score / (1 + 2 * score)) & (paid == 1)
+        frame = pd.DataFrame({"probability": score, "paid": paid, "tip": tip.astype(float)})
+        frame.loc[0, "probability"] = None  # not scored
+        (tmp_path / month).mkdir()
+        frame.to_parquet(tmp_path / month / "0.parquet")
+    said = ran(tmp_path, RECALIBRATE, "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5")
+    before, after = (float(line.split()[-1]) for line in said.splitlines()[:2])
+    assert before > 0.15
+    assert after < 0.02
+    assert set(pd.read_parquet(tmp_path / "june.calibrated.parquet")["paid"]) == {1}
+    assert ran(tmp_path, RECALIBRATE, "may", "june", "--answer", "tips > 0", code=2) == ""
+
+
 def test_texts_and_missing_values_are_compared() -> None:
     compare = runpy.run_path(str(MONITORING))["compare"]
     then, now = pd.Series(["a"] * 600 + ["b"] * 400), pd.Series(["a"] * 500 + ["c"] * 200 + [None] * 300)
@@ -228,18 +248,36 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
         rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
         for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
     )
-    told += r"graph: graph\.txt\nmeans: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
+    told += r"graph: graph\.txt\nline: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
     said = re.fullmatch(told, ended.stdout)
     assert said, ended.stdout
-    expected = runpy.run_path(str(DASK_TOOLS))["make_rows"](100_000).groupby("group")["value"].mean()
+    rows = pd.concat(map(runpy.run_path(str(DASK_TOOLS))["read_part"], range(2)))
+    expected = np.polyfit(rows["group"], rows["value"], 1)
     assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
     first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
     assert first == f"{len(lines)} tasks"
     needs = dict(line.split(" <- ") for line in lines)
-    chunks = [key for key in needs if "chunk" in key]
-    (summed,) = [key for key in needs if "mean-tree" in key]
-    assert len(chunks) == 2
-    assert all(chunk in needs[summed] for chunk in chunks)
+    (solved,) = [key for key in needs if "solve" in key]
+    reached, below = {solved}, [solved]
+    while below:
+        below = [key for key in needs if any(key in needs[above] for above in below) and key not in reached]
+        reached |= set(below)
+    assert reached == set(needs), "the fit's tasks and those that read its rows are one graph"
+    assert {key for key in needs if needs[key] == "nothing"} == {key for key in needs if "read_part" in key}
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+def test_frames_of_each_library_train_alike(request: pytest.FixtureRequest, tmp_path: Path, device: str) -> None:
+    frames = ["pandas", "dask"]
+    if device == "gpu":
+        request.getfixturevalue("gpu")
+        frames += ["cudf", "dask_cudf", "to_backend"]
+    first, *lines = ran(tmp_path, FRAMES).splitlines()
+    assert first.startswith("no GPU" if device == "cpu" else "cupy: True, back: True")
+    reached = dict(re.findall(r"(\w+): test/auc (0\.\d+)", "\n".join(lines)))
+    assert list(reached) == frames
+    assert [float(auc) for auc in reached.values()] == pytest.approx([0.96] * len(frames), abs=0.02)
+    assert reached["dask"] == reached["pandas"], "the same rows are tested on"
 
 
 def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
@@ -247,6 +285,6 @@ def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
     if shutil.which("dot") is None:
         pytest.skip("Graphviz (dot) is not installed")
     example = runpy.run_path(str(DASK_TOOLS))
-    rows = dd.from_pandas(example["make_rows"](100), npartitions=2)
-    drawn = example["write_graph"](rows.groupby("group")["value"].mean(), tmp_path / "graph.svg")
-    assert drawn.read_text().count('class="node"') >= 5
+    rows = dd.from_map(example["read_part"], range(2))
+    drawn = example["write_graph"](example["fit_line"](rows), tmp_path / "graph.svg")
+    assert drawn.read_text().count('class="node"') >= 20

@@ -58,7 +58,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
     overrides, recorded = to_overrides(arguments), None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
-    if repeated and job == "train" and not {"--help", "-h"} & set(overrides):
+    if repeated and job in ("train", "sweep") and not {"--help", "-h"} & set(overrides):
         from tipcast.jobs.repeat import resolved
 
         overrides, recorded = resolved(repeated[-1], overrides)
@@ -222,6 +222,9 @@ def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
 def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], settings: dict[str, Any]) -> Result:
     """Run a job on a DataFrame, which becomes a table of Parquet files as long as the job runs, or as it is."""
     frame = settings.get("data")
+    for key, rows in (("data", frame), ("test", test)):
+        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
+            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
     if not hasattr(frame, "to_parquet"):
         if target is not None or test is not None:
             raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")

@@ -8,8 +8,9 @@ import io
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,13 @@ from tipcast.tracking.store import open_store
 TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
+OF_PROCESS = re.compile(
+    r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*|.*_share)"
+    r"|(train|validation)/positive_rate"
+)
+"""Metrics of how a run went, and of its rows."""
+MOST_OF_MODEL = 25
+"""Metrics of the model that a run may have."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,11 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
 def job(store: str) -> Callable[..., Ended]:
     """Run a job."""
     return functools.partial(run_job, store)
+
+
+def of_model(metrics: Iterable[str]) -> list[str]:
+    """Return the metrics that are about the model."""
+    return [name for name in metrics if not OF_PROCESS.fullmatch(name)]
 
 
 TAGS = {"job", "command", "tipcast.process"}

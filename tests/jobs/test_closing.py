@@ -11,7 +11,8 @@ from tipcast.jobs import say
 
 RESULT = {
     "run_id": "abc", "run": "http://link", "tracking_uri": "sqlite:///a", "rows": 12345,
-    "metrics": {"test/auc": 0.56563}, "files": ["a", "b"], "written": 0, "none": {},
+    "metrics": {"test/auc": 0.56563}, "files": ["a", "b"],
+    "written": 0, "none": {},
 }  # fmt: skip
 TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files    a b", "written  0"]
 

@@ -11,6 +11,7 @@ import mlflow
 import numpy as np
 import pytest
 from mlflow.exceptions import MlflowException
+from tests.jobs.conftest import MOST_OF_MODEL, of_model
 
 from tipcast.evaluation import evaluator
 
@@ -22,8 +23,13 @@ KINDS = {
 }  # fmt: skip
 PLOTS = {
     "regression": {"predicted", "predicted_small"},
-    "multiclass": {"confusion", "confusion_small", "classes"},
+    "multiclass": {"confusion", "confusion_small"},
     "clustering": {"clusters", "clusters_small"},
+}
+BASELINES = {
+    "regression": {"baseline/rmse"},
+    "multiclass": {"baseline/accuracy", "baseline/log_loss"},
+    "clustering": set(),
 }
 Job = Callable[..., Any]
 
@@ -71,6 +77,11 @@ def _evaluated(folder: Path, store: str) -> None:
     assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
 
 
+def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
+    found = job("train", "model=knn", "data=regression", "data.columns=2", "data.noise=0").run.data.metrics
+    assert found["test/r2"] >= 0.99
+
+
 @pytest.mark.filterwarnings("ignore")  # of MLflow's evaluation
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:
@@ -79,8 +90,10 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
     assert list(ended.said["metrics"])[0] == f"test/{judge.headline.name}"
     for split in ("test", "validation"):
         assert {f"{split}/{each.name}" for each in judge.metrics} <= set(metrics)
-        value = metrics[f"{split}/{judge.headline.name}"]
-        assert metrics[f"{split}/{judge.headline.name}_low"] < value < metrics[f"{split}/{judge.headline.name}_high"]
+    headline = f"test/{judge.headline.name}"
+    assert metrics[f"{headline}_low"] < metrics[headline] < metrics[f"{headline}_high"]
+    assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
+    assert ended.said["metrics"].items() >= {name: metrics[name] for name in BASELINES[kind]}.items()
     assert "test/threshold" not in metrics
     client = mlflow.MlflowClient(store)
     found = {Path(file.path).stem for file in client.list_artifacts(ended.run.info.run_id, "plots")}

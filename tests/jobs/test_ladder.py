@@ -80,7 +80,7 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 def test_speed_up_efficiency_and_agreement() -> None:
     def result(device: str, size: int, fit_s: float, auc: float, rand: float | None = None) -> LadderResult:
         seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
-        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc, None, rand)
+        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc, rand)
 
     found = compared(
         [result("cpu", 1, 18, 0.8), result("cpu", 4, 6, 0.79), result("gpu", 1, 2, 0.8), result("gpu", 2, 0, 0.81)],

@@ -24,12 +24,13 @@ from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 
 NAME = "tips"
-WORSE, BETTER, OTHER_TARGET, MORE_FEATURES = "1", "2", "3", "4"
+WORSE, BETTER, OTHER_TARGET, MORE_FEATURES, OTHER_KIND = "1", "2", "3", "4", "5"
 MODELS = {
     WORSE: ("model=logistic", "task.features=[PULocationID]"),
     BETTER: ("model=xgboost", "model.params.n_estimators=40"),
     OTHER_TARGET: ("model=logistic", "task.threshold=0.3"),
     MORE_FEATURES: ("model=xgboost", "model.params.n_estimators=40", "task.features=[trip_distance,PULocationID]"),
+    OTHER_KIND: ("model=linear", "task=tip_amount"),
 }
 """Version -> how it was trained."""
 Job = Callable[..., Any]
@@ -219,11 +220,24 @@ def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: p
     assert client.get_model_version("changed", "1").tags["git.dirty"] == "true"
 
 
-def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
+@pytest.mark.parametrize(
+    ("version", "questions"),
+    [
+        (OTHER_TARGET, "tip_amount / fare_amount > 0.3 against tip_amount / fare_amount > 0.2"),
+        (OTHER_KIND, "regression of tip_amount against classification of tip_amount / fare_amount > 0.2"),
+    ],
+)
+def test_another_question_is_not_compared(
+    promote: Job, client: Any, capsys: pytest.CaptureFixture[str], version: str, questions: str
+) -> None:
     _hold(client, BETTER)
-    what = _refused(promote, OTHER_TARGET, "margin=0.5")
-    assert "target: tip_amount / fare_amount > 0.3 against tip_amount / fare_amount > 0.2" in what
+    what = _refused(promote, version, "margin=0.5")
+    assert what == f"does not get champion: target: {questions}"
+    assert not capsys.readouterr().out, "no number"
     assert _holder(client) == BETTER
+    forced = promote(version, "force=true").said
+    assert forced["moved"]
+    assert not [name for name in forced["metrics"] if name.startswith(("difference/", "champion/"))]
 
 
 def test_a_run_that_did_not_end_well(promote: Job, client: Any) -> None:
@@ -301,12 +315,12 @@ def test_as_a_user_sees_it(
     words = ["promote", uri, *QUICK_TRAIN[1:], *QUICK[1:]]
     assert cli.main(words) == 6
     shown = capsys.readouterr()
-    lines = shown.out.splitlines()
-    assert lines[0].startswith("test rows   passed  ")
-    assert "comparison  FAILED" in lines
-    assert any(line.split() == ["run", "passed", "its", "run", "is", "FINISHED"] for line in lines)
-    assert "champion    still version 2" in lines
-    assert any(line.startswith("metrics     difference/auc -0.") for line in lines)
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    assert lines[0].startswith("test rows passed ")
+    assert not any("FAILED" in line for line in lines)
+    assert "run passed its run is FINISHED" in lines
+    assert "champion still version 2" in lines
+    assert any(line.startswith("metrics difference/auc -0.") for line in lines)
     refused = f"error[M020] models:/{NAME}/{WORSE}: does not get champion: comparison: AUC -0."
     assert shown.err.splitlines()[-1].startswith(refused), "the only place that says why"
     assert cli.main([*words, "force=true", "print=json"]) == 0

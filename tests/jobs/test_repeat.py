@@ -75,6 +75,13 @@ def measured(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "validation/"))}
 
 
+def test_a_sweep_around_a_run(again: Callable[..., Any], shared: tuple[str, Path, Any, Any]) -> None:
+    trained = shared[2]
+    found = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
+    assert found.best["trial"] == 0
+    assert found.metrics == trained.metrics, "trial 0 has the parameters of the run"
+
+
 @pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
 def test_the_same_metrics_to_the_bit_from_another_folder(
     shared: tuple[str, Path, Any, Any], again: Callable[..., Any], job: int, logged: list[str]
@@ -149,7 +156,7 @@ def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..
     assert {child.data.params["model.params.n_estimators"] for child in children} == {"2", "3"}
     assert {child.data.params["seed"] for child in children} == {"7"}
     assert {child.data.tags["repeat.of"] for child in children} == {shared[2].run_id}
-    with pytest.raises(TipcastError, match="M023.*is of tipcast multirun, which trains no model of its own"):
+    with pytest.raises(TipcastError, match="M023.*is not of train or sweep"):
         again(said["run_id"])
 
 

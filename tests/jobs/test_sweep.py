@@ -96,6 +96,11 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
     best = runs[scores.index(max(scores))]
     assert said["best"]["trial"] == int(best.data.tags["trial.number"])
     assert parent.data.metrics["sweep/best_validation_auc"] == max(scores)
+    so_far = client.get_metric_history(parent.info.run_id, "sweep/best_validation_auc")
+    values = [point.value for point in so_far]
+    assert values == sorted(values)
+    assert so_far[0].step == 1
+    assert (so_far[-1].step, values[-1]) == (9, max(scores))
     assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
     assert own_tags(parent) == {*TAGS, "sweep.study", "sweep.best", "sweep.best.params"}
     of_trial = {f"trial.{name}" for name in ("key", "number", "attempt", "params", "worker")}
@@ -223,12 +228,16 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
         with pytest.raises(TipcastError, match="keeps it") as caught:
             swept(resume, word)
         assert (caught.value.code, caught.value.where) == ("C003", key)
-    again, resumed, later = swept(resume, "search.attempts=5", "search=tpe", "tracking.register=again")
-    (version,) = client.search_model_versions("name='again'")
-    assert version.tags["sweep.best"] == resumed.data.tags["sweep.best"]
-    assert {name: again[name] for name in ("run_id", "best", "metrics")} == {
-        name: said[name] for name in ("run_id", "best", "metrics")
-    }
+    whole, unchanged, _ = swept(resume, "search.attempts=5", "search=tpe")
+    same = ("run_id", "best", "trials", "study", "run", "command")
+    assert {name: whole[name] for name in same} == {name: said[name] for name in same}
+    assert whole["metrics"].items() <= said["metrics"].items()
+    assert unchanged.data.metrics == parent.data.metrics
+    assert (unchanged.info.status, unchanged.info.end_time) == ("FINISHED", parent.info.end_time), "nothing was done"
+    assert mlflow.get_logged_model(whole["model_uri"].removeprefix("models:/")).source_run_id == said["run_id"]
+    _, resumed, later = swept(resume, "tracking.register=another")
+    (version,) = client.search_model_versions("name='another'")
+    assert version.tags["sweep.best"] == resumed.data.tags["sweep.best"] == parent.data.tags["sweep.best"]
     assert [run.info.end_time for run in later] == [run.info.end_time for run in runs]
     more, grown, longer = swept(resume[:15], "search.trials=5")
     assert more["trials"] == {"finished": 5, "failed": 0, "all": 5}

@@ -24,7 +24,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests import warm
-from tests.jobs.conftest import QUICK_TRAIN, TAGS, Ended, own_tags
+from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_model, own_tags
 from tests.waiting import wait_until
 
 from tipcast import cli
@@ -135,6 +135,9 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
         assert metrics[f"seconds/{name}"] >= 0
     assert metrics["memory/driver_peak_bytes"] > 50e6
     assert metrics["parity/max_abs_diff"] <= 1e-5
+    assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
+    rate = max(metrics["test/positive_rate"], 1 - metrics["test/positive_rate"])
+    assert trained.said["metrics"]["baseline/accuracy"] == pytest.approx(rate)
 
 
 def test_the_headline_was_logged_first(trained: Trained) -> None:
@@ -154,6 +157,10 @@ def test_the_history_has_one_value_a_round(trained: Trained) -> None:
     assert [value.step for value in values] == list(range(len(values)))
     assert values[0].value > min(value.value for value in values)
     assert 1 < len(values) <= 200
+    beside = trained.client.get_metric_history(trained.said["run_id"], "history/train_logloss")
+    assert [value.step for value in beside] == list(range(0, len(values), 10))
+    assert beside[-1].value < values[beside[-1].step].value, "of rows that it was trained on"
+    _artifact(trained, "plots/history.png")
 
 
 def test_the_run_holds_its_data(trained: Trained) -> None:
@@ -217,13 +224,15 @@ def test_the_performance_report_needs_no_network(trained: Trained) -> None:
 
 
 def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
-    words = ("train", "model=logistic", "data.rows=20000", "data.block_rows=1000", "cluster.n_workers=2", *QUICK_TRAIN)
-    parts, joined = (job(*words, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
-    assert parts["train/partitions"] > 2
-    for split in ("train", "validation", "test"):
-        assert joined[f"{split}/partitions"] <= 2, "a worker that has no rows of a split has no partition of it"
-        assert joined[f"{split}/rows"] == parts[f"{split}/rows"]
-    assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
+    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2", *QUICK_TRAIN)
+    for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
+        more = (*words, f"data.block_rows={block}")
+        parts, joined = (job(*more, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
+        assert parts["test/partitions"] == 20_000 // block
+        for split in ("train", "validation", "test"):
+            assert joined[f"{split}/partitions"] == 2
+            assert joined[f"{split}/rows"] == parts[f"{split}/rows"]
+        assert joined["test/auc"] == pytest.approx(parts["test/auc"], abs=1e-4)
 
 
 def test_the_command_repeats_the_run(

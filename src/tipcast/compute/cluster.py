@@ -117,7 +117,7 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
 def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
     n_workers, threads = shared_out(spec)
     processes = spec.processes is not False
-    own = {"env": workers.environment()} if processes else {"processes": False, "host": None}
+    own = {"env": workers.environment(spec.environment)} if processes else {"processes": False, "host": None}
     return workers.local(LocalCluster, spec, n_workers, threads_per_worker=threads, **own)
 
 
@@ -146,10 +146,12 @@ def check(spec: schema.ClusterSpec) -> None:
 
 
 def _check_local(spec: schema.LocalCluster) -> None:
-    """Refuse more workers than the machine can start, and less memory than a worker needs."""
+    """Refuse more workers than the machine can start, less memory than one needs, and variables of no process."""
     most = max(4 * cores(), 8)
     if (spec.n_workers or 1) > most:
         raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
+    if spec.environment and spec.processes is False:
+        raise incompatible("cluster.environment", "cluster.processes=false", "set the variables of the command itself")
     try:
         memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
     except ValueError as problem:
@@ -247,7 +249,7 @@ def _check_cuda(spec: schema.LocalCudaCluster) -> None:
 def cuda_environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
     """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
     own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
-    return own | workers.environment() | {name: str(value) for name, value in spec.environment.items()}
+    return own | workers.environment(spec.environment)
 
 
 @contextlib.contextmanager

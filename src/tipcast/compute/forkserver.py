@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -98,20 +98,21 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
     forked = local or (gpu and gpus.visible())
     if own_process and forked and sys.platform == "linux":  # elsewhere libraries do not bear a fork
-        start([*(GPU_LIBRARIES if gpu else ()), *modules])
+        start([*(GPU_LIBRARIES if gpu else ()), *modules], cluster.environment)
 
 
-def start(modules: Sequence[str]) -> None:
+def start(modules: Sequence[str], own: Mapping[str, str]) -> None:
     """Start the server, which then loads modules; those that cannot be imported are left out.
 
-    Call it before the process has threads: it changes the environment for a moment.
+    ``own`` are variables that libraries may read as they are loaded. Call it before the process has threads: it changes
+    the environment for a moment.
     """
     global _relay
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet)
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | {name: str(value) for name, value in own.items()})
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
         reader, writer = os.pipe()

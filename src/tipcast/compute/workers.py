@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from importlib.machinery import ModuleSpec
 from typing import Any, TypeVar
@@ -44,9 +44,10 @@ CLOSE_S = 10.0
 """Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
 
 
-def environment() -> dict[str, str]:
-    """Return environment variables for workers on this machine."""
-    return dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "") | waiting()
+def environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables for workers on this machine; the configuration's ``own`` override others."""
+    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
+    return hidden | waiting() | {name: str(value) for name, value in own.items()}
 
 
 class Nanny(distributed.Nanny):

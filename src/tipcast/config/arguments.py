@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import os
 import re
 import shlex
@@ -13,16 +14,33 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from tipcast.config.errors import TipcastError, needs_value, unknown
+from tipcast.config.schema import JOBS
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
-FLAGS = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}  # Hydra's own flags that pass through
+FLAGS = {
+    "-h, --help": "a page on the job; after overrides, every key of their groups",
+    "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
+    "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
+    "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
+    "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
+    "-c, --cfg job|hydra|all": "show the composed configuration, run nothing",
+    "-p, --package KEY": "with --cfg: only what is below a key, as data",
+    "--resolve": "with --cfg: with what ${...} stand for",
+    "-i, --info [WHAT]": "show all, config, defaults, defaults-tree, plugins or searchpath",
+    "--hydra-help": "Hydra's own help",
+    "-sc, --shell-completion": "complete words: install=bash, zsh or fish prints a script, uninstall= likewise",
+    "-V, --version": "the version",
+}
+"""Flags before or after the job; Hydra's are those of its documentation."""
+ALONE = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}  # flags of Hydra's that take no value
 CONFIG_DIR = {"--config-dir", "-cd"}
 SHOWN = {
     "--cfg": ("job", "hydra", "all"),
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
 """Flag -> what it shows."""
+VALUED = {*SHOWN, "--package", "--config-dir"}
 RUN = {"--run", "-r"}  # what happens without a flag too
 REFUSED_FLAGS = {
     "--config-path": "--config-dir DIR adds a folder of your own",
@@ -67,7 +85,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     Arguments are what follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides
     'a=1 b=2'`` (the forms that `mlflow run -P` produces), and Hydra's own flags.
 
-    C005 a flag without a value, C006 a refused flag or key, C007 a secret on the command line.
+    C005 a flag without a value or an unknown one, C006 a refused flag or key, C007 a secret on the command line.
     """
     result: list[str] = []
     rest, many = list(arguments), several(arguments)
@@ -75,7 +93,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
         flag = SHORT.get(name, name)
-        if argument in FLAGS:
+        if argument in ALONE:
             result.append(argument)
             if argument in MULTIRUN and rest and " " in rest[0]:  # as `mlflow run -P multirun='a=1,2 b=3'` passes it
                 words = _words(rest[0])
@@ -85,14 +103,14 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         elif flag.startswith("--") and argument not in RUN:
             if flag == "--info" and not value:  # in one word, so that none of the others becomes its value
                 value = rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all"
-            elif not equals and not rest:
-                raise needs_value(argument, f"write {argument} VALUE or KEY=VALUE", "C005")
+            elif not equals and (not rest or rest[0].startswith("--")):
+                raise needs_value(argument, code="C005") if _takes_value(flag) else _unknown(argument)
             elif not equals:
                 value = rest.pop(0)
             if value not in SHOWN.get(flag, [value]):
                 raise unknown(name, "thing to show", value, SHOWN[flag], "C005")
             key, plain = flag[2:], f"{flag[2:]}={value}"
-            if flag in {*SHOWN, "--package", "--config-dir"}:
+            if flag in VALUED:
                 result.append(f"{flag}={value}")
             elif key == "multirun":
                 rest = ["--multirun", *_words(value), *rest]
@@ -107,7 +125,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
         elif argument not in RUN and argument.startswith("-"):
-            raise TipcastError("C005", argument, "no such flag", "write key=value or --key value; see --help")
+            raise _unknown(argument)
         elif name.lstrip("+") in PATHS | LISTS and equals:
             result.append(_path(name, value, many))
         elif argument not in RUN:
@@ -115,6 +133,17 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     for override in result:
         _check(override)
     return result
+
+
+def _takes_value(flag: str) -> bool:
+    """Tell whether a value may follow: of a flag of Hydra's, or of a key that some job has."""
+    keys = {field.name for job in JOBS.values() for field in dataclasses.fields(job)}
+    return flag in VALUED or flag[2:].partition(".")[0] in {*keys, "overrides"}
+
+
+def _unknown(flag: str) -> TipcastError:
+    long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
+    return TipcastError("C005", flag, "unknown option", f"write KEY=VALUE, or one of {long}")
 
 
 def several(arguments: Sequence[str]) -> bool:

@@ -29,7 +29,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, help, schema
-from tipcast.config.arguments import CONFIG_DIR, HELP, HYDRA_KEYS, MULTIRUN, as_given
+from tipcast.config.arguments import CONFIG_DIR, FLAGS, HELP, HYDRA_KEYS, MULTIRUN, as_given
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
@@ -77,7 +77,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     try:
         if HELP & set(flags):
             config, asked = _parted(_by_api(job, overrides))
-            print(help.text(job, config, asked.runtime.choices))
+            print(help.text(job, config, asked.runtime.choices, overrides))
             return []
         if any(flag.startswith(SHOWING) for flag in flags):
             _show(job, flags, overrides)
@@ -326,7 +326,7 @@ def candidates(line: str) -> list[str]:
         return []
     job, *given = [item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}] or [""]
     if word.startswith("-"):
-        flags = (flag for names in help.FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
+        flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
         return sorted(flag for flag in flags if flag.startswith(word))
     if job not in schema.JOBS:
         return [] if job else [name for name in schema.JOBS if name.startswith(word)]

@@ -8,7 +8,7 @@ import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -18,89 +18,83 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from tipcast import __version__
 from tipcast.config import conf_files
-from tipcast.config.arguments import OPTION
+from tipcast.config.arguments import FLAGS, OPTION
 from tipcast.config.schema import JOBS
 
 LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
-KEYS = 36  # columns before what is said of a key
+COLUMN = 36  # where what is said of a key begins
 LONGEST = 40  # letters of a default value that are shown
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
 """In this order; others that a user has made come after them."""
 EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
-FLAGS = {
-    "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
-    "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
-    "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
-    "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
-    "-c, --cfg job|hydra|all": "show the composed configuration, run nothing",
-    "-p, --package KEY": "with --cfg: only what is below a key, as data",
-    "--resolve": "with --cfg: with what ${...} stand for",
-    "-i, --info [WHAT]": "show all, config, defaults, defaults-tree, plugins or searchpath",
-    "--hydra-help": "Hydra's own help",
-    "-sc, --shell-completion": "complete words: install=bash, zsh or fish prints a script, uninstall= likewise",
-    "-V, --version": "the version",
-}
-"""Flags before or after the job; Hydra's are those of its documentation."""
 
 
 def usage() -> str:
     """Return the text of `tipcast --help`."""
-    jobs = [line for job in JOBS for line in _entry(job, _headline(job), 12)]
+    purposes = {job: _opening(conf_files.conf_dir() / f"{job}.yaml")[0].partition(": ")[2] for job in JOBS}
+    jobs = [line for job, purpose in purposes.items() for line in _entry(job, purpose, 12)]
+    flags = [line for flag, what in FLAGS.items() for line in _entry(flag, what, 27)]
     return "\n".join([
         f"tipcast {__version__}: experiment tracking for tabular models\n",
         "usage: tipcast JOB [flag ...] [group=option ...] [key=value ...]\n",
-        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", *_flags(),
+        "jobs (tipcast JOB --help: its groups and keys)", *jobs, "", "flags", *flags,
     ])  # fmt: skip
 
 
-def text(job: str, config: DictConfig, choices: Mapping[str, str | None]) -> str:
-    """Return the text of `tipcast JOB --help`: groups with their options first, then every key of the chosen ones.
+def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overrides: Sequence[str]) -> str:
+    """Return the text of `tipcast JOB --help`: a page of what matters or, with overrides, all keys of their groups.
 
     ``config`` is composed, nothing in it need be given; ``choices`` has the option that was composed of each group.
     """
     order = sorted(choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
-    groups = {group: choices[group] for group in order if conf_files.options(group)}
-    lines = [*textwrap.wrap(f"tipcast {job}: {_headline(job)}", _width()), ""]
-    lines += [f"usage: tipcast {job} [flag ...] [group=option ...] [key=value ...]", ""]
-    lines.append("groups and their options, [in brackets] the chosen one, whose keys are below")
-    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
-    sections: dict[str, list[str]] = {"": [f"keys of {job}"]}
-    for group, option in groups.items():
-        names = [f"[{name}]" if name == option else name for name in conf_files.options(group)]
-        lines += _entry(group, ", ".join(names), 12)
-        path = conf_files.options(group).get(option or "")
-        first = re.split(r"(?<=[.?])\s", _first_comment(path))[0] if path else ""
-        sections[group] = textwrap.wrap(f"{group}={option or 'null'}: {first}", _width())
-        comments |= _comments(path, group) if path else {}
-    titles = {section: len(title) for section, title in sections.items()}
-    for key, value, comment in _keys(config, ""):
-        group, _, name = key.partition(".")
-        if OPTION.get(group) != name:  # which follows from the option that is chosen
-            word = key if key.endswith(".*") else f"{key}={_shown(value)}"
-            explained = _entry(word, comments.get(key.removesuffix(".*")) or comment, KEYS)
-            sections[group if group in groups else ""] += explained
-    for section, entries in sections.items():
-        lines += ["", *entries] if len(entries) > titles[section] else []
-    return "\n".join([*lines, "", *_flags()])
+    files = {group: conf_files.options(group) for group in order if conf_files.options(group)}
+    purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
+    comments, titles = _comments(conf_files.conf_dir() / f"{job}.yaml", ""), {"": f"keys of {job}"}
+    for group, options in files.items():
+        option = options.get(choices[group] or "")
+        comments |= _comments(option, group) if option else {}
+        titles[group] = f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}"
+    keys = {key: (value, comments.get(key) or comment) for key, value, comment in _keys(config, "")}
+    lines = [purpose]
+    if overrides:
+        touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
+        for group in ["", *(group for group in files if group in touched)]:
+            lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
+            for key, (value, comment) in keys.items():
+                start, _, name = key.partition(".")
+                if group == (start if start in files else "") and OPTION.get(start) != name:  # which its option says
+                    lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
+    else:
+        lines += ["", "group=option, of these, [in brackets] the default"]
+        for group, options in files.items():
+            names = [f"[{name}]" if name == choices[group] else name for name in options]
+            lines += _entry(group, ", ".join(names), 14)
+        lines += ["", "key=value, of these first, with the default"]
+        for key in first:
+            value, comment = keys[key]
+            short = textwrap.shorten(comment.partition(";")[0], _width() - COLUMN, placeholder=" ...")
+            lines += _entry(f"{key}={value}", short, COLUMN)
+        more = "GROUP=OPTION --help (all keys of an option), --cfg job (all values); docs/command_line.md"
+        lines += ["", "examples", *examples, "", f"more: tipcast --help (flags); tipcast {job} {more}"]
+    return "\n".join(textwrap.fill(line, _width(), subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
-def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, Any, str]]:
+def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, str, str]]:
     """Yield keys with their values and the comments of their schemas; of a mapping that a library reads its items."""
     comments: dict[str, str] = {}
     for schema in reversed((OmegaConf.get_type(config) or dict).__mro__):
         if dataclasses.is_dataclass(schema):
-            parts = [line.partition("  # ") for line in inspect.getsource(schema).splitlines()]
-            comments |= {code.strip().partition(":")[0]: comment for code, _, comment in parts if comment}
+            comments |= dict(re.findall(r"^    (\w+):.*  # (.*)$", inspect.getsource(schema), re.MULTILINE))
     for name in map(str, config):
         key = f"{prefix}{name}"
         value = MISSING if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(value)):
             yield from _keys(value, f"{key}.")
         elif name in EXPANDED and value and value != MISSING:
-            yield f"{key}.*", None, comments.get(name, "")
-            yield from ((f"{key}.{item}", value[item], "") for item in value)
+            yield f"{key}.*", "", comments.get(name, "")
+            yield from ((f"{key}.{item}", _shown(value[item]), "") for item in value)
         else:
-            yield key, value, comments.get(name, "")
+            yield key, _shown(value), comments.get(name, "")
 
 
 def _comments(path: Path, group: str) -> dict[str, str]:
@@ -125,15 +119,12 @@ def _comments(path: Path, group: str) -> dict[str, str]:
     return found
 
 
-def _headline(job: str) -> str:
-    """Return what conf/JOB.yaml says in its first line."""
-    return _first_comment(conf_files.conf_dir() / f"{job}.yaml").partition(": ")[2]
-
-
-def _first_comment(path: Path) -> str:
-    """Return the comment that a file begins with, but Hydra's."""
+def _opening(path: Path) -> tuple[str, list[str], list[str]]:
+    """Return what a file's first comment says, but Hydra's, the commands indented in it, and the keys that it names."""
     lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line != conf_files.PACKAGE)
-    return " ".join(line.lstrip("# ") for line in itertools.takewhile(lambda line: line.startswith("#"), lines))
+    opening = [line[2:] for line in itertools.takewhile(lambda line: line.startswith("#"), lines)]
+    said, _, keys = " ".join(line for line in opening if not line.startswith("  ")).partition(" Keys: ")
+    return said, [line for line in opening if line.startswith("  ")], keys.split()
 
 
 def _shown(value: Any) -> str:
@@ -141,14 +132,9 @@ def _shown(value: Any) -> str:
     if isinstance(value, Enum):
         return value.name
     plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
-    if isinstance(plain, str):
-        return plain
-    found = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False).removesuffix("...\n").strip()
-    return found if len(found) <= LONGEST else f"{found[: LONGEST - 1]}…"
-
-
-def _flags() -> list[str]:
-    return ["flags", *(line for flag, what in FLAGS.items() for line in _entry(flag, what, 27))]
+    dumped = yaml.safe_dump(plain, default_flow_style=True, width=10_000, sort_keys=False).removesuffix("...\n").strip()
+    text = plain if isinstance(plain, str) else dumped
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _entry(word: str, what: str, column: int) -> list[str]:

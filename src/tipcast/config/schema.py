@@ -72,6 +72,7 @@ class LocalCluster(ClusterSpec):
     threads_per_worker: int | None = bounded(1, default=None)
     processes: bool | None = None
     memory_limit: str | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     dashboard: bool = False
 
 
@@ -120,7 +121,7 @@ class DataSpec:
     """Where rows come from. ``train``, ``test`` and (for prepare) ``months`` say which."""
 
     source: str = MISSING
-    train: Any = MISSING  # what is trained on: months or files, as the source has them
+    train: Any = MISSING  # what is trained on; months or files, as the source has them
     test: Any = MISSING  # what the model is tested on, likewise
     months: Any = MISSING  # what `prepare` writes, likewise
     limits: Limits = field(default_factory=Limits)
@@ -161,7 +162,7 @@ class MadeData(DataSpec):
 
     rows: int = bounded(1)  # to train on
     gigabytes: float | None = bounded(above=0, default=None)
-    test_rows: int = bounded(1)  # to test on
+    test_rows: int | None = bounded(1)  # to test on; null: a fifth of rows, from 1,000 to 20,000
     columns: int = bounded(1)  # features
     seed: int = bounded(0)  # of the draw of the rows
     block_rows: int = bounded(1)
@@ -335,6 +336,7 @@ class SweepConfig(TrainConfig):
     """What a training has, and how its parameters are searched."""
 
     search: SearchSpec = MISSING
+    repeat: str | None = None
     resume: str | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import SplitResult, urlsplit
@@ -131,15 +131,13 @@ def changed(uri: str) -> TipcastError:
 @contextmanager
 def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
     """Open a file for reading bytes; errors as ``reaching``."""
-    with ExitStack() as stack:
-        with reaching(uri):
-            file = stack.enter_context(filesystem(uri, options).open(uri, "rb"))
+    with reaching(uri), filesystem(uri, options).open(uri, "rb") as file:
         yield file
 
 
 def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
     """Read ``length`` bytes from ``start`` on (to the end where it is -1); errors as ``reaching`` and ``seekable``."""
-    with opened(uri, options) as file, reaching(uri):
+    with opened(uri, options) as file:
         seekable(uri, file)
         file.seek(start)
         return file.read(length)

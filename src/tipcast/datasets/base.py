@@ -159,6 +159,8 @@ class Counts:
     """Memory of features and target."""
     classes: tuple[int, ...] = ()
     """Rows of each class; empty for values."""
+    target_sum: float = 0.0
+    """Of values."""
 
 
 class Dataset(ABC):
@@ -317,6 +319,10 @@ class Part:
     y: Frame | None
     """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is predicted."""
     counts: Counts
+    place: Array | None = None
+    """(rows,) of rows that are still to be drawn from, see ``Draw.places``, as the next."""
+    strata: tuple[int, ...] = ()
+    """Rows of each class, dropped ones too."""
 
 
 def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:

@@ -119,7 +119,7 @@ class Look:
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
-        with address.opened(self.uri, self.storage) as file, address.reaching(self.uri):
+        with address.opened(self.uri, self.storage) as file:
             address.seekable(self.uri, file)
             yield file
 
@@ -158,7 +158,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield a file's bytes, those of a ``.gz`` decompressed, ``ENDS`` at a time; D004 D005, and as ``reaching``."""
     where, begun = address.shown(uri), False
-    with address.opened(uri, storage) as file, address.reaching(uri):
+    with address.opened(uri, storage) as file:
         try:
             stream: Any = gzip.GzipFile(fileobj=file) if _is_packed(uri) else file
             while data := stream.read(ENDS):
@@ -350,19 +350,11 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
     return frames.arrays(read_table(fragment, columns, types), columns)
 
 
-def read_table(
-    fragment: Fragment,
-    names: Sequence[str],
-    types: Mapping[str, pa.DataType],
-    *,
-    threads: bool = False,
-) -> pa.Table:
-    """Read columns of a fragment on the host.
+def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read columns of a fragment on the host, by one thread: Dask runs one call per core.
 
-    Numbers and times are null where a cell says one of ``MISSING``, texts are as they stand there.
-
-    ``threads`` parses chunks at once: Dask runs one call per core. D001 gone, D005 changed, damaged or a row that does
-    not parse, D016 not UTF-8, D022 not reached.
+    Numbers and times are null where a cell says one of ``MISSING``, texts are as they stand there. D001 gone, D005
+    changed, damaged or a row that does not parse, D016 not UTF-8, D022 not reached.
     """
     header = fragment.options["header"]
     convert = pa.csv.ConvertOptions(
@@ -377,15 +369,9 @@ def read_table(
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
     block = _bytes(fragment)
 
-    def parse(*, threads: bool) -> pa.Table:
-        reading = pa.csv.ReadOptions(use_threads=threads, block_size=CSV_CHUNK, column_names=list(header))
-        return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
-
-    if threads:
-        with suppress(ValueError):  # one thread says where the fault is
-            return parse(threads=True)
+    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
     try:
-        return parse(threads=False)
+        return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
     except ValueError as problem:
         raise _at_fault(fragment, block, problem) from problem
 

@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from dask.utils import natural_sort_key
+
 from tipcast.compute.base import Array, Frames, count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
@@ -70,8 +72,8 @@ def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str
 
 
 def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
-    """Make one listing of one file or more: in time order where they have periods, then by name."""
-    ordered = sorted(scans, key=lambda file: (file.period or (0, 0), file.uri))
+    """Make one listing of files: in time order where they have periods, then by name, part.9 before part.10."""
+    ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
     periods = [file.period for file in ordered if file.period]
     parts = [part for file in ordered for part in file.fragments]
     names = next((names for part in parts if (names := part.options.get(COLUMN_NAMES))), None)

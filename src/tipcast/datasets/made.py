@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frames
+from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import MADE, Fragment, Listing, RawColumn, check_blocks
+from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
 
@@ -24,40 +25,21 @@ VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 SIDES = {"train": 0, "test": 1}
 LEVELS = 1 << 16
+LEAST_TEST, MOST_TEST = 1_000, 20_000
+"""Rows to test on where ``test_rows`` says nothing, a fifth of the training rows between."""
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """Random numbers of neighbouring rows, by integers and table look-ups: no device rounds them its own way."""
+def drawn(xp: ModuleType, seed: int, side: int, first: int, rows: int, column: int) -> Array:
+    """Return (rows,) uint64 random numbers of a column for neighbouring rows, of which ``first`` is the first."""
+    key = np.random.SeedSequence([seed, 1 + side, column]).generate_state(1, np.uint64)[0]
+    return random_bits(xp, int(key), first, first + rows)
 
-    xp: ModuleType
-    seed: int
-    side: int
-    first: int
-    """Number of the first row."""
-    rows: int
 
-    def bits(self, column: int) -> Array:
-        """Return (rows,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of the rows' numbers, keyed by the column."""
-        key = np.random.SeedSequence([self.seed, 1 + self.side, column]).generate_state(1, np.uint64)[0]
-        z = self.xp.arange(self.first, self.first + self.rows, dtype=self.xp.uint64)
-        z *= np.uint64(0x9E3779B97F4A7C15)
-        z += key
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            z ^= z >> np.uint64(shift)
-            z *= np.uint64(factor)
-        z ^= z >> np.uint64(31)
-        return z
-
-    def below(self, most: int, column: int) -> Array:
-        """Return (rows,) integers from 0 to below ``most``."""
-        return (self.bits(column) % np.uint64(most)).astype(self.xp.int64)
-
-    def normal(self, column: int) -> Array:
-        """Return (rows,) standard normal numbers, float64: each the sum of two quantiles."""
-        places = self.bits(column).view(self.xp.uint16).reshape(-1, 4)
-        table = self.xp.asarray(_quantiles())
-        return (table[places[:, 0]] + table[places[:, 2]]) * math.sqrt(0.5)
+def normal(bits: Array) -> Array:
+    """Return (rows,) standard normal numbers, float64: each the sum of two quantiles out of a table."""
+    places = bits.view(np.uint16).reshape(-1, 4)
+    table = module_of(bits).asarray(_quantiles())
+    return (table[places[:, 0]] + table[places[:, 2]]) * math.sqrt(0.5)
 
 
 @lru_cache(maxsize=1)
@@ -87,6 +69,8 @@ class Made(Table):
         if spec.gigabytes is not None:
             rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))  # 4 bytes a value on workers
             spec = replace(spec, rows=rows, gigabytes=None)
+        if spec.test_rows is None:
+            spec = replace(spec, test_rows=min(max(spec.rows // 5, LEAST_TEST), MOST_TEST))
         for name in ("rows", "test_rows"):
             check_blocks(name, getattr(spec, name), spec.block_rows)
         return replace(cls.of_model({"dataset_columns": spec.columns}), spec=spec)
@@ -134,12 +118,14 @@ class Made(Table):
         """Make rows on the device, or read those of a file."""
         if fragment.format != MADE:
             return super().read(fragment, frames, columns)
-        numbers = Numbers(frames.xp, self.spec.seed, fragment.part[0], fragment.options["first"], fragment.rows or 0)
-        return self.make(numbers, list(fragment.columns if columns is None else columns))
+        place = fragment.part[0], fragment.options["first"], fragment.rows or 0
+        return self.make(
+            partial(drawn, frames.xp, self.spec.seed, *place), fragment.columns if columns is None else columns
+        )
 
     @abstractmethod
-    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
-        """Make some columns of rows: (rows,) float64 features, classes as int64."""
+    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
+        """Make some columns of rows: (rows,) float64 features, classes as int64; ``bits`` are ``drawn`` by column."""
 
 
 class Blobs(Made):
@@ -152,15 +138,15 @@ class Blobs(Made):
     def classes(self) -> tuple[str, ...]:
         return tuple(str(number) for number in range(self.spec.centers))
 
-    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         """Make rows around their centres, drawn evenly within ``spread`` of the origin."""
         spec = self.spec
         centers = np.random.default_rng([spec.seed]).uniform(-spec.spread, spec.spread, (spec.centers, spec.columns))
-        label = numbers.below(spec.centers, spec.columns)
+        label = (bits(spec.columns) % np.uint64(spec.centers)).astype(np.int64)
         made = {self.target: label}
         for at, name in enumerate(self.features):
             if name in wanted:
-                made[name] = numbers.xp.asarray(centers[:, at])[label] + spec.cluster_std * numbers.normal(at)
+                made[name] = module_of(label).asarray(centers[:, at])[label] + spec.cluster_std * normal(bits(at))
         return {name: made[name] for name in wanted}
 
 
@@ -170,15 +156,15 @@ class Regression(Made):
     name = "regression"
     target = "y"
 
-    def make(self, numbers: Numbers, wanted: Sequence[str]) -> dict[str, Array]:
+    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         """Make rows; the first ``informative`` columns have coefficients up to 100, as in ``make_regression``."""
         spec = self.spec
         known = min(spec.informative, spec.columns)
         coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, known)
-        made = {name: numbers.normal(at) for at, name in enumerate(self.features) if name in wanted}
+        made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted}
         if self.target in wanted:
-            target = spec.noise * numbers.normal(spec.columns)
+            target = spec.noise * normal(bits(spec.columns))
             for at, name in enumerate(self.features[:known]):  # devices round a product of matrices differently
-                target += float(coefficients[at]) * (made[name] if name in made else numbers.normal(at))
+                target += float(coefficients[at]) * (made[name] if name in made else normal(bits(at)))
             made[self.target] = target
         return {name: made[name] for name in wanted}

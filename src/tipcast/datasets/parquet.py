@@ -25,6 +25,8 @@ from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, m
 
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
+NO_PARQUET = {b"PAR1": "is a Parquet file that was cut off", b"<": "is a web page", b"": "is text or else, not Parquet"}
+"""Beginning of a file without the end that Parquet has -> what it is."""
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,11 @@ class Footer:
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
-        found, first = [], 0
+        found = []
         for group, rows in enumerate(self.group_rows):
-            options = {"storage": self.storage, "first": first, COLUMN_NAMES: dict(self.request.names)}
+            options = {"storage": self.storage, COLUMN_NAMES: dict(self.request.names)}
             if rows:
                 found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
-            first += rows
         return merged(found, MERGED_ROWS)
 
 
@@ -126,7 +127,7 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
     """
     where, storage = address.shown(uri), address.storage(uri, request.storage)
-    with address.opened(uri, storage) as file, address.reaching(uri):
+    with address.opened(uri, storage) as file:
         address.seekable(uri, file)
         size = file.seek(0, 2)
         if size == 0:
@@ -136,7 +137,9 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         length = int.from_bytes(tail[:4], "little") + 8
         if tail[4:] != b"PAR1" or length > size:
             file.seek(0)
-            raise TipcastError("D005", where, _what_it_is(file.read(64)), "download or write it again")
+            head = file.read(64).lstrip()
+            what = next(what for start, what in NO_PARQUET.items() if head.startswith(start))
+            raise TipcastError("D005", where, what, "download or write it again")
         file.seek(size - length)
         footer = file.read(length)
     try:
@@ -150,16 +153,6 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
     return Footer(uri, storage, metadata, digest, request)
-
-
-def _what_it_is(head: bytes) -> str:
-    if head.startswith(b"PAR1"):
-        return "is a Parquet file that was cut off"
-    if head.lstrip().startswith(b"<"):
-        return "is a web page, not a Parquet file"
-    if head.startswith(b"\x1f\x8b"):
-        return "is compressed with gzip, not a Parquet file"
-    return "is a text file, not a Parquet file" if head.count(b",") > 2 else "is not a Parquet file"
 
 
 def is_number(kind: pa.DataType) -> bool:

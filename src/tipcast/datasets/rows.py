@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
-from tipcast.datasets.split import OTHER_SIDE, Draw
+from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Recipe:
     cutoff: int | None = None
     """Microseconds since 1970: rows of a time from here on go into the second part. None: one part."""
     draw: Draw | None = None
-    """Rows go into parts at random, and some into none. None: by ``cutoff``."""
+    """Rows go into its parts at random, see ``draw_parts``. None: by ``cutoff``."""
     own_counts: bool = False
     """Whether to count what is the dataset's own of clean rows."""
 
@@ -80,72 +80,85 @@ class Recipe:
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
     """Read the recipe's columns of one fragment, and make features and target on the frames' device.
 
-    Returns one part, the rows before and from ``recipe.cutoff``, or as many as ``recipe.draw`` has shares.
+    Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from are one part till
+    all fragments are read, see ``draw_parts``.
     """
-    xp, dataset = frames.xp, recipe.dataset
+    xp, dataset, task = frames.xp, recipe.dataset, recipe.task
     columns = dataset.read(fragment, frames, recipe.wanted(fragment))
     rows = len(next(iter(columns.values())))
-    size = sum(int(values.nbytes) for values in columns.values())
+    raw_bytes = sum(int(values.nbytes) for values in columns.values())
     extra = dataset.own_counts(columns, cleaned=False)
-    side = None if recipe.draw is None else recipe.draw.sides(fragment, rows, xp)
     keep, dropped = dataset.clean(columns, fragment.period, xp)
-    columns, side = _chosen(keep, columns, side)
     with np.errstate(all="ignore"):
-        target = recipe.task.target(columns, xp)
+        target = task.target(columns, xp)
+    answered = None
     if target is not None and target.dtype.kind not in "bu":
         answered = target == target if target.dtype.kind == "f" else target >= 0
-        if not answered.all():
-            dropped = {**dropped, NO_TARGET: int(answered.size - answered.sum())}
-            columns, side, target = _chosen(answered, columns, side, target)
-    sides: list[Array | slice | None] = [None]
-    if recipe.draw is not None:
-        sides = [side == number for number in range(len(recipe.draw.shares))]
-    elif recipe.cutoff is not None:
-        before = columns[str(dataset.time)] < recipe.cutoff
-        sides = [before, ~before]
-        if before.all() or not before.any():  # as most fragments are: no copy of the columns
-            sides = [None, slice(0)] if before.all() else [slice(0), None]
-    parts, read = [], Counts(0, rows, dropped, size, extra)
+        answered = None if answered.all() else answered
+    place, strata = None, ()
+    if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
+        place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
+    if answered is not None:
+        lost = int((~answered if keep is None else keep & ~answered).sum())
+        dropped = {**dropped, **({NO_TARGET: lost} if lost else {})}
+        keep = answered if keep is None else keep & answered
+    if keep is not None:
+        columns = {name: values[keep] for name, values in columns.items()}
+        target, place = (None if values is None else values[keep] for values in (target, place))
+    if recipe.own_counts:
+        extra |= dataset.own_counts(columns, cleaned=True)
+    matrix = dataset.compute(columns, task.features, xp)
+    y, size = None, int(matrix.nbytes)
+    if target is not None:
+        target = target.astype(frames.real if task.kind == "regression" else xp.int32)
+        y, size = frames.series(target, "target"), size + int(target.nbytes)
+    counts = Counts(len(matrix), rows, dropped, raw_bytes, extra, size, **_target_counts(target, task))
+    whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)
+    if recipe.cutoff is None:
+        return (whole,)
+    before = columns[str(dataset.time)] < recipe.cutoff
+    return _divided(whole, (before, ~before), task)
+
+
+@travelling
+def draw_parts(prepared: Sequence[Part], number: int, ends: Array, recipe: Recipe) -> tuple[Part, ...]:
+    """Divide the one part of the fragment of a number into those of ``recipe.draw``, see ``ends_of``."""
+    (whole,), draw = prepared, recipe.draw
+    assert draw is not None  # noqa: S101 - nothing else is divided
+    side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
+    return _divided(whole, (side == SIDES.index(name) for name in draw.parts), recipe.task)
+
+
+def draw_all(prepared: list[tuple[Part, ...]], recipe: Recipe) -> list[tuple[Part, ...]]:
+    """Divide all fragments within their list, where one process has them and the recipe has a draw."""
+    ends = ends_of([parts[0].strata for parts in prepared])
+    for at in range(len(prepared) if recipe.draw else 0):
+        prepared[at] = draw_parts(prepared[at], at, ends, recipe)
+    return prepared
+
+
+def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...]:
+    """Return the rows that each mask chooses, without a copy where these are all."""
+    parts, read = [], whole.counts
     for chosen in sides:
-        own, of_side = _chosen(chosen, columns, target)
-        parts.append(_part(own, of_side, frames, recipe, read))
+        x, y = whole.x, whole.y
+        if not chosen.all():
+            rows = module_of(chosen).flatnonzero(chosen)
+            x, y = (None if each is None else each.take(rows).reset_index(drop=True) for each in (x, y))
+        size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
+        parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, **_target_counts(y, task))))
         read = Counts(0, 0, {})  # what was read is counted with the first part
     return tuple(parts)
 
 
-def _chosen(rows: Array | slice | None, columns: Mapping[str, Array], *others: Array | None) -> Any:
-    """Return some rows, None for all, of columns and of other arrays, of which some may be None."""
-    if rows is None:
-        return columns, *others
-    some = {name: values[rows] for name, values in columns.items()}
-    return some, *(None if values is None else values[rows] for values in others)
-
-
-def _part(columns: Mapping[str, Array], target: Array | None, frames: Frames, recipe: Recipe, read: Counts) -> Part:
-    xp, dataset, task = frames.xp, recipe.dataset, recipe.task
-    matrix = dataset.compute(columns, task.features, xp)
-    classes: tuple[int, ...] = ()
-    if target is not None and task.kind == "regression":
-        target = target.astype(frames.real)
-    elif target is not None:
-        target = target.astype(xp.int32)
-        if len(task.classes) == 2:
-            positives = int(target.sum())
-            classes = len(target) - positives, positives
-        else:
-            classes = tuple(int(rows) for rows in xp.bincount(target, minlength=len(task.classes)))
-    counted = dataset.own_counts(columns, cleaned=True) if recipe.own_counts else {}
-    return Part(
-        x=frames.frame(matrix, task.features),
-        y=None if target is None else frames.series(target, "target"),
-        counts=replace(
-            read,
-            rows=len(matrix),
-            classes=classes,
-            bytes=int(matrix.nbytes + (0 if target is None else target.nbytes)),
-            extra={**read.extra, **counted},
-        ),
-    )
+def _target_counts(target: Any, task: Task) -> dict[str, Any]:
+    """Return the fields of ``Counts`` that the target decides."""
+    values = getattr(target, "values", target)
+    if values is None:
+        return {}
+    if task.classes:
+        return {"classes": rows_by_class(values, len(task.classes))}
+    return {"target_sum": float(values.sum(dtype=np.float64))}
 
 
 @travelling
@@ -231,7 +244,13 @@ class Loaded:
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
     fragments, given = _fragments(session, listing), dict[str, Any](frames=session.frames, recipe=recipe)
-    return list(session.client.map(prepare_fragment, fragments, **given, pure=False, key="prepare"))
+    client = session.client
+    prepared = list(client.map(prepare_fragment, fragments, **given, pure=False, key="prepare"))
+    if recipe.draw is None:
+        return prepared
+    strata = client.map(_field, prepared, side=0, name="strata", pure=False, key="strata")
+    given = {"ends": client.submit(ends_of, strata, pure=False), "recipe": recipe}
+    return list(client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw"))
 
 
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Loaded:
@@ -261,23 +280,26 @@ def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
-    """Return the same rows as one partition on each worker that has any, joined where they lie."""
+    """Return the same rows as one partition on each worker, all of like size; most are joined where they lie."""
     wait(rows.x)
-    holders = client.who_has(rows.x)
-    places: dict[str, list[int]] = defaultdict(list)
-    for at, future in enumerate(rows.x):
-        places[holders[future.key][0]].append(at)
+    workers, holders = list(client.nthreads()), client.who_has(rows.x)
+    order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
+    ends = np.cumsum([0, *(rows.parts[at] for at in order)])
+    borders = np.linspace(0, ends[-1], min(len(workers), ends[-1]) + 1).astype(int)
 
     def joined(parts: Sequence[Any]) -> list[Any]:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
-        return [submit([parts[at] for at in own], workers=[worker]) for worker, own in places.items() if parts]
+        first, stop = np.searchsorted(ends, borders[:-1], "right") - 1, np.searchsorted(ends, borders[1:])
+        own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
+        cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
+        return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    held = tuple(sum(rows.parts[at] for at in own) for own in places.values())
-    return replace(rows, x=joined(rows.x), y=joined(rows.y), parts=held)
+    held = tuple(np.diff(borders).tolist())
+    return replace(rows, x=joined(rows.x), y=joined(rows.y) if rows.y else [], parts=held)
 
 
-def _joined(parts: Sequence[Any]) -> Any:
-    return module_of(parts[0]).concat(parts, ignore_index=True)
+def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
+    return module_of(parts[0]).concat(parts, ignore_index=True).iloc[start:stop].reset_index(drop=True)
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
@@ -297,7 +319,8 @@ def total(counts: Sequence[Counts]) -> Counts:
         dropped.update(count.dropped)
         extra.update(count.extra)
     classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
-    sums = {name: sum(getattr(count, name) for count in counts) for name in ("rows", "bytes", "rows_read", "raw_bytes")}
+    summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
+    sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
     return Counts(**sums, classes=tuple(map(sum, classes)), extra=dict(extra), dropped=dict(dropped))
 
 

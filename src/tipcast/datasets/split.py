@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from tipcast.compute.base import Array
+from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Fragment, Period
+from tipcast.datasets.base import Period
 
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""
 MINUTE = 60_000_000
+SIDES = ("test", "validation", "train")
+BLOCK = 512
+"""Rows of a class that are drawn together: a fragment draws at most two such beyond its own rows."""
+MOST_CLASSES = 2**15 - 2
+LARGEST = np.uint64(2**64 - 1)
 
 
 def of_months(first: str, last: str | None = None) -> Period:
@@ -73,33 +80,81 @@ def describe(period: Period) -> str:
     return f"{first}..{last}"
 
 
+def random_bits(xp: ModuleType, key: int, first: int, stop: int) -> Array:
+    """Return (stop - first,) uint64: SplitMix64 (Steele, Lea and Flood, 2014) of numbers in a row, keyed.
+
+    Integers alone: no device rounds them its own way.
+    """
+    z = xp.arange(first, stop, dtype=xp.uint64)
+    z *= np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(key)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z ^= z >> np.uint64(shift)
+        z *= np.uint64(factor)
+    z ^= z >> np.uint64(31)
+    return z
+
+
+def rows_by_class(target: Array, classes: int = 0) -> tuple[int, ...]:
+    """Return how many rows there are of each class, of at least so many; ``target`` is (rows,) integers."""
+    return tuple(module_of(target).bincount(target, minlength=classes).tolist()) if len(target) else (0,) * classes
+
+
+def ends_of(strata: Sequence[Sequence[int]]) -> Array:
+    """Return (1 + fragments, classes) rows up to each fragment's end, from 0 on; ``strata`` are those in each."""
+    every = np.array([*zip_longest(*strata, fillvalue=0)], np.int64).reshape(-1, len(strata))
+    return np.pad(np.cumsum(every, axis=1), ((0, 0), (1, 0))).T
+
+
 @dataclass(frozen=True)
 class Draw:
-    """A seeded random split: the same rows fall into the same part however fragments are cut, on every device."""
+    """A seeded split with exact shares of each class, the same whatever files hold the rows, on every device.
+
+    A row is drawn by its number among the rows of its class: of each ``BLOCK`` of them those with the smallest random
+    numbers are tested on, and the next ones validated on. How many these are is rounded of all rows up to there.
+    """
 
     seed: int
-    shares: tuple[tuple[float, float], ...]
-    """Of each part: the interval within 0 to 1 that a row's random number must lie in; some rows may lie in none."""
+    test: float
+    """Share of each class's rows."""
+    validation: float = 0.0
+    """Share of what remains of them."""
+    parts: tuple[str, ...] = SIDES
+    """Those of ``SIDES`` that are wanted."""
 
-    def sides(self, fragment: Fragment, rows: int, xp: ModuleType) -> Array:
-        """Return each row's part, (rows,) int8, -1 for rows of none.
+    def places(self, target: Array | None, answered: Array | None, rows: int, xp: ModuleType) -> Any:
+        """Return each row's place (rows,) among a fragment's rows sorted by class, and how many rows each class has.
 
-        A row's number is drawn by its place in its file (Philox, a counter-based generator: Salmon et al. 2011), or in
-        its block where the places of rows are not known.
+        ``target`` None: there is one class. Rows that are not ``answered`` are of none, their places below 0.
         """
-        first = fragment.options.get("first")
-        named = f"{self.seed} {fragment.digest} {fragment.part if first is None else ''}"
-        key = np.frombuffer(hashlib.sha256(named.encode()).digest()[:16], np.uint64)
-        bits = np.random.Philox(key=key)
-        skipped = (first or 0) % 4  # one step of the counter makes four numbers
-        bits.advance((first or 0) // 4)
-        drawn = bits.random_raw(rows + skipped)[skipped:] * 2.0**-64
-        side = np.full(rows, -1, dtype=np.int8)
-        for part, (low, high) in enumerate(self.shares):
-            side[(drawn >= low) & (drawn < high)] = part
-        return xp.asarray(side)
+        known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, MOST_CLASSES)
+        known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
+        place = xp.empty(rows, xp.int32)
+        place[xp.argsort(known, kind="stable")] = xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
+        return place, rows_by_class(known + 1)[1:]
 
+    def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
+        """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see ``ends_of``."""
+        found = [xp.empty(0, xp.int8)]
+        for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
+            if rows and rows[0] < rows[1]:
+                start, stop, total = rows
+                found.append(self._of_class(name, start, stop, total, xp))
+        return xp.concatenate(found)
 
-def held_out(share: float, seed: int) -> Draw | None:
-    """Return the draw of the test rows where they are a share of the training rows; None where they are their own."""
-    return Draw(seed, ((1 - share, 1.0),)) if share else None
+    def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:
+        key = hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:8]
+        edges = np.arange(start // BLOCK, -(-stop // BLOCK) + 1) * BLOCK
+        first, last = int(edges[0]), int(edges[-1])
+        drawn = random_bits(xp, int.from_bytes(key, "little"), first, last)
+        drawn[total - first :] = LARGEST  # there are no such rows
+        drawn = drawn.reshape(-1, BLOCK)
+        edges = edges.clip(max=total)
+        tested = np.rint(edges * self.test)
+        held = tested + np.rint((edges - tested) * self.validation)
+        ordered = xp.concatenate([xp.sort(drawn, axis=1), xp.full((len(drawn), 1), LARGEST)], axis=1)
+        side = xp.zeros(drawn.shape, xp.int8)
+        for border in (tested, held):
+            place = xp.asarray(np.diff(border).astype(np.int64))
+            side += drawn >= xp.take_along_axis(ordered, place[:, None], 1)
+        return side.ravel()[start - first : stop - first]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable
 
@@ -14,17 +15,10 @@ __all__ = ["Evaluator", "evaluator", "metric", "ranking"]
 
 def evaluator(kind: str) -> Evaluator:
     """Return the evaluator of a kind of task, see ``tasks.base.KINDS``; C003 for another."""
-    if kind == "classification":
-        from tipcast.evaluation.classification import Classification as Found
-    elif kind == "multiclass":
-        from tipcast.evaluation.multiclass import Multiclass as Found  # type: ignore[assignment]
-    elif kind == "regression":
-        from tipcast.evaluation.regression import Regression as Found  # type: ignore[assignment]
-    elif kind == "clustering":
-        from tipcast.evaluation.clustering import Clustering as Found  # type: ignore[assignment]
-    else:
+    if kind not in KINDS:
         raise unknown("task.kind", "kind", kind, KINDS, "C003")
-    return Found()
+    found: Evaluator = getattr(importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title())()
+    return found
 
 
 def ranking(kind: str, name: str | None, where: str) -> Metric:

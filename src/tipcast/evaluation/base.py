@@ -9,15 +9,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib.metadata
+import itertools
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import Counts
 from tipcast.evaluation.sums import (
     Cut,
     Difference,
@@ -38,6 +42,8 @@ ENTRY_POINTS = "tipcast.metrics"
 """Group of entry points that name modules with metrics of users, see ``metric``."""
 SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
+MAX_KEY = 100
+"""Characters of a class's name in a key; MLflow allows 250 in all."""
 ROWS = "rows"
 """The last entry of an evaluation's metrics."""
 Figures = Iterator[tuple[str, bytes]]
@@ -69,7 +75,7 @@ class Evaluation:
     """How good predictions are; each kind adds what its figures are drawn from."""
 
     metrics: Mapping[str, float]
-    """The headline first, ``rows`` last; names with a slash are details, as ``class_0/recall``."""
+    """The headline first, ``rows`` last."""
     interval: Interval
     """Of the headline."""
     sums: Any
@@ -92,9 +98,9 @@ class Evaluation:
         """What a sweep keeps of each trial to draw them together; empty where there is no such curve."""
         return ()
 
-    def shown(self) -> dict[str, float]:
-        """Return the metrics for tables, without details."""
-        return {name: value for name, value in self.metrics.items() if name != ROWS and "/" not in name}
+    def shown(self, most: int | None = None) -> dict[str, float]:
+        """Return the metrics for tables, all or the first of them."""
+        return {name: self.metrics[name] for name in [name for name in self.metrics if name != ROWS][:most]}
 
 
 class Evaluator(ABC):
@@ -183,6 +189,19 @@ class Evaluator(ABC):
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
 
+    def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
+        """Return the metrics of a prediction without features: of classes their shares in the training rows."""
+        if not trained.classes:
+            return {}
+        eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
+        of_classes = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
+        log_loss = -float(np.dot(tested.classes, np.log(of_classes))) / tested.rows
+        return {"accuracy": tested.classes[int(of_classes.argmax())] / tested.rows, "log_loss": log_loss}
+
+    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+        """Return metrics of single classes or clusters; of many none."""
+        return {}
+
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return what is kept as tables: artifact path -> columns."""
         return {}
@@ -204,7 +223,7 @@ class Evaluator(ABC):
         return self.sums(**added([self.sums(), *parts]))
 
     @abstractmethod
-    def summary(self, sums: Any) -> dict[str, float]:
+    def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return what is logged of predictions whether or not their targets are known, as ``mean``."""
 
     @abstractmethod
@@ -240,10 +259,22 @@ def lists(columns: Mapping[str, NDArray[Any]]) -> dict[str, list[Any]]:
     return {name: values.tolist() for name, values in columns.items()}
 
 
-def logged(evaluation: Evaluation, split: str, headline: Metric) -> dict[str, float]:
-    """Return a split's metrics by their keys in MLflow: the headline first, the bounds of its interval last."""
-    found = {f"{split}/{name}": value for name, value in evaluation.metrics.items() if name != ROWS}
-    return found | bounds(evaluation.interval, f"{split}/{headline.name}")
+def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:
+    """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval, those of classes."""
+    found = {f"{split}/{name}": value for name, value in evaluation.shown().items()}
+    found |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
+    return found | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
+
+
+def keys(names: Sequence[str]) -> list[str]:
+    """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal ones get a number."""
+    found: list[str] = []
+    for name in names:
+        plain = re.sub(r"[^\w.\-: ]", "_", name)[:MAX_KEY].strip()
+        plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
+        numbered = (f"{plain}_{number}" for number in itertools.count(2))
+        found.append(next(key for key in itertools.chain([plain], numbered) if key not in found))
+    return found
 
 
 def bounds(interval: Interval, key: str) -> dict[str, float]:

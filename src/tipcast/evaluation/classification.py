@@ -1,8 +1,9 @@
 """Two classes: rows are counted in fine bins of their score where they lie, so that memory does not grow with them.
 
 Of up to ``MOST_EXACT`` rows all is exact: their scores are kept. Of more, rows of one bin of 2^-16 count as tied: where
-scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average precision within 1e-5; ``auc_resolution``
-bounds the AUC's error for any. Log loss, Brier score and what depends on the threshold are exact of any number.
+scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average precision within 1e-5; the
+AUC's interval is wider by its largest possible error. Log loss, Brier score and what depends on the threshold are exact
+of any number.
 """
 
 from __future__ import annotations
@@ -50,7 +51,6 @@ TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 MAX_POINTS = 2000
 """Of a curve: those at even distances along it."""
-Counts = np.ndarray[Any, Any]
 NO_COUNTS = np.zeros(0, dtype=np.int64)
 
 
@@ -58,11 +58,11 @@ NO_COUNTS = np.zeros(0, dtype=np.int64)
 class Binned:
     """Sums over rows with a score in 0..1, on the host. Each labelled row is counted in ``rows`` too."""
 
-    rows: Counts = field(default_factory=NO_COUNTS.copy)
+    rows: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
     """(bins,) all rows that have a score."""
-    positives: Counts = field(default_factory=NO_COUNTS.copy)
+    positives: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
     """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
-    negatives: Counts = field(default_factory=NO_COUNTS.copy)
+    negatives: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
     called: int = 0
     """All rows with a score at or above the threshold."""
     score_sum: float = 0.0
@@ -74,10 +74,10 @@ class Binned:
     """Sum of squared differences of score and label."""
     not_numbers: int = 0
     """Scores that are NaN or outside 0..1."""
-    ranked: Counts = field(default_factory=lambda: np.zeros((2, 0)))
+    ranked: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
     """(2, rows) score and label of each labelled row; of too many rows none."""
 
-    def vertices(self) -> tuple[Counts, Counts, Counts]:
+    def vertices(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class there."""
         if self.ranked.size:
             scores, places = np.unique(self.ranked[0], return_inverse=True)
@@ -132,8 +132,8 @@ class ClassificationEvaluation(Evaluation):
     """Rows (2, 2) by true class and by the class they were called."""
     roc: Roc
     calibration: Calibration
-    histogram: Ints
-    """Rows (2, 64) by class and by 1/64 of the score."""
+    resolution: float
+    """How far the AUC can be from the exact one."""
 
     @property
     def trial_curve(self) -> Sequence[float]:
@@ -198,12 +198,12 @@ class Classification(Evaluator):
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
-        half += sum(each.metrics["auc_resolution"] for each in evaluations)  # of rows that share a bin
+        half += sum(each.resolution for each in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
         return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw ROC curves; precision against recall, calibration, confusion and scores by class."""
+        """Draw ROC curves; precision against recall, calibration and confusion."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first, names = next(iter(drawn.values())), tuple(classes) or ("0", "1")
@@ -212,7 +212,6 @@ class Classification(Evaluator):
         yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
         yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
         yield "plots/confusion.png", plots.confusion(first.confusion, subtitle, names, called)
-        yield "plots/scores.png", plots.scores(first, subtitle, classes=names)
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
@@ -280,7 +279,7 @@ class Classification(Evaluator):
             return found
         return replace(found, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
-    def summary(self, sums: Binned) -> dict[str, float]:
+    def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
         rows = int(sums.rows.sum())
         return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
@@ -292,6 +291,7 @@ class Classification(Evaluator):
             return None
         scores, p, n = sums.vertices()
         auc, interval = area_under(p, n)
+        interval = Interval(max(interval.low - sums.resolution, 0.0), min(interval.high + sums.resolution, 1.0))
         hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
         rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
         tn = negatives - fp
@@ -313,7 +313,6 @@ class Classification(Evaluator):
             "positive_rate": positives / rows,
             "mean_prediction": float(np.nansum(calibration.mean_score * binned) / rows),
             "calibration_error": float(np.nansum(errors * binned) / rows),
-            "auc_resolution": sums.resolution,
             ROWS: float(rows),
         }
         return ClassificationEvaluation(
@@ -323,7 +322,7 @@ class Classification(Evaluator):
             confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
             roc=curve(scores, p, n),
             calibration=calibration,
-            histogram=np.stack([coarse(counts, HISTOGRAM_BINS) for counts in (sums.negatives, sums.positives)]),
+            resolution=sums.resolution,
             threshold=self.threshold if threshold is None else threshold,
         )
 

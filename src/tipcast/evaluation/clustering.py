@@ -15,14 +15,14 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, shares
 from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
 DRAWN = 4000
 """Rows of the figure, and one more of each part at most."""
-MOST_CLUSTERS = 50
+MOST_CLUSTERS = 16
 """Of which each has its own number of rows among the metrics."""
 
 
@@ -103,13 +103,16 @@ class Clustering(Evaluator):
             "inertia": assigned.squares / rows,
             "davies_bouldin": davies_bouldin(centroids[some], distances[some] / counts),
             "calinski_harabasz": calinski_harabasz,
+            ROWS: float(rows),
         }
-        if len(assigned.histogram) <= MOST_CLUSTERS:
-            metrics |= {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(assigned.histogram.tolist())}
-        metrics[ROWS] = float(rows)
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
         sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in found), strict=True))
         return ClusteringEvaluation(metrics, interval, assigned, centroids, sample, labels)
+
+    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+        """Return the rows of each cluster."""
+        counts = evaluation.sums.histogram.tolist()
+        return {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(counts) if len(counts) <= MOST_CLUSTERS}
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw rows and centroids on two principal components."""
@@ -131,13 +134,11 @@ class Clustering(Evaluator):
         rows = to_host(xp.bincount(found[:, 0].astype(xp.int64)))
         return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
 
-    def summary(self, sums: Assigned) -> dict[str, float]:
+    def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows = int(sums.histogram.sum())
-        shares = {
-            f"cluster_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLUSTERS].tolist())
-        }
-        return {"inertia": sums.squares / rows} | shares if rows else {}
+        rows, of_all = int(sums.histogram.sum()), shares(sums.histogram)
+        rates = {f"cluster_{at}_rate": share for at, share in enumerate(of_all[:MOST_CLUSTERS].tolist())}
+        return {"inertia": sums.squares / rows} | rates if rows else {}
 
     def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:
         """Return None: there is no target."""

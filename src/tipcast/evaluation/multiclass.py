@@ -13,11 +13,11 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, keys, shares
 from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, values_of
 
-MOST_CLASSES = 50
-"""Of which each has its own recall and precision among the metrics; of more they are in the table only."""
+MOST_CLASSES = 10
+"""Of which each has its own recall among the metrics; of more it is in the table only."""
 
 
 @dataclass(frozen=True)
@@ -87,17 +87,19 @@ class Multiclass(Evaluator):
         return self.of_sums(sums)
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw the confusion matrix, and recall and precision of each class."""
+        """Draw the confusion matrix."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        first = next(iter(drawn.values()))
-        sums, names = first.sums, _names(first, classes)
-        yield self.figure, plots.confusion(sums.confusion, subtitle, names)
-        yield "plots/classes.png", plots.classes(names, sums.right(1), sums.right(0), subtitle)
+        sums = next(iter(drawn.values())).sums
+        yield self.figure, plots.confusion(sums.confusion, subtitle, _names(sums, classes))
+
+    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+        """Return the recall of each class by its name."""
+        return _by_class("recall", _names(evaluation.sums, classes), evaluation.sums.right(1).tolist())
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
-        sums, names = evaluation.sums, list(_names(evaluation, classes))
+        sums, names = evaluation.sums, list(_names(evaluation.sums, classes))
         columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
         columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
@@ -128,10 +130,9 @@ class Multiclass(Evaluator):
             unknown=unknown,
         )
 
-    def summary(self, sums: ClassSums) -> dict[str, float]:
+    def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
-        rows = max(int(sums.histogram.sum()), 1)
-        return {f"class_{at}_rate": count / rows for at, count in enumerate(sums.histogram[:MOST_CLASSES].tolist())}
+        return _by_class("predicted_rate", _names(sums, classes), shares(sums.histogram).tolist())
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None where there are none."""
@@ -144,13 +145,17 @@ class Multiclass(Evaluator):
             "accuracy": float(right.sum() / sums.rows),
             "f1_macro": float((2 * right[some] / both[some]).mean()),
             "brier": sums.brier / sums.rows,
+            ROWS: float(sums.rows),
         }
-        if len(sums.histogram) <= MOST_CLASSES:
-            for name, values in (("recall", sums.right(1)), ("precision", sums.right(0))):
-                metrics |= {f"class_{at}/{name}": value for at, value in enumerate(values.tolist())}
-        metrics[ROWS] = float(sums.rows)
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 
 
-def _names(evaluation: Evaluation, classes: Sequence[str]) -> Sequence[str]:
-    return classes or [str(at) for at in range(len(evaluation.sums.histogram))]
+def _names(sums: ClassSums, classes: Sequence[str]) -> Sequence[str]:
+    return classes or [str(at) for at in range(len(sums.histogram))]
+
+
+def _by_class(metric: str, names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """Return a metric of each class by its key, of many classes nothing."""
+    if len(names) > MOST_CLASSES:
+        return {}
+    return {f"{metric}/{key}": value for key, value in zip(keys(names), values, strict=False)}

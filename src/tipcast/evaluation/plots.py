@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgb
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from tipcast.evaluation import style
-from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, PAIR, TEXT
+from tipcast.evaluation.style import BLUE, BOX, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE, SHADES, TEXT
 from tipcast.evaluation.sums import Floats, Ints, wilson
 
 if TYPE_CHECKING:
@@ -32,8 +32,6 @@ LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
 MOST_WRITTEN = 12
 """Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
-MOST_CLASSES = 20
-"""Classes whose recall and precision are drawn, the first ones."""
 MOST_NAMED = 30
 """Clusters up to which each centroid has its number."""
 MOST_BARS = 15
@@ -105,19 +103,6 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     return style.png(figure)
 
 
-def scores(evaluation: ClassificationEvaluation, subtitle: str, *, classes: tuple[str, ...] = ("0", "1")) -> bytes:
-    """Draw the distribution of scores in each class (adding to 100 %) and the threshold."""
-    number = evaluation.histogram.shape[1]
-    x, y = f"score: predicted probability of class {classes[1]}", f"share of the class's rows in a bin of 1/{number}"
-    figure, axes = style.page("Scores by class", subtitle, x, y)
-    parts = evaluation.histogram / evaluation.histogram.sum(axis=1, keepdims=True)
-    for at, color in enumerate((ORANGE, BLUE)):
-        label = f"{classes[at]}: {evaluation.histogram[at].sum():,} rows"
-        style.filled(axes, parts[at], np.linspace(0, 1, number + 1), color, label)
-    style.bin_shares(axes, float(parts.max()), evaluation.threshold)
-    return style.png(figure)
-
-
 def distribution(
     now: Sequence[float],
     then: Sequence[float] | None,
@@ -146,8 +131,19 @@ def distribution(
         axes.set_xticks(borders[:-1] + 0.5, labels=names if len(names) == many else [str(at) for at in range(many)])
     if then:
         axes.stairs(then, borders, color=MUTED, linewidth=1.8, linestyle=DASHES, label=then_name)
-    style.filled(axes, now, borders, label="scored rows")
-    style.bin_shares(axes, max(*now, *(then or ()), 1e-9), threshold)
+    axes.stairs(now, borders, fill=True, color=BLUE, alpha=0.16)
+    axes.stairs(now, borders, color=BLUE, linewidth=2.2, label="scored rows")
+    axes.grid(False, axis="x")
+    highest = max(*now, *(then or ()), 1e-9)
+    if threshold is not None:
+        axes.plot([threshold] * 2, [0, highest * 1.12], color=INK, linewidth=1.5, linestyle=DASHES)
+        shift, side = (0.015, "left") if threshold < 0.6 else (-0.015, "right")
+        style.write(axes, threshold + shift, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
+        style.shares(axes, y=False)
+    axes.set_ylim(0, highest * 1.32)
+    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.045 else 1, symbol=" %"))
+    style.key(axes, "upper left", ncols=2, columnspacing=1.4, handlelength=1.4)
     return style.png(figure)
 
 
@@ -165,15 +161,10 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     edges = np.arange(many + 1) - 0.5
     axes.pcolormesh(edges, edges, 1 - shade * (1 - hue), edgecolors="white", linewidth=10 / many, zorder=1.5)
     plain: dict[str, Any] = {"ha": "center", "va": "center", "bbox": None}
+    size = min(TEXT, 26 / many) if few else 60 / many
     for (row, column), share in np.ndenumerate(parts if many <= MOST_WRITTEN else parts[:0]):
-        size = min(25, 50 / many) if few else 60 / many
-        style.write(
-            axes, column, row - 0.07 * few, style.percent(share, int(few)), fontsize=size, weight="bold", **plain
-        )
-        if few:
-            style.write(
-                axes, column, row + 0.13, f"{matrix[row, column]:,} rows", fontsize=min(TEXT, 26 / many), **plain
-            )
+        rows = f"\n{matrix[row, column]:,} rows" if few else ""
+        style.write(axes, column, row, style.percent(share, int(few)) + rows, fontsize=size, weight="bold", **plain)
     axes.invert_yaxis()
     axes.grid(False)
     axes.spines[:].set_visible(False)
@@ -185,24 +176,14 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     return style.png(figure)
 
 
-def classes(names: Sequence[str], recall: Floats, precision: Floats, subtitle: str) -> bytes:
-    """Draw recall and precision of each class as pairs of bars; of many classes the first."""
-    names = [style.fit(name, 40) for name in names[:MOST_CLASSES]]
-    figure, axes = style.rows("Classes", subtitle, names, "share of the class's rows", above=1.2)
-    looks = (-0.19, BLUE, "recall: share found"), (0.19, ORANGE, "precision: share right")
-    for values, (shift, color, label) in zip((recall, precision), looks, strict=True):
-        places = np.arange(len(names)) + shift
-        axes.barh(places, values[: len(names)], height=0.34, color=color, alpha=0.8, label=label)
-    style.shares(axes, y=False)
-    style.key(axes, "upper left", **PAIR)
-    return style.png(figure)
-
-
 def predicted(evaluation: RegressionEvaluation, subtitle: str) -> bytes:
-    """Draw predicted against true values as a two-dimensional histogram; rows beyond are in the outermost cells."""
+    """Draw predicted against true values, shaded by the logarithm of rows; those beyond are in the outer cells."""
     figure, axes = style.page("Predicted and true values", subtitle, "true value", "predicted value")
-    edges = evaluation.axis
-    style.cells(axes, edges, edges, evaluation.joint)
+    edges, joint = evaluation.axis, evaluation.joint
+    norm = LogNorm(1, max(int(joint.max(initial=0)), 2))
+    axes.pcolormesh(edges, edges, np.ma.masked_equal(joint.T, 0), cmap=SHADES, norm=norm, rasterized=True)
+    axes.set(xlim=(edges[0], edges[-1]), ylim=(edges[0], edges[-1]))
+    axes.locator_params(nbins=6)
     axes.plot(edges[[0, -1]], edges[[0, -1]], color=ORANGE, linewidth=1.8, linestyle=DASHES)
     text = f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
     style.write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
@@ -256,6 +237,17 @@ def contributions(
     look: dict[str, Any] = {"bbox_to_anchor": (0.015, 0.835), "bbox_transform": figure.transFigure, "borderpad": 0}
     style.key(axes, "center left", ncols=2, columnspacing=1.2, handletextpad=0.2, **look)
     style.write(axes, 0.8, 0.835, "mean size", MUTED, va="center", transform=figure.transFigure, bbox=None)
+    return style.png(figure)
+
+
+def history(curves: Mapping[str, Mapping[int, float]], subtitle: str) -> bytes:
+    """Draw the metric that stops a fit, of training and of validation rows by round; see ``models.base.History``."""
+    metric = list(curves)[-1].partition("_")[2]
+    figure, axes = style.page("History of the fit", subtitle, "round", metric)
+    for rows, color in (("validation", BLUE), ("train", ORANGE)):
+        values = curves.get(f"{rows}_{metric}", {})
+        axes.plot(list(values), list(values.values()), color=color, linewidth=2.4, label=f"{rows} rows")
+    style.key(axes, "best")
     return style.png(figure)
 
 

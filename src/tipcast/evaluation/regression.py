@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
+from tipcast.datasets.base import Counts
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
 from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
 
@@ -104,6 +105,12 @@ class Regression(Evaluator):
         sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
         return RegressionEvaluation(found.metrics, found.interval, sums, axis, joint)
 
+    def baseline(self, evaluation: RegressionEvaluation, trained: Counts, tested: Counts) -> dict[str, float]:
+        """Return the RMSE of the training rows' mean."""
+        sums = evaluation.sums
+        away = trained.target_sum / trained.rows - sums.target_mean
+        return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
+
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw predicted against true values of what was evaluated over workers."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
@@ -160,7 +167,7 @@ class Regression(Evaluator):
         }
         return Errors(**added(parts, but=others), **others)
 
-    def summary(self, sums: Errors) -> dict[str, float]:
+    def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean prediction."""
         return {"mean": sums.score_sum / sums.scored} if sums.scored else {}
 

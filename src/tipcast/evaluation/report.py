@@ -28,6 +28,7 @@ def note(
     phases: Mapping[str, float],
     command: str,
     validation: Evaluation | None,
+    baseline: Mapping[str, float],
     run_id: str,
     changes: str,
     remark: str,
@@ -38,12 +39,16 @@ def note(
     seconds. ``changes`` says in a sentence what the command needs beside a commit to repeat the run.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
-    lines = [[name, *values] for name, values in metric_lines(list(shown.values()))]
+    lines = [
+        [name, *values, *([number(baseline[name]) if name in baseline else ""] if baseline else [])]
+        for name, values in metric_lines(list(shown.values()))
+    ]
     seconds = [[name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
-        table(["metric", *shown], lines),
+        table(["metric", *shown, *(["baseline"] if baseline else [])], lines),
+        beaten(judge, test, baseline),
         judge.remark(test, chosen=validation is not None),
         _splits(splits),
         table(["phase", "seconds"], seconds),
@@ -72,6 +77,17 @@ def version_page(
     return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character
 
 
+def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
+    """Return by which metrics the model is not better than a prediction without features; nothing where by all."""
+    signs = {metric.name: 1 if metric.maximize else -1 for metric in judge.metrics}
+    lines = [
+        f"{name} {number(test.metrics[name])}, baseline {number(value)}"
+        for name, value in baseline.items()
+        if signs[name] * (test.metrics[name] - value) <= 0
+    ]
+    return f"The model does not beat a prediction without features: {'; '.join(lines)}." if lines else ""
+
+
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = (number(bound) for bound in (test.interval.low, test.interval.high))
@@ -80,7 +96,7 @@ def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
 
 def metric_lines(found: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
     """Return (name, one value for each evaluation) of the metrics, the headline with its interval."""
-    first, *names = list(found[0].shown())[:most]
+    first, *names = found[0].shown(most)
     lines = [(first, [each.interval.around(each.headline) for each in found])]
     return lines + [(name, [number(each.metrics[name]) for each in found]) for name in names]
 

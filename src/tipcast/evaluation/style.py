@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.image import imread, imsave
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-from tipcast.evaluation.sums import Floats, Ints
+from matplotlib.ticker import PercentFormatter
 
 INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -33,8 +30,6 @@ BOX = (0.165, 0.125, 0.775, 0.715)
 DASHES = (0, (4, 3))
 GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
 """A line that others are read against."""
-PAIR: dict[str, Any] = {"ncols": 2, "columnspacing": 1.4, "handlelength": 1.4}
-"""A legend in one line."""
 
 
 def page(title: str, subtitle: str, x: str, y: str, box: tuple[float, ...] = BOX) -> tuple[Figure, Axes]:
@@ -76,19 +71,13 @@ def write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options
 
 
 def rows(
-    title: str,
-    subtitle: str,
-    names: Sequence[str],
-    x: str,
-    above: float = 0.6,
-    side: float = 0.0,
-    height: float = 0.715,
+    title: str, subtitle: str, names: Sequence[str], x: str, side: float = 0.0, height: float = 0.715
 ) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top with some room above, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
     figure, axes = page(title, subtitle, x, "", (left, 0.125, 0.92 - side - left, height))
     axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(max(len(names), 5) - 0.4, -above)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.grid(False, axis="y")
     return figure, axes
 
@@ -96,34 +85,6 @@ def rows(
 def ends(axes: Axes, bars: Any, texts: Sequence[str]) -> None:
     """Write a text at the end of each bar."""
     axes.bar_label(bars, texts, padding=4, fontsize=SMALL, color=INK, family=FONT)
-
-
-def cells(axes: Axes, x: Floats, y: Floats, counts: Ints) -> None:
-    """Shade cells (x, y) by the logarithm of their rows; a cell without any is white."""
-    norm = LogNorm(1, max(int(counts.max(initial=0)), 2))
-    axes.pcolormesh(x, y, np.ma.masked_equal(counts.T, 0), cmap=SHADES, norm=norm, rasterized=True)
-    axes.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
-    axes.locator_params(nbins=6)
-
-
-def filled(axes: Axes, share: Any, edges: Any, color: str = BLUE, label: str | None = None) -> None:
-    """Draw the (bins,) shares of rows between (bins + 1,) edges, on a ground of the same color."""
-    axes.stairs(share, edges, fill=True, color=color, alpha=0.16)
-    axes.stairs(share, edges, color=color, linewidth=2.2, label=label)
-    axes.grid(False, axis="x")
-
-
-def bin_shares(axes: Axes, highest: float, threshold: float | None = None) -> None:
-    """Show shares of rows up to the highest on the vertical axis, with a legend above, and a threshold of scores."""
-    if threshold is not None:
-        axes.plot([threshold] * 2, [0, highest * 1.12], color=INK, linewidth=1.5, linestyle=DASHES)
-        shift, side = (0.015, "left") if threshold < 0.6 else (-0.015, "right")
-        write(axes, threshold + shift, highest * 1.12, f"threshold {threshold:.3f}", ha=side, va="top")
-        shares(axes, y=False)
-    axes.set_ylim(0, highest * 1.32)
-    axes.yaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))  # steps that whole percents can name
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if highest > 0.045 else 1, symbol=" %"))
-    key(axes, "upper left", **PAIR)
 
 
 def ring(axes: Axes, x: float, y: float, label: str | None = None) -> None:

@@ -110,7 +110,7 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     """
     value = math.sqrt(total / rows) if root else total / rows
     if rows < 2:
-        return Interval(-math.inf, math.inf)
+        return Interval(0.0, math.inf)
     half = root_slope(value, root) * half_width(rows, total, squares)
     return Interval(max(value - half, 0.0), value + half)
 

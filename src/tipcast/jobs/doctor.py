@@ -22,6 +22,7 @@ from tipcast import __version__
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
+from tipcast.compute.workers import known
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import Finding, State, TipcastError, failed_to
 from tipcast.config.plain import redact
@@ -38,7 +39,7 @@ LEAST_DRIVER = 580
 """Least driver for CUDA 13, which the gpu extra's RAPIDS packages are built for."""
 GIB = 1 << 30
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "cloudpickle", "xgboost", "cudf", "cuml")
-"""Packages whose versions must agree; for others a difference is a warning."""
+"""Packages whose versions must agree."""
 SAME = "install the same requirements file on every machine of the cluster"
 
 
@@ -102,9 +103,7 @@ def examine(name: str, check: Callable[[], Finding]) -> Finding:
         return check()
     except TipcastError as error:
         problem = error
-    except (Exception, SystemExit) as error:  # the table must be whole whatever a library does
-        if isinstance(error, SystemExit) and type(error) is not SystemExit:  # a signal's
-            raise
+    except Exception as error:  # noqa: BLE001 - the table must be whole whatever a library does
         what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
         problem = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
         problem.__cause__ = error
@@ -205,18 +204,26 @@ def check_xgboost(cuda: bool) -> Finding:
 def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> Finding:
     """Compare the workers of a cluster here with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
-    if not isinstance(cluster, LocalCluster):
+    if isinstance(cluster, LocalCluster):
+        workers, threads = clusters.shared_out(cluster)
+        place = count(clusters.cores(), "core")
+    else:
         there = len(gpus.visible())
-        return Finding(f"{count(getattr(cluster, 'n_workers', None) or there, 'worker')} on {count(there, 'GPU')}")
-    workers, threads = clusters.shared_out(cluster)
-    shown = f"{count(workers, 'worker')} of {count(threads, 'thread')} on {count(clusters.cores(), 'core')}"
-    limit = dask.utils.parse_bytes(cluster.memory_limit) if cluster.memory_limit else 0
+        workers, threads, place = getattr(cluster, "n_workers", None) or there, 1, count(there, "GPU")
+    given = getattr(cluster, "memory_limit", None)
+    limit = dask.utils.parse_bytes(given) if given else MEMORY_LIMIT // workers
+    shown = f"{count(workers, 'worker')} of {_size(threads, limit)} on {place}"
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
         return Finding(f"{shown}; {what}", "lower cluster.memory_limit or cluster.n_workers")
     if workers * threads > clusters.cores():
         return Finding(f"{shown}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
     return Finding(shown)
+
+
+def _size(threads: int, memory: int | None) -> str:
+    """Return the threads of a worker and its limit of memory, in words."""
+    return f"{count(threads, 'thread')} and {f'{memory / GIB:.3g} GiB' if memory else 'no limit of memory'}"
 
 
 def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
@@ -229,31 +236,30 @@ def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
         apart = differences(client, cluster.address)
         if backend.name == "gpu":
             session.own_gpus(client)
-        threads = client.nthreads().values()
-    shown = f"{cluster.address}: workers {len(threads)}, wanted {cluster.n_workers}, threads {sum(threads)}"
-    if fatal := [text for name, text in apart.items() if name in MUST_EQUAL]:
-        raise TipcastError("K005", cluster.address, "; ".join(fatal), SAME)
-    return Finding(f"{shown}; {'; '.join(apart.values()) or 'same versions'}", SAME if apart else "")
+        workers = known(client).values()
+    if apart:
+        raise TipcastError("K005", cluster.address, "; ".join(apart), SAME)
+    sizes = Counter(_size(worker["nthreads"], worker["memory_limit"]) for worker in workers)
+    kinds = ", ".join(f"{number} of {size}" for size, number in sizes.items())
+    shown = f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), wanted {cluster.n_workers}"
+    return Finding(f"{shown}; same versions")
 
 
-def differences(client: Client, address: str) -> dict[str, str]:
-    """Return package -> how its versions on the scheduler and the workers differ from ours, in words.
-
-    K005 a worker without tipcast.
-    """
+def differences(client: Client, address: str) -> list[str]:
+    """Return in words which versions on the scheduler and the workers are not ours; K005 a worker without tipcast."""
     own: dict[str, Any] = client.run(_tipcast, on_error="return")  # Dask asks metadata, which a checkout lacks
     if silent := [str(answer) for answer in own.values() if not isinstance(answer, str)]:
         what = f"{len(silent)} of {len(own)} workers lack tipcast, or have another version: {silent[0]}"
         raise TipcastError("K005", address, what, SAME)
     asked: Any = client.get_versions(packages=list(LIBRARIES))
     workers = [_plain(asked["workers"].get(worker, {})) | {"tipcast": own[worker]} for worker in own]
-    apart: dict[str, str] = {}
+    apart: list[str] = []
     for name, mine in (_plain(asked["client"]) | {"tipcast": __version__}).items():
         others = Counter(versions.get(name, "none") for versions in workers)
         if name in {"python", "dask", "distributed"}:  # a scheduler needs no more
             others[_plain(asked["scheduler"]).get(name, "none")] += 1
         if unlike := [f"{version} on {number}" for version, number in others.items() if version != mine]:
-            apart[name] = f"{name} {mine} here, {', '.join(unlike)} there"
+            apart.append(f"{name} {mine} here, {', '.join(unlike)} there")
     return apart
 
 
@@ -264,8 +270,8 @@ def _tipcast() -> str:
 def _plain(versions: Mapping[str, Any]) -> dict[str, str]:
     """Return package -> version, with one name for all builds of a library, and Python's minor version."""
     plain: dict[str, str] = {}
-    for name, version in versions.get("packages", {}).items():
-        if version is not None:
-            name = "xgboost" if name.startswith("xgboost") else name.removesuffix("-cu13")
+    for build, version in versions.get("packages", {}).items():
+        name = "xgboost" if build.startswith("xgboost") else build.removesuffix("-cu13")
+        if version is not None and name in MUST_EQUAL:
             plain[name] = ".".join(version.split(".")[:2]) if name == "python" else version
     return plain

@@ -42,8 +42,6 @@ TIMED = ("read", "fit", "evaluate")
 """Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
 SHARED_ROWS = 5000
 """Test rows that the rungs' clusters are compared on."""
-UNSHOWN = ("cluster_s", "job_s", "difference", "run")
-"""Columns of the table that the note leaves out."""
 NOT_HERE = {"C002", "C010", "K006", "K007"}
 """Errors of a rung that this machine or this model does not have; other mistakes are every rung's."""
 
@@ -78,10 +76,10 @@ class LadderResult:
     seconds: Mapping[str, float]
     headline: float
     """Of the test rows."""
-    labels: Ints | None = None
-    """(rows,) clusters of the shared rows."""
     adjusted_rand: float | None = None
-    """Of these labels and the groups that the rows were made of."""
+    """Of the shared rows' clusters and the groups that they were made of."""
+    centres: Floats | None = None
+    """(clusters, features) means of the shared rows' clusters."""
 
     @property
     def job_s(self) -> float:
@@ -181,19 +179,19 @@ def climb(
         workers = context.start_workers()
         warm_up(workers, own, plan)
         result = train(workers, record)
-    labels, adjusted_rand = None, None
-    if shared is not None:
-        x, groups = shared
-        with temporary_folder() as folder:
-            fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
-            scores = native.load(fetched.path, fetched.format).score(x.astype(np.float32))
-        labels = scores[:, 0].astype(np.int64)
-        if groups is not None:
-            from sklearn.metrics import adjusted_rand_score  # of clusterings only
-
-            adjusted_rand = float(adjusted_rand_score(groups, labels))
     headline = result["metrics"][f"test/{record.judge.headline.name}"]
-    return LadderResult(step, context.run.id, dict(context.clock.seconds), headline, labels, adjusted_rand)
+    found = LadderResult(step, context.run.id, context.clock.seconds, headline)
+    if shared is None:
+        return found
+    from sklearn.metrics import adjusted_rand_score  # of clusterings only
+
+    x, groups = shared
+    with temporary_folder() as folder:
+        fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
+        labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
+    centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
+    rand = None if groups is None else float(adjusted_rand_score(groups, labels))
+    return dataclasses.replace(found, adjusted_rand=rand, centres=centres)
 
 
 def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
@@ -203,14 +201,13 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
     )
     recipe = dataclasses.replace(plan.recipe, cutoff=None)  # which may lie behind these parts
     few, spec, task = dataclasses.replace(plan, train=train, test=test, recipe=recipe), config.model, plan.task
-    rounds = {"num_boost_round": None} if "num_boost_round" in spec.fit else {}  # a user's may not fit so few trees
-    tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny}, fit={**spec.fit, **rounds})
+    tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
     try:
         splits = read(workers, config, few)
         estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
         fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
         evaluate(workers, few, fitted, splits)
-    except TipcastError as problem:  # such as a part that lacks a class
+    except TipcastError as problem:  # such as a part that lacks a class, or rounds that so few trees do not fill
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 
 
@@ -277,24 +274,16 @@ def record(
     pictures = {"plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")}
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
-        pictures["plots/centroids.png"] = draw(shared, results, subtitle)
+        centres = {each.rung.name: each.centres for each in results if each.centres is not None}
+        title, groups = "Centroids of every rung", None if shared[1] is None else shared[1].tolist()
+        pictures["plots/centroids.png"] = plots.centroids(title, shared[0], groups, centres, subtitle)
     for path, picture in pictures.items():
         report.log_figure(run.log_bytes, picture, path)
     parts = [
-        context.table(rows, "tables/ladder.json", [name for name in rows[0] if name not in UNSHOWN]),
+        context.table(rows, "tables/ladder.json", [name for name in rows[0] if name != "run"]),
         f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md.",
         "\n".join(f"- {name} not run: {why}" for name, why in missing.items()),
         *(report.plot(run.id, path) for path in pictures),
         report.repeat(context.command),
     ]
     run.note("\n\n".join(parts))
-
-
-def draw(shared: SharedRows, results: Sequence[LadderResult], subtitle: str) -> bytes:
-    """Draw the rows and each rung's centroids on two principal components."""
-    x, groups = shared
-    centres = {}
-    for result in results:
-        labels = np.asarray(result.labels)
-        centres[result.rung.name] = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
-    return plots.centroids("Centroids of every rung", x, None if groups is None else groups.tolist(), centres, subtitle)

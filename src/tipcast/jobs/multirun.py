@@ -81,7 +81,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
-            previous = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+            previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
         name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
@@ -93,6 +93,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         missing.sort(key=lambda training: groups.index(training.rows))  # rows of one group are held
         if missing:
             workers = context.start_workers()
+        else:
+            LOG.info("all %d trainings are done: there is nothing left to run", done)
         held: dict[str, Splits] = {}
         for number, training in enumerate(missing, done + 1):
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
@@ -108,11 +110,14 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
                     break
         board = leaderboard(trainings)
         metrics: dict[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
-        _record(context, board, metrics)
+        remarks = alike(trainings)
+        for remark in remarks:
+            LOG.warning("%s", remark)
+        _record(context, board, metrics, remarks)
         if problems and not isinstance(problems[0], TipcastError):
             raise problems[0]  # what closes the workers says what it means
     result = context.result(trainings=board, metrics=metrics)
-    lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["status"] for row in board}
+    lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["metrics"] or row["status"] for row in board}
     lines |= {name: value for name, value in result.items() if name != "trainings"}
     return say(result, first.print, lines=lines, problem=next(iter(problems), None))
 
@@ -201,11 +206,26 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     return rows
 
 
-def _record(context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]) -> None:
+def alike(trainings: Sequence[Training]) -> list[str]:
+    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds without effect."""
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for training in trainings:
+        if found := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
+            names.setdefault(tuple(sorted(found.items())), []).append(training.name)
+    return [
+        f"{', '.join(same)}: the same test metrics to the last bit, so what they differ in has no effect here"
+        for same in names.values()
+        if len(same) > 1
+    ]
+
+
+def _record(
+    context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], remarks: Sequence[str]
+) -> None:
     """Record the leaderboard, and the metrics of its best as the parent's own."""
     columns = ("name", "rank", "kind", "status", "run_id", "command")
     rows = [{**{name: row[name] for name in columns}, **row["metrics"]} for row in board]
     values = dict.fromkeys(name for row in board for name in row["metrics"])
     table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
     context.run.log_metrics(metrics)
-    context.run.note(f"{table}\n\n{report.repeat(context.command)}")
+    context.run.note("\n\n".join([table, *remarks, report.repeat(context.command)]))

@@ -109,7 +109,7 @@ class Comparison:
             key = f"difference/{evaluator(self.candidates[0].fetched.kind).headline.name}"
             metrics = {key: self.difference.value, **bounds(self.difference.interval, key)}
         for side, evaluation in zip(("challenger", "champion"), self.evaluations, strict=False):
-            metrics |= {f"{side}/{name}": value for name, value in list(evaluation.shown().items())[:SHOWN]}
+            metrics |= {f"{side}/{name}": value for name, value in evaluation.shown(SHOWN).items()}
         return {**metrics, "test/rows": float(self.evaluations[0].rows)}
 
 
@@ -143,8 +143,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
             context.run.set_tags({"promote.moved": "true"})
         else:
-            fix = "fix the failed checks, or set force=true to move the alias anyway"
-            problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", fix)
+            problem = refusal(uri, config.alias, comparison.why)
             tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
             context.run.set_tags(tags)
         context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
@@ -158,14 +157,21 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         metrics=comparison.metrics,
         phases=clock.seconds,
     )
-    lines = {  # the error says why a check failed
-        check.name: f"passed  {check.what}" if check.passed else "FAILED" if problem else f"FAILED  {check.what}"
+    lines = {  # without those that the error names
+        check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}"
         for check in comparison.checks
+        if check.passed or forced
     }
     now = f"version {version} now{', forced' if forced else ''}"
     lines[config.alias] = f"still version {before or 'none'}" if problem else now
     lines |= {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
+
+
+def refusal(uri: str, alias: str, why: str) -> TipcastError:
+    """Return the error of a version that does not get an alias."""
+    fix = "fix the failed checks, or set force=true to move the alias anyway"
+    return TipcastError("M020", uri, f"does not get {alias}: {why}", fix)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
@@ -182,7 +188,10 @@ def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) 
 def compare(
     client: Any, config: PromoteConfig, command: str, challenger: Candidate, before: str | None, folder: Path
 ) -> Comparison:
-    """Fetch the champion, list the rows that both are tested on, and check what needs no score."""
+    """Fetch the champion, list the rows that both are tested on, and check what needs no score.
+
+    M020 where they answer unlike questions, unless that is forced: then the challenger is scored alone.
+    """
     data, run_id = config.data, challenger.fetched.run_id
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, run_id, "name the test rows: data=... data.test=...")
@@ -200,11 +209,19 @@ def compare(
             if problem.code[0] != "M":
                 raise
             checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
+    asked = [(candidate.fetched.kind, str(candidate.manifest["target"])) for candidate in candidates]
+    same = len({kind for kind, _ in asked}) == 1
+    targets = list(dict.fromkeys(target if same else f"{kind} of {target}" for kind, target in asked))
+    checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
+    if len(targets) > 1:  # their numbers have nothing in common
+        if not config.force:
+            raise refusal(challenger.fetched.uri, config.alias, f"target: {checks[-1].what}")
+        candidates.pop()
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    draw = split.held_out(dataset.test_share, int(challenger.run.data.params.get("seed", 0)))
-    recipe = Recipe(dataset, task, draw=draw)
+    draw = split.Draw(int(challenger.run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
+    recipe = Recipe(dataset, task, draw=draw if draw.test else None)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
@@ -213,9 +230,7 @@ def compare(
         ", ".join([dataset_of(facts).name, *(f"{name} {facts.get(name)}" for name in test.facts)])
         for facts in (candidate.manifest for candidate in candidates)
     ]
-    targets = [str(candidate.manifest["target"]) for candidate in candidates]
-    for name, values in (("target", targets), ("data", kinds)):
-        checks.append(Check(name, len(set(values)) == 1, " against ".join(dict.fromkeys(values))))
+    checks.append(Check("data", len(set(kinds)) == 1, " against ".join(dict.fromkeys(kinds))))
     checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
     return Comparison(candidates, checks, test, recipe, data.limits)
 
@@ -245,7 +260,8 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     if test.period is None:
         trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
         draws = {
-            tuple(candidate.run.data.params.get(name) for name in ("seed", "data.test_share")) for candidate in trained
+            (each.manifest["task"]["kind"], *(each.run.data.params.get(name) for name in ("seed", "data.test_share")))
+            for each in trained
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:

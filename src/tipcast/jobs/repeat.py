@@ -40,10 +40,8 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     with failures(resolve(tracking)):
         run = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
         run_id, where = run.info.run_id, f"run {run.info.run_id}"
-        job = run.data.tags.get("job")
-        if job not in JOBS:
-            what = f"is of {f'tipcast {job}' if job else 'no job of tipcast'}, which trains no model of its own"
-            raise TipcastError("M023", where, what, "name the run of a training or a sweep")
+        if run.data.tags.get("job") not in JOBS:
+            raise TipcastError("M023", where, "is not of train or sweep", "name the run of a training or a sweep")
         text = runs.config_text(client, run_id, "train with tipcast train, and name what it shall be")
         trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, runs.artifact(client, run_id, runs.FILES))
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
@@ -54,7 +52,6 @@ class Original:
     """A run that is repeated."""
 
     run_id: str
-    experiment_id: str
     metrics: Mapping[str, float]
     differs: Mapping[str, str]
     """``code``, ``versions``, ``backend`` or ``data`` -> what it was and is, where that is another now."""
@@ -71,20 +68,14 @@ class Original:
 
     def remark(self, metrics: Mapping[str, float]) -> str:
         """Return Markdown on what differs, and whether test metrics are the same."""
-        page = f"#/experiments/{self.experiment_id}/runs/{self.run_id}?workflowType=machine_learning"
-        lines = [f"Repeats [run {self.run_id}]({page}): {self.compared(metrics)}."]
-        return "\n".join([*lines, *(f"- {name}: {how}" for name, how in self.differs.items())])
+        differs = (f"- {name}: {how}" for name, how in self.differs.items())
+        return "\n".join([f"Repeats run {self.run_id}: {self.compared(metrics)}.", *differs])
 
     def compared(self, metrics: Mapping[str, float]) -> str:
         """Say which test metrics of both are not equal to the last bit."""
         both = [name for name in metrics if name.startswith("test/") and name in self.metrics]
         others = [name for name in both if metrics[name] != self.metrics[name]]
         return f"test metrics differ: {', '.join(others)}" if others else "test metrics are equal to the last bit"
-
-
-def changed(what: str, was: str | None, now: str | None) -> str:
-    """Say what a fact was and is; nothing where that is the same."""
-    return "" if was == now else f"{what}{was or 'not known'}, now {now or 'not known'}"
 
 
 def original(config: MultirunConfig, plan: Plan) -> Original | None:
@@ -97,29 +88,28 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
         run = runs.find_run(client, config.repeat)
-        had = runs.versions_of(client, run)
+        had = {**run.data.tags, **runs.artifact(client, run.info.run_id, runs.VERSIONS)}
     here, datasets = source(), run.inputs.dataset_inputs if run.inputs else []
     digests = {tag.value: each.dataset.digest[:DIGEST] for each in datasets for tag in each.tags}
-    dirty = (("then", had.get(runs.DIRTY) == "true"), ("now", here.diff))
-    facts = {
-        "backend": [changed("", run.data.params.get("backend.name"), config.backend.name)],
-        "code": [
-            changed("tipcast ", had.get("tipcast"), __version__),
-            changed("commit ", had.get(runs.COMMIT), here.commit),
-            *(f"uncommitted changes {when}" for when, there in dirty if there),
-        ],
-        "data": [
-            changed("train ", digests.get("train"), plan.train.digest[:DIGEST]),
-            changed("test ", digests.get("test"), plan.test.digest[:DIGEST]),
-        ],
-        "versions": moved(had),
-    }
-    differs = {name: "; ".join(filter(None, of)) for name, of in facts.items() if any(of)}
+    facts = [
+        ("backend", "", run.data.params.get("backend.name"), config.backend.name),
+        ("code", "tipcast ", had.get("tipcast"), __version__),
+        ("code", "commit ", had.get(runs.COMMIT), here.commit),
+        ("data", "train ", digests.get("train"), plan.train.digest[:DIGEST]),
+        ("data", "test ", digests.get("test"), plan.test.digest[:DIGEST]),
+    ]
+    texts = [
+        (of, f"{what}{was or 'not known'}, now {now or 'not known'}") for of, what, was, now in facts if was != now
+    ]
+    if here.diff or had.get(runs.DIRTY) == "true":
+        texts.append(("code", "uncommitted changes"))
+    texts += [("versions", text) for text in moved(had)]
+    differs = {name: "; ".join(text for part, text in texts if part == name) for name in dict(texts)}
     if "data" in differs and not config.other_data:
         what = f"the data here are not those that it was trained on: digest of {differs['data']}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         raise TipcastError("D024", f"run {config.repeat}", what, fix)
-    first = Original(config.repeat, run.info.experiment_id, run.data.metrics, differs)
+    first = Original(config.repeat, run.data.metrics, differs)
     if differs:
         LOG.warning("not all is as in run %s: %s", config.repeat, first.how)
     return first

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import shlex
 import textwrap
@@ -22,15 +21,12 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
-from tipcast.evaluation import evaluator, report
+from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
-from tipcast.tasks.base import KINDS
 from tipcast.tracking.process import leased
 from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
-
-LOG = logging.getLogger("tipcast")
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
@@ -40,14 +36,6 @@ LONGEST_NAME, LONGEST_VALUE = 60, 24
 """Characters of a name, without the number that sets it apart from others, and of a value in it."""
 SUFFIX = re.compile(r"(\.(parquet|csv|gz))*/*$")
 """What the name of a file or a folder may end with."""
-
-
-COLUMNS = [
-    *(f"metrics.`{side}/{evaluator(kind).headline.name}`" for kind in KINDS for side in ("test", "validation")),
-    "metrics.`seconds/fit`",
-    "params.`model.name`",
-]
-"""Of the table of runs: what trainings are compared by."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +87,11 @@ def _cell(value: object) -> str:
 
 
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
-    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004."""
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, Any]]:
+    """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
+
+    It comes with what MLflow knew of it, and is left as it was where nothing closes it.
+    """
     if not name:
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
     store, client = resolve(spec), open_store(spec)
@@ -112,13 +103,12 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[Run]:
         with leased(client, run.id):
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
-                yield run
-            except BaseException:
+                yield run, found
+            finally:
                 with contextlib.suppress(Exception):
-                    if client.get_run(run.id).info.status == "RUNNING":  # what failed came before its opening
+                    if client.get_run(run.id).info.status == "RUNNING":  # it was not opened
                         was = found.info.status
-                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was)
-                raise
+                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was, found.info.end_time)
 
 
 @contextlib.contextmanager
@@ -146,8 +136,6 @@ def run_context(
         open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,
         ExitStack() as stack,
     ):
-        run.show_columns(COLUMNS)
-        LOG.info("%-9s%s", "runs", run.address(f"#/experiments/{run.experiment_id}/runs?viewStateShareKey=tipcast"))
         run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if source.diff:

@@ -20,7 +20,7 @@ from tipcast.evaluation import ranking
 from tipcast.jobs import check_search, say, sweep_plan
 from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
-from tipcast.jobs.sweep_record import SweepRecord
+from tipcast.jobs.sweep_record import SweepRecord, whole_result
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
@@ -46,7 +46,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         if config.resume is None:
             config = sweep_plan.without_fixed(config, command)
         else:
-            previous = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
+            previous, found = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
             config = apply_overrides(config, restored(text, config, f"run {previous.id}"), command)
         check_model(config, config.task.kind)
@@ -58,7 +58,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         study = sweep_plan.identity(config, plan)
         if previous:
-            tags = previous.client.get_run(previous.id).data.tags
+            tags = found.data.tags
             if study != tags.get(STUDY):
                 what = "its data or its configuration are not what they were"
                 raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
@@ -66,6 +66,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             if "search.trials" in given_keys(command):
                 first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
             command = first
+            if sweep_plan.is_whole(config, found, previous.client):
+                LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
+                return say(whole_result(previous, found, metric.name, plan.task.kind, command), config.print)
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])

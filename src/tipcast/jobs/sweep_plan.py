@@ -73,6 +73,17 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
     )
 
 
+def is_whole(config: SweepConfig, run: Any, client: Any) -> bool:
+    """Return whether all trials of a sweep's run ended well, and its model is registered if that is asked for."""
+    tried = run.data.metrics.get("sweep/trials")
+    wanted = config.search.trials if config.search.name in GROWING else tried
+    done = tried is not None and tried == wanted == run.data.metrics.get("sweep/finished")
+    if not done or run.info.status != "FINISHED":
+        return False
+    versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
+    return config.tracking.register in (None, *(version.name for version in versions))
+
+
 def identity(config: SweepConfig, plan: Plan) -> str:
     """Return a digest of the data and of all else that decides what trials are proposed and what comes of them."""
     plain = to_plain(config)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact_address
 from tipcast.config.schema import SweepConfig
-from tipcast.evaluation import plots
+from tipcast.evaluation import evaluator, plots
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
@@ -20,7 +21,7 @@ from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
 from tipcast.tracking.portable import TRIAL_TAG
-from tipcast.tracking.run import BEST
+from tipcast.tracking.run import BEST, Run
 
 LOG = logging.getLogger("tipcast")
 
@@ -112,12 +113,19 @@ class SweepRecord:
             tags={WORKER: trial.worker},
             curves={CURVE: stepped(trial.curve)},
         )
+        leading = min(self.trials.values(), key=self.objective.rank, default=None)
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
         width, best = len(str(self.total)), self.best
+        if best is not leading:
+            self._log_best()
         place = f"trial {number:>{width}} ({self.done:>{width}}/{self.total})"
         leader = f"best {best.score:.4f} (trial {best.number})"
         LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
         LOG.debug("trial %d ran on %s", number, trial.worker)
+
+    def _log_best(self) -> None:
+        """Log the best score so far, its step the number of trials that have ended."""
+        self.run.log_curves({f"sweep/best_validation_{self.objective.metric}": {self.done: self.best.score}})
 
     @property
     def done(self) -> int:
@@ -168,9 +176,9 @@ class SweepRecord:
                 "sweep/trials": self.total,
                 "sweep/finished": len(self.trials),
                 "sweep/failed": len(self.failed),
-                f"sweep/best_validation_{self.objective.metric}": best.score,
             }
         )
+        self._log_best()
         # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
@@ -209,6 +217,26 @@ class SweepRecord:
             run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
+
+
+def whole_result(run: Run, stored: Any, metric: str, kind: str, command: str) -> dict[str, Any]:
+    """Return what a sweep's last lines said, from its run in the store; ``metric`` ranked its trials."""
+    metrics, key = stored.data.metrics, stored.data.tags[TRIAL_TAG]
+    best = next(child for child in Children(run).found() if (child.tags[KEY], child.status) == (key, "FINISHED"))
+    finished, headline = int(metrics["sweep/finished"]), f"test/{evaluator(kind).headline.name}"
+    bounded = (headline, f"{headline}_low", f"{headline}_high")
+    return {
+        "run_id": run.id,
+        "experiment_id": run.experiment_id,
+        "run": run.address(run.page(run.id)),
+        "tracking_uri": redact_address(run.store),
+        "model_uri": f"models:/{stored.outputs.model_outputs[-1].model_id}",
+        "metrics": {name: metrics[name] for name in bounded if name in metrics},
+        "study": key.rpartition("-")[0],
+        "trials": {"finished": finished, "failed": 0, "all": finished},
+        "best": {"trial": best.number, f"validation/{metric}": best.metrics[f"validation/{metric}"], **best.params},
+        "command": command,
+    }
 
 
 def _trial(child: Child, metric: str) -> Trial:

@@ -114,7 +114,8 @@ def evaluate(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Ou
         threshold = validation.threshold
     predictions, truth = predict(client, held, splits["test"].x), splits["test"].y or splits["test"].x
     test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
-    return Outcome(splits, fitted, validation, test)
+    baseline = judge.baseline(test, splits["train"].counts, splits["test"].counts)
+    return Outcome(splits, fitted, validation, test, baseline)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:

@@ -60,13 +60,12 @@ class Plan:
             if cutoff is not None:
                 spans["validation"] = (cutoff, train[1])
             return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
-        shares = {} if draw is None else dict(zip(("train", "validation"), draw.shares, strict=False))
-        if self.test_recipe.draw is not None:
-            (shares["test"],) = self.test_recipe.draw.shares
-        return {
-            name: f"{high - low:.0%} at random" if name in shares else "all rows"
-            for name, (low, high) in ({"train": (0.0, 1.0), "test": (0.0, 1.0)} | shares).items()
-        }
+        found = {"train": "all rows", "test": "all rows"}
+        for drawn in filter(None, (draw, self.test_recipe.draw)):
+            left, held = 1 - drawn.test, drawn.validation
+            shares = {"train": left * (1 - held), "validation": left * held, "test": drawn.test}
+            found |= {name: f"{shares[name]:.0%} at random" for name in drawn.parts}
+        return found
 
     def identity(self, facts: Mapping[str, Any]) -> str:
         """Return a digest of the data and of the other facts that decide what comes of them."""
@@ -96,22 +95,21 @@ def make_plan(config: TrainConfig) -> Plan:
     if train.period is not None and test.period is not None:
         cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
-    held_out = dataset.test_share
-    test_recipe = dataclasses.replace(test_recipe, draw=split.held_out(held_out, config.seed))
-    if held_out or task.validation:
-        first = (1 - held_out) * (1 - task.validation)
-        shares = ((0.0, first), (first, 1 - held_out)) if task.validation else ((0.0, 1 - held_out),)
-        recipe = dataclasses.replace(recipe, draw=split.Draw(config.seed, shares))
+    parts = ("train", "validation") if task.validation else ("train",)
+    draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
+    if draw.test:
+        test_recipe = dataclasses.replace(test_recipe, draw=dataclasses.replace(draw, parts=("test",)))
+    if draw.test or draw.validation:
+        recipe = dataclasses.replace(recipe, draw=draw)
     return Plan(train, test, recipe, test_recipe)
 
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
     limits, names = config.data.limits, ("train", "validation") if plan.task.validation else ("train",)
-    drawn = plan.test_recipe.draw
-    if drawn is not None and plan.recipe.draw is not None:  # all are rows of the same files: one reading
-        shares = (*plan.recipe.draw.shares, *drawn.shares)
-        recipe = dataclasses.replace(plan.test_recipe, draw=split.Draw(config.seed, shares))
+    draw = plan.recipe.draw
+    if draw is not None and plan.test_recipe.draw is not None:  # all are rows of the same files: one reading
+        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=(*names, "test")))
         reading = rows.start(workers, plan.test, recipe)
         with progress("read", reading):
             splits = collect(workers, plan.test, recipe, reading, limits, (*names, "test"))

@@ -16,7 +16,7 @@ from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator, bounds, logged
+from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.evaluation.sums import even
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
@@ -53,6 +53,8 @@ class Outcome:
     fitted: Fitted
     validation: Evaluation | None
     test: Evaluation
+    baseline: Mapping[str, float]
+    """Metrics of the same test rows for a prediction that knows no features."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,23 @@ class Record:
 
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
-        headline, fitted = self.judge.headline, outcome.fitted
-        found = logged(outcome.test, "test", headline)
+        judge, fitted = self.judge, outcome.fitted
+        found = logged(judge, outcome.test, "test", self.plan.task.classes)
+        found |= {f"baseline/{name}": value for name, value in outcome.baseline.items()}
         if outcome.test.threshold is not None:
             found["test/threshold"] = outcome.test.threshold
         if outcome.validation:
-            found |= logged(outcome.validation, "validation", headline)
+            names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
+            found |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
+        if remark := report.beaten(judge, outcome.test, outcome.baseline):
+            LOG.warning(remark)
         for name, rows in outcome.splits.items():
             found |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         found |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
         self.run.log_metrics(found)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
-        for name, of in fitted.history.items():
-            curves = {f"history/{name}_{metric}": dict(enumerate(values)) for metric, values in of.items()}
-            self.run.log_curves(curves)
+        self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
         self.run.log_params({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
 
     def figures(self, outcome: Outcome) -> None:
@@ -129,6 +133,8 @@ class Record:
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
+        if max(map(len, fitted.history.values()), default=0) > 1:
+            log(plots.history(fitted.history, trained), "plots/history.png")
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
@@ -201,6 +207,7 @@ class Record:
                 phases=phases,
                 command=self.context.command,
                 validation=outcome.validation,
+                baseline=outcome.baseline,
                 run_id=self.run.id,
                 changes=origin.source().remark,
                 remark=remark,
@@ -219,9 +226,10 @@ class Record:
         return portable.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
-        """Return the first metrics of the test rows, and the bounds of the first."""
-        found = {f"test/{name}": value for name, value in list(outcome.test.shown().items())[:SHOWN]}
-        return found | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+        """Return the first metrics of the test rows, the bounds of the first, and the baseline's."""
+        found = {f"test/{name}": value for name, value in outcome.test.shown(SHOWN).items()}
+        found |= bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+        return found | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""

@@ -23,8 +23,8 @@ Future = Any
 Scorer = native.Scorer
 """Scores with a fitted model: local, picklable, one thread per call."""
 
-History = Mapping[str, Mapping[str, Sequence[float]]]
-"""Split -> metric -> one value per round or iteration."""
+History = Mapping[str, Mapping[int, float]]
+"""Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
 
 Progress = Callable[[int, int], None] | None
 """Called with the number of steps done and of all, by estimators that report progress."""
@@ -137,7 +137,7 @@ class Estimator(ABC):
         """Return rows in a form that several fits of one process can share."""
         return rows
 
-    def need_classes(self, labels: Array, fix: str) -> None:
+    def need_classes(self, labels: Array) -> None:
         """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
         if self.kind not in ("classification", "multiclass"):
             return
@@ -145,7 +145,8 @@ class Estimator(ABC):
         found = int(xp.count_nonzero(xp.bincount(labels)))
         if found < wanted:
             what = f"{found} of {wanted} classes have training rows"
-            raise TipcastError("D015", "training rows", what, f"{fix}, or check the target")
+            fix = "check the target, raise model.fit.rows, or use fewer workers of more memory"
+            raise TipcastError("D015", "training rows", what, fix)
 
 
 def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
@@ -168,16 +169,20 @@ def parts(rows: Any) -> list[Any]:
 
 def stacked(x: Any, y: Any) -> tuple[Array, Array]:
     """Return rows, or those of parts, as one array, column by column, and their targets; one part is not copied."""
-    x, y = parts(x), parts(y)
-    if len(x) == 1:
-        return x[0].values, y[0].values
-    xp = module_of(x[0].values)
-    values = xp.empty((sum(map(len, x)), x[0].shape[1]), dtype=xp.float32, order="F")
-    start = 0
-    for part in x:
-        values[start : start + len(part)] = part.values
+    x, y = [*parts(x)], [*parts(y)]
+    return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
+
+
+def joined(frames: list[Frame], order: str = "C") -> Array:
+    """Return the values of frames as one array, emptying their list on the way: they are in memory about once."""
+    first, rows, start = frames[0].values, sum(map(len, frames)), 0
+    whole = module_of(first).empty((rows, *first.shape[1:]), dtype=first.dtype, order=order)
+    frames.reverse()
+    while frames:
+        part = frames.pop()
+        whole[start : start + len(part)] = part.values
         start += len(part)
-    return values, xp.concatenate([part.values for part in y])
+    return whole
 
 
 def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -39,8 +37,8 @@ ROWS_OF_THREAD = 10_000
 """Rows to score that are worth a thread."""
 DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
 """Rows whose contributions a figure shows, and those of models that take long."""
-DRAWN_STEPS = 5e8
-"""Steps that a figure's contributions may take, about a second of a core."""
+DRAWN_SPLITS = 1e7
+"""Splits of a model times rows whose contributions take a second or two of a core."""
 
 Result = TypeVar("Result")
 
@@ -63,9 +61,6 @@ def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: in
     else:
         sides = [(side.features, side.target) for side in splits]
         fitted = estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
-    total = sum(train.parts)
-    if fitted.info.get("rows", total) != total:
-        LOG.info("fitted on %s of %s training rows (model.fit.rows)", f"{fitted.info['rows']:,}", f"{total:,}")
     return fitted
 
 
@@ -200,7 +195,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def hold(client: Any, scorer: Scorer) -> Any:
     """Return a future of a scorer, which each worker then has once."""
-    return _sent(client, _same, scorer)
+    return _sent(client, lambda same: same, scorer)
 
 
 def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
@@ -228,10 +223,6 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return client.submit(function, *arguments, pure=False)
 
 
-def _same(scorer: Scorer) -> Scorer:
-    return scorer
-
-
 def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
     if threads > 1:
         scorer.score(x[:0])  # loads the model once, where threads side by side would each
@@ -239,16 +230,9 @@ def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
 
 
 def drawn_rows(booster: Any) -> int:
-    """Return how many rows' contributions a figure shows: fewer of deep trees, by the number of their splits.
-
-    A row takes as many steps as there are leaves times their depth's square (Lundberg et al. 2020, algorithm 2); the
-    depth is taken for that of balanced trees.
-    """
-    described = json.loads(booster.save_config())["learner"]["gradient_booster"]
-    trees = max(int(described.get("gbtree", described)["gbtree_model_param"]["num_trees"]), 1)
-    leaves = trees + sum(booster.get_score(importance_type="weight").values())
-    steps = leaves * max(math.log2(leaves / trees), 1) ** 2
-    return max(min(DRAWN_ROWS, int(DRAWN_STEPS / steps)), FEWEST_DRAWN_ROWS)
+    """Return how many rows' contributions a figure shows: fewer of many splits, for the time grows with these."""
+    splits = sum(booster.get_score(importance_type="weight").values())
+    return int(np.clip(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS, DRAWN_ROWS))
 
 
 def contributions(

@@ -16,7 +16,7 @@ from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.workers import completed, known
-from tipcast.config.errors import must_be, travelling
+from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import (
     Estimator,
@@ -37,12 +37,10 @@ CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
 SHARE_OF_MEMORY = 0.5
 """Share of a worker's memory limit for all rows and the trees' working arrays."""
-FEWER_WORKERS = "use fewer workers, give them more memory (cluster.memory_limit)"
-"""What to do where a worker's own rows are of too few classes."""
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
 
-CUML_ONLY = {"n_bins": 2, "max_batch_size": 1}
-"""Parameters that scikit-learn lacks -> least value."""
+CUML_ONLY = ("n_bins", "max_batch_size")
+"""Parameters that scikit-learn lacks."""
 CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
 """scikit-learn's name -> cuML's, where they differ."""
 CUML_PARAMS = (
@@ -50,12 +48,8 @@ CUML_PARAMS = (
     "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *CUML_ONLY,
 )  # fmt: skip
 CUML_HINTS = {**RESERVED, "class_weight": "backend=cpu: cuML weighs no classes over several GPUs"}
-CRITERIA = {
-    "classification": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
-    "multiclass": {"gini": "gini", "entropy": "entropy", "log_loss": "entropy"},
-    "regression": {"squared_error": "mse", "poisson": "poisson"},
-}
-"""Kind -> scikit-learn's name -> cuML's; the first is taken where none is named."""
+CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "squared_error": "mse", "poisson": "poisson"}
+"""scikit-learn's name -> cuML's."""
 
 
 @final
@@ -84,7 +78,7 @@ class Forest(Estimator):
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = stacked(rows.x, rows.y)
-        self.need_classes(target, FEWER_WORKERS)
+        self.need_classes(target)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
@@ -148,7 +142,7 @@ def _places(client: Any, x: Sequence[Future], y: Sequence[Future]) -> dict[str, 
 def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
-    estimator.need_classes(y, FEWER_WORKERS)
+    estimator.need_classes(y)
     state = np.random.RandomState(seed)
     state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
     own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
@@ -194,29 +188,24 @@ class CumlForest(Estimator):
         check_names("params", self.params, CUML_PARAMS, CUML_HINTS)
         check_names("fit", self.training, (), {})
         given = {name: value for name, value in self.params.items() if value is not None}
-        criteria = CRITERIA[self.kind]
-        for name, value in given.items():
-            if name in CUML_ONLY and (not isinstance(value, int) or value < CUML_ONLY[name]):
-                wanted = f"a whole number of at least {CUML_ONLY[name]}"
-            elif name == "max_samples" and not (isinstance(value, float) and 0 < value <= 1):
-                wanted = "a share of the rows above 0 and at most 1.0"
-            elif name == "criterion" and value not in criteria:
-                wanted = f"one of {', '.join(criteria)}"
-            elif isinstance(value, bool) and name != "bootstrap":
-                wanted = "a number"
-            else:
-                continue
-            rule = f"{wanted} for cuML's forest"
-            raise must_be(f"model.params.{name}", rule, repr(value), "change it, or use backend=cpu")
+        for name in set(CUML_ONLY) & set(given):
+            positive(f"model.params.{name}", given[name])
+        share = given.get("max_samples", 1.0)
+        if not isinstance(share, float) or not 0 < share <= 1:
+            rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
+            raise must_be("model.params.max_samples", rule, repr(share), "change it, or use backend=cpu")
+        criterion = given.get("criterion", "squared_error" if self.kind == "regression" else "gini")
+        if criterion not in CRITERIA:
+            raise unknown("model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003")
         translated = {
             "n_estimators": 100,
             "max_depth": None,
             "bootstrap": True,
-            "max_samples": 1.0,
             "max_leaf_nodes": -1,
             **given,
+            "max_samples": share,
             "max_features": self.params.get("max_features", "sqrt"),
-            "criterion": criteria[given.get("criterion", next(iter(criteria)))],
+            "criterion": CRITERIA[criterion],
         }
         return {CUML_NAMES.get(name, name): value for name, value in translated.items()}
 

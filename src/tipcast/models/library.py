@@ -7,7 +7,7 @@ import inspect
 import warnings
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -36,8 +36,6 @@ from tipcast.models.base import (
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
-MORE_ROWS = "raise model.fit.rows"
-"""What to do where a sample is of too few classes."""
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
 FIT = ("rows", "standardize", "passes", "folds")
@@ -62,12 +60,6 @@ class Moments:
     def scale(self) -> Array:
         """Standard deviations, 1 of what is constant."""
         return np.where(self.squares > 0, np.sqrt(self.squares / self.rows), 1.0)
-
-    def except_for(self, columns: Sequence[int]) -> Moments:
-        """Return moments by which some columns stay as they are."""
-        mean, squares = self.mean.copy(), self.squares.copy()
-        mean[list(columns)], squares[list(columns)] = 0, self.rows
-        return replace(self, mean=mean, squares=squares)
 
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
@@ -116,8 +108,7 @@ def named(name: str, where: str = "model.classes") -> Any:
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        extra = name.startswith("dask_ml.")
-        fix = "pip install '.[dask-ml]' in tipcast's checkout" if extra else "name a class that is installed"
+        fix = "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings Dask-ML"
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")  # of clusters without a rule for other rows
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
@@ -196,7 +187,8 @@ class Library(Estimator):
         """Fit on rows of this process."""
         xp = module_of(taken[0][0])
         at = [features.index(name) for name in self.categorical]
-        known = combined([moments(values) for values, _ in taken]).except_for(at)
+        known = combined([moments(values) for values, _ in taken])
+        known.mean[at], known.squares[at] = 0, known.rows  # categories stay as they are
         kind = xp.float64 if self.standardizes or at else xp.float32  # float32 sums of 10M squares are off by percents
         z = xp.empty((known.rows, len(features)), kind, order="F")
         start = 0
@@ -205,14 +197,13 @@ class Library(Estimator):
             start += len(values)
         y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
         if y is not None:
-            self.need_classes(y, MORE_ROWS)
+            self.need_classes(y)
             y = y.astype(kind) if y.dtype.kind == "f" else y
-        encoder = spread = None
+        encoder = None
         if at:
             each_value = OneHotEncoder(handle_unknown="ignore")  # one that is new is in none of its columns
             encoder = ColumnTransformer([("categories", each_value, at)], remainder="passthrough", sparse_threshold=1.0)
             z = encoder.fit_transform(z)
-            spread = StandardScaler(with_mean=False).fit(z).scale_
         cls = named(self.library)
         spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
         model = self.make(cls, seed, threads, **spare)
@@ -238,7 +229,7 @@ class Library(Estimator):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
             model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
-        return self.fitted(model, features, known, encoder, spread)
+        return self.fitted(model, features, known, encoder)
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
@@ -327,12 +318,10 @@ class Library(Estimator):
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 
-    def fitted(
-        self, model: Any, features: Sequence[str], known: Moments, encoder: Any = None, spread: Any = None
-    ) -> Fitted:
+    def fitted(self, model: Any, features: Sequence[str], known: Moments, encoder: Any = None) -> Fitted:
         """Return scikit-learn's object, whatever fitted it; C010 rows on another device, D015 a class that no row has.
 
-        ``encoder`` made columns of the categories, if there are any; ``spread`` are all columns' standard deviations.
+        ``encoder`` made columns of the categories, if there are any: their model tells no importance of features.
         """
         if known.device.partition(":")[0] != self.device:
             what = f"the rows are on {known.device} and not on {self.device}"
@@ -342,21 +331,18 @@ class Library(Estimator):
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
-            self.need_classes(np.arange(len(model.classes_)), MORE_ROWS)
+            self.need_classes(np.arange(len(model.classes_)))
         info: dict[str, str | float] = {"device": known.device, "rows": known.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)
-        if spread is None:
-            spread = 1.0 if self.standardizes else known.scale
-        weights, kind = _importance(model, spread)
+        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else known.scale)
         before: list[tuple[str, Any]] = []
         if self.standardizes:
             scaler = StandardScaler().fit(np.zeros((2, len(features))))
             scaler.mean_, scaler.scale_, scaler.var_ = known.mean, known.scale, known.scale**2
             before.append(("scaler", scaler))
         if encoder is not None:
-            weights = None if weights is None else _of_features(weights, encoder, len(features))
             before.append(("encoder", encoder))
         if before:
             model = Pipeline([*before, ("model", model)])
@@ -403,13 +389,6 @@ def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:
     if hasattr(model, "coef_"):
         return np.abs(np.atleast_2d(model.coef_)).mean(axis=0) * scale, "standardised coefficients"
     return None, ""
-
-
-def _of_features(weights: Array, encoder: ColumnTransformer, features: int) -> Array:
-    """Return the sums of columns' weights over those of each feature; other features come after the categories."""
-    (_, categories, at), *_ = encoder.transformers_
-    owners = np.repeat(at, [len(values) for values in categories.categories_])
-    return np.bincount(np.concatenate([owners, np.setdiff1d(np.arange(features), at)]), weights, features)
 
 
 def _content(model: Any) -> bytes:

@@ -27,7 +27,6 @@ from tipcast.models.base import (
     RESERVED,
     Estimator,
     Fitted,
-    History,
     Progress,
     Split,
     check_names,
@@ -45,6 +44,9 @@ DEVICE = "tipcast_device"
 MISSING = -1.0
 """What features hold where a value is missing."""
 
+TRAIN = "train"
+EVERY = 10
+"""Rounds from one evaluation of the training rows to the next."""
 PARAMS = {
     "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "device", "eval_metric", "gamma",
     "grow_policy", "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth",
@@ -98,16 +100,23 @@ class Plan:
         return self.params.get("max_bin", 256)
 
 
-class RecordDevice(TrainingCallback):
-    """Records on the worker which device a booster was trained on: elsewhere its configuration may say another."""
+class RecordTraining(TrainingCallback):
+    """Records on the worker which device a booster was trained on, and now and then its metric of training rows."""
 
     def before_training(self, model: Any) -> Any:
-        """Pass the gate of a fit, in every process that takes part."""
+        """Pass the gate of a fit, in every process that takes part, and leave most evaluations of training rows out."""
         gate("fit")
+        evaluate = model.eval_set  # of all rows in every round it would take a fifth of the training
+
+        def evaluate_some(evals: Any, epoch: int, *others: Any) -> Any:
+            return evaluate([each for each in evals if each[1] != TRAIN or epoch % EVERY == 0], epoch, *others)
+
+        model.eval_set = evaluate_some
         return model
 
     def after_training(self, model: Any) -> Any:
         """Copy the device of the booster's configuration into an attribute, which travels with it."""
+        del model.eval_set
         model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
         model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
         return model
@@ -203,7 +212,8 @@ class XGBoost(Estimator):
         params = {**self.planned.params, "seed": seed, "nthread": threads}
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
-            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out))
+            shown = train if isinstance(rows, Split) else None  # a trial's curve is not kept
+            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out, shown))
         return self.fitted(booster, history, features)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
@@ -221,7 +231,7 @@ class XGBoost(Estimator):
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
                 held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
                 with annotate(executor=EXECUTOR):
-                    return dxgb.train(client, params, matrix, **self._options(held_out))
+                    return dxgb.train(client, params, matrix, **self._options(held_out, matrix))
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
@@ -242,17 +252,21 @@ class XGBoost(Estimator):
             options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
         return options
 
-    def _options(self, held_out: Any) -> dict[str, Any]:
+    def _options(self, held_out: Any, train: Any) -> dict[str, Any]:
         """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
+        planned = self.planned  # the margins of training rows are at hand where each round adds one tree
+        beside = [(train, TRAIN)] if train and planned.params["num_parallel_tree"] == 1 else []
         return {
-            "num_boost_round": self.planned.rounds,
-            "evals": [(held_out, "validation")] if held_out else [],
-            "early_stopping_rounds": self.planned.stop_after if held_out else None,
+            "num_boost_round": planned.rounds,
+            "evals": [*beside, (held_out, "validation")] if held_out else [],  # the last one stops early
+            "early_stopping_rounds": planned.stop_after if held_out else None,
             "verbose_eval": False,
-            "callbacks": [RecordDevice()],
+            "callbacks": [RecordTraining()],
         }
 
-    def fitted(self, booster: xgboost.Booster, history: History, features: Sequence[str]) -> Fitted:
+    def fitted(
+        self, booster: xgboost.Booster, history: Mapping[str, Mapping[str, Sequence[float]]], features: Sequence[str]
+    ) -> Fitted:
         """Keep the best rounds, and say on which device they were trained.
 
         C010 when XGBoost fell back to another device than the session's.
@@ -264,7 +278,7 @@ class XGBoost(Estimator):
         trained = booster.num_boosted_rounds()
         info: dict[str, str | float] = {"device": used, "rounds": trained}
         if booster.attr("best_iteration") is not None:
-            info |= {"best_iteration": booster.best_iteration, "best_score": booster.best_score}
+            info["best_iteration"] = booster.best_iteration
             if booster.best_iteration + 1 < trained:
                 booster = booster[: booster.best_iteration + 1]
         if self.categorical:
@@ -273,7 +287,11 @@ class XGBoost(Estimator):
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
-            history=history,
+            history={
+                f"{rows}_{metric}": {at * (EVERY if rows == TRAIN else 1): value for at, value in enumerate(values)}
+                for rows, of in history.items()
+                for metric, values in of.items()
+            },
             importance=shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
@@ -24,10 +25,12 @@ from tipcast.tasks.base import KINDS, Task, from_facts
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
     from tipcast.tracking.models import Fetched
 
+LOG = logging.getLogger("tipcast")
+
 RECIPE = 1
 """Changes with what scoring makes of the same rows, model and configuration."""
 REFUSED = "refused"
-"""Of the manifest: name -> code, message, stamp of files that were refused."""
+"""Of the manifest: name -> error of files that were refused."""
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
 
 
@@ -38,16 +41,12 @@ class Item:
     name: str
     """Of its scores, below their folder."""
     uri: str
+    storage: Mapping[str, Any]
+    """For it, as ``address.storage`` returns them."""
     stamp: str
     fragments: tuple[Fragment, ...] = ()
-    """Empty where nothing is to be done."""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What the dataset says of it."""
-    notes: tuple[str, ...] = ()
-    problem: TipcastError | None = None
-    """Why it is refused."""
-    entry: Entry | None = None
-    """Of scores that stay, as file and scores look now."""
+    seen: Period | None = None
+    """Of the rows that the model was trained on, where these are of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +55,11 @@ class ScorePlan:
 
     present: Scores
     """What is where the scores go."""
-    model_uri: str
     recipe: str
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
-    """Scores that stay as they are."""
-    refused: tuple[Item, ...]
+    """Scores that stay, as files and scores look now."""
+    refused: Mapping[str, TipcastError]
     current: bool
     """Whether the folder is already what it would be made."""
 
@@ -106,9 +104,7 @@ def check_model(fetched: Fetched, config: ScoreConfig) -> None:
     facts = task if isinstance(task, Mapping) else {}
     lacks_threshold = facts.get("kind") == "classification" and fetched.manifest.get("threshold") is None
     if facts.get("kind") not in KINDS or "columns" not in facts or lacks_threshold:
-        target = facts.get("name") or fetched.manifest.get("target", "an unknown task")
-        what = f"is a model for {target}, which is not known here"
-        raise TipcastError("M006", fetched.uri, what, "use another model")
+        raise TipcastError("M006", fetched.uri, "does not tell what it predicts", "use another model")
     for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
 
@@ -140,41 +136,42 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         raise refused(present.folder, "holds all files of the input", "name a folder beside it")
     recipe = recipe_of(config, fetched.uri, fetched.manifest_sha256)
     same_recipe = present.about.get("recipe") == recipe
-    refused_before: Mapping[str, Any] = present.about.get(REFUSED, {})
 
-    def inspect(name: str, uri: str) -> Item:
+    notes: set[str] = set()
+
+    def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, file_stamp(uri, storage) or "")
-        if entry := _kept(item, storage, config, recipe, present):
-            return replace(item, entry=entry)
-        before = refused_before.get(name) if same_recipe and not item.stamp.endswith("-") else None
-        if before and before["stamp"] == item.stamp and before["code"] != "D022":  # what was not reached may be now
-            return replace(item, problem=TipcastError(*(before[part] for part in ("code", "where", "what", "fix"))))
+        item = Item(name, uri, storage, file_stamp(uri, storage) or "")
+        if entry := _kept(item, config, recipe, present):
+            return entry
         try:
-            found = dataset.scan_file(uri, request)  # the footer or the header alone
+            scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
             if stops_all(problem):
                 raise
-            return replace(item, problem=problem)
-        return replace(item, fragments=found.fragments, facts=found.facts, notes=found.notes)
+            return problem
+        notes.update(scan.notes)
+        return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
-        items = list(pool.map(inspect, files, files.values()))
-    if len(items) == 1 and items[0].problem:
-        raise items[0].problem
-    with_rows = [item for item in items if not item.problem or item.problem.code != ROWLESS]
-    if 0 < len(with_rows) < len(items):
-        note = f"{count(len(items) - len(with_rows), 'file')} without rows passed over"
-        items = [replace(item, notes=(*item.notes, note)) for item in with_rows]
-    due = tuple(item for item in items if item.fragments)
-    bad = tuple(item for item in items if item.problem)
-    kept = {item.name: item.entry for item in items if item.entry}
+        found = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
+    bad = {name: problem for name, problem in found.items() if isinstance(problem, TipcastError)}
+    if len(found) == len(bad) == 1:
+        raise bad.popitem()[1]
+    for note in sorted(notes):
+        LOG.warning(note)
+    rowless = [name for name, problem in bad.items() if problem.code == ROWLESS]
+    if 0 < len(rowless) < len(found):
+        LOG.warning("%s without rows passed over", count(len(rowless), "file"))
+        bad = {name: problem for name, problem in bad.items() if name not in rowless}
+    due = tuple(item for item in found.values() if isinstance(item, Item))
+    kept = {name: entry for name, entry in found.items() if isinstance(entry, Entry)}
     whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
-    current = same_recipe and whole and not due and {item.name for item in bad} == set(refused_before)
-    return ScorePlan(present, fetched.uri, recipe, due, kept, bad, current)
+    current = same_recipe and whole and not due and set(bad) == set(present.about.get(REFUSED, ()))
+    return ScorePlan(present, recipe, due, kept, bad, current)
 
 
-def _kept(item: Item, storage: Mapping[str, Any], config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
+def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
     """Return the entry of scores that stay, as file and scores look now; None where they do not."""
     entry = present.files.get(item.name)
     if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
@@ -182,7 +179,7 @@ def _kept(item: Item, storage: Mapping[str, Any], config: ScoreConfig, recipe: s
     scores = f"{present.folder}/{item.name}"
     options = address.storage(scores, config.storage_options)
     stamp = file_stamp(scores, options) or ""
-    given = _same(item.uri, storage, item.stamp, entry.input_stamp, entry.input_sha256)
+    given = _same(item.uri, item.storage, item.stamp, entry.input_stamp, entry.input_sha256)
     sha256 = given and _same(scores, options, stamp, entry.stamp, entry.sha256)
     if not sha256:
         return None

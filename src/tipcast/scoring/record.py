@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from distributed import as_completed
 
 from tipcast.compute.base import Session
+from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import ScoreConfig
@@ -20,13 +21,13 @@ from tipcast.datasets import address, split
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
 from tipcast.evaluation import evaluator, plots
-from tipcast.evaluation.base import Evaluation, bounds, shares
+from tipcast.evaluation.base import Evaluation, logged, shares
 from tipcast.evaluation.report import log_figure, plot, repeat
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved
-from tipcast.scoring.plan import Item, ScorePlan, stops_all, task_of
+from tipcast.scoring.plan import ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import ROW_GROUP, Scored, Work, score_file, total
 from tipcast.scoring.writing import Entry, failures
 from tipcast.tracking.models import PREDICTIONS, Fetched
@@ -37,7 +38,6 @@ LOG = logging.getLogger("tipcast")
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
 SCORES_PLOT = "plots/scores.png"
-NO_ANSWERS = "No metrics: the rows have no answers to compare with, or all are alike."
 
 
 @dataclass
@@ -46,9 +46,10 @@ class Results:
 
     manifest: Mapping[str, Any]
     """Of the model."""
+    refused: dict[str, TipcastError]
+    """Name -> why, also of files that were never due."""
     entries: dict[str, Entry] = field(default_factory=dict)
     """Name -> what the folder's manifest says."""
-    refused: list[Item] = field(default_factory=list)
     total: Scored = field(init=False)
     """The sums over all files: those of each are half a megabyte."""
 
@@ -75,12 +76,13 @@ class Results:
     @property
     def metrics(self) -> dict[str, float]:
         """What is logged."""
+        classes = task_of(self.manifest).classes
+        summary = self.judge.summary(self.total.predictions, classes)
         found: dict[str, float] = {"score/rows": self.rows, "score/unscored": sum(self.total.unscored.values())}
-        found |= {f"score/{name}": value for name, value in self.judge.summary(self.total.predictions).items()}
+        found |= {f"score/{name}": value for name, value in summary.items()}
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
         if self.labelled:
-            found |= {f"labelled/{name}": value for name, value in self.labelled.metrics.items()}
-            found |= bounds(self.labelled.interval, f"labelled/{self.judge.headline.name}")
+            found |= logged(self.judge, self.labelled, "labelled", classes) | {"labelled/rows": self.labelled.rows}
             if self.manifest.get("trained_until") is not None:
                 found["labelled/rows_of_training"] = self.total.seen
         return found
@@ -88,9 +90,8 @@ class Results:
     @property
     def headlines(self) -> dict[str, float]:
         """What the job says at its end."""
-        known = (f"labelled/{self.judge.headline.name}", "labelled/rows_of_training")
-        names, metrics = ("score/mean", "score/predicted_rate", *known), self.metrics
-        return {name: metrics[name] for name in names if name in metrics}
+        names = ("score/mean", "score/predicted_rate", f"labelled/{self.judge.headline.name}")
+        return {name: value for name, value in self.metrics.items() if name in (*names, "labelled/rows_of_training")}
 
 
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
@@ -129,15 +130,13 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             replace(item, fragments=merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP))),
             held,
             work,
-            fetched.seen(item.facts),
-            input_storage=address.storage(item.uri, config.storage_options),
             replaces=item.name in plan.present.files and plan.present.files[item.name].named,
             # few files leave cores idle that their parts can use
             threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
             pure=False,  # a task of an earlier scoring with the same arguments must not answer
         )
         files[future] = item
-    results, ended = Results(manifest), as_completed(files)
+    results, ended = Results(manifest, dict(plan.refused)), as_completed(files)
     with progress("score") as report:
         for done, future in enumerate(ended, 1):
             report(done, len(plan.due))
@@ -147,7 +146,7 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
             elif stops_all(problem):
                 raise problem
             else:
-                results.refused.append(replace(item, problem=problem))
+                results.refused[item.name] = problem
             if worth_a_line(done, len(plan.due)):
                 rows = "refused" if problem else f"{results.entries[item.name].rows:,} rows"
                 LOG.info("file %d/%d  %s  %s", done, len(plan.due), item.name, rows)
@@ -165,23 +164,22 @@ class ScoreRecord:
     fetched: Fetched
     command: str
 
-    def write(
-        self, found: Results, refused: Sequence[Item], phases: Mapping[str, float], memory: Mapping[str, int]
-    ) -> None:
-        """Record what was scored; ``refused`` are all files that were, also before."""
+    def write(self, found: Results, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+        """Record what was scored."""
         seconds = phases.get("score", 0.0)
         pace = {"score/rows_per_s": found.rows / seconds} if seconds and found.rows else {}
-        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(refused)}
+        counts = {"files": len(found.entries), "kept_files": len(self.plan.kept), "refused_files": len(found.refused)}
         pace |= {f"score/{name}": count for name, count in counts.items()}
-        self.run.log_metrics({**found.metrics, **pace, **{f"seconds/{name}": value for name, value in phases.items()}})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+        took = {f"seconds/{name}": value for name, value in phases.items()}
+        peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
+        self.run.log_metrics({**found.metrics, **pace, **took, **peaks})
         if warning := self._seen(found):
             LOG.warning(warning)
         self._data(found)
-        self._table(found.entries, refused)
+        self._table(found)
         if found.rows:
             self._plots(found)
-        self.run.note(self._note(found, refused))
+        self.run.note(self._note(found))
 
     @property
     def model(self) -> str:
@@ -198,15 +196,15 @@ class ScoreRecord:
         why = f"which the model was trained on: labelled/{found.judge.headline.name} is not that of new rows"
         return f"{rows} are of {split.describe(period)}, {why}"
 
-    def _note(self, found: Results, refused: Sequence[Item]) -> str:
+    def _note(self, found: Results) -> str:
         """Write the run's note in Markdown: what its metrics do not show."""
         warning = self._seen(found)
         parts = [
             f"### {self.model} scored {found.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
-            f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
+            f"{len(found.refused)} files were refused: artifact `tables/files.json`." if found.refused else "",
             plot(self.run.id, SCORES_PLOT) if found.total.predictions.histogram.any() else "",
-            found.judge.interval_remark if found.labelled else NO_ANSWERS,
+            found.judge.interval_remark if found.labelled else "",
             f"**{warning}.**" if warning else "",
             repeat(self.command, origin.source().remark),
         ]
@@ -221,10 +219,10 @@ class ScoreRecord:
         described = {"rows": found.rows, "files": len(files)}
         self.run.log_dataset(first, together, f"rows scored by {self.model}"[:100], "score", described)
 
-    def _table(self, files: Mapping[str, Entry], refused: Sequence[Item]) -> None:
+    def _table(self, found: Results) -> None:
         lines = [[name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, ""]
-                 for name, entry in sorted(files.items())]  # fmt: skip
-        lines += [[item.name, to_plain(item.uri), None, None, None, None, str(item.problem)] for item in refused]
+                 for name, entry in sorted(found.entries.items())]  # fmt: skip
+        lines += [[name, error.where, None, None, None, None, str(error)] for name, error in found.refused.items()]
         columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
         self.run.log_table(columns, "tables/files.json")
 
@@ -249,5 +247,4 @@ class ScoreRecord:
             known = f"{self.model}, {found.labelled.rows:,} rows whose answer is known"
             known += f", {found.total.seen:,} of the training's period" if found.total.seen else ""
             for path, drawn in found.judge.figures({"scored": found.labelled}, known, classes):
-                if path != SCORES_PLOT:
-                    log(drawn, path)
+                log(drawn, path)

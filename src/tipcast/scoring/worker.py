@@ -41,8 +41,6 @@ GPU_FILES = threading.BoundedSemaphore(8)
 """Files that a worker with a GPU has in hand at once."""
 MISSING = -1.0
 """What features have where they are missing."""
-Choose = Callable[[Sequence[str]], list[str]]
-"""Of the names that a file has, those that are kept."""
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
@@ -100,22 +98,12 @@ class Scored:
 
 
 @travelling
-def score_file(
-    item: Item,
-    scorer: Scorer,
-    work: Work,
-    seen: Period | None,
-    *,
-    input_storage: Mapping[str, Any],
-    replaces: bool,
-    threads: int,
-) -> tuple[Entry, Scored]:
+def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Scored]:
     """Score all rows of a file in their order; the scores appear whole or not at all.
 
     Parts are scored on ``threads`` of this file's own while the parts before them are written. A worker with a GPU has
-    several files in hand, so that its GPU does not wait for the host. ``seen`` is the period of the rows that the model
-    was trained on, where this file's are of the same kind. Where the scores replace some that the folder's manifest
-    names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
+    several files in hand, so that its GPU does not wait for the host. Where the scores replace some that the folder's
+    manifest names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
     path = f"{work.folder}/{item.name}"
     stop = threading.Event()
@@ -124,8 +112,8 @@ def score_file(
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, input_storage, stop)  # beside scoring: both need the file's pages
-        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=seen), item.fragments, threads)
+        digest = pool.submit(file_sha256, item.uri, item.storage, stop)  # beside scoring: both need the file's pages
+        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=item.seen), item.fragments, threads)
         with written(path, work.storage) as file:
             table, sums = next(parts)  # the first part has the schema
             options = {"compression": work.compression, "write_page_checksum": True}
@@ -146,7 +134,7 @@ def score_file(
                     unscored=dict(sums.unscored),
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, input_storage) != item.stamp:  # or scores of two contents would lie in one file
+            if file_stamp(item.uri, item.storage) != item.stamp:  # or scores of two contents would lie in one file
                 raise address.changed(item.uri)
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
@@ -281,11 +269,10 @@ def read_passthrough(
         D001 gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not reached.
 
     """
-    read = _parquet if fragment.format == "parquet" else _csv
-    return read(fragment, lambda names: _chosen(names, dataset, keep, added, fragment), dataset)
-
-
-def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
+    if fragment.format != "parquet":
+        header = fragment.options["header"]
+        names = [name for at, name in enumerate(header) if name != f"_{at}"]
+        return _csv(fragment, _chosen(names, dataset, keep, added, fragment), dataset)
     uri, remote = fragment.uri, address.scheme(fragment.uri)
     with (
         undamaged(fragment),
@@ -293,15 +280,14 @@ def _parquet(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
     ):
         file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
         names = file.schema_arrow.names
-        chosen = choose(names)
+        chosen = _chosen(names, dataset, keep, added, fragment)
         every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
         table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
         return table.select(chosen).replace_schema_metadata(None)
 
 
-def _csv(fragment: Fragment, choose: Choose, dataset: Dataset) -> pa.Table:
+def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
     header = fragment.options["header"]
-    chosen = choose([name for at, name in enumerate(header) if name != f"_{at}"])
     mapped = fragment.options.get(COLUMN_NAMES, {})
     seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
     told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tipcast.config.disk import FULL, free
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
@@ -67,7 +67,7 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
 def file_sha256(uri: str, storage: Mapping[str, Any], stop: threading.Event | None = None) -> str:
     """Return the SHA-256 of a file's content; CancelledError as soon as ``stop`` is set."""
     digest = hashlib.sha256()
-    with address.opened(uri, storage) as file, address.reaching(uri):
+    with address.opened(uri, storage) as file:
         while content := file.read(DIGESTED):
             if stop is not None and stop.is_set():
                 break
@@ -184,9 +184,8 @@ def of_store(problem: TipcastError) -> TipcastError:
     """Return the error of an object store as one of the artifact store; any other as it is."""
     if problem.code != "D022" or not problem.where.startswith("s3://"):
         return problem
-    bucket, _, path = problem.where.removeprefix("s3://").partition("/")
-    where = f"bucket {bucket}" + (f", {path}" if path else "")
-    return TipcastError("T009", where, problem.what, "check the store and the access to it, then repeat the command")
+    fix = "check the store and the access to it, then repeat the command"
+    return TipcastError("T009", problem.where, problem.what, fix)
 
 
 # The folder of scores: its manifest, what else may be in it, and one job at a time
@@ -271,7 +270,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
         if address.scheme(folder):
             address.filesystem(folder, storage).invalidate_cache()  # fsspec keeps listings, also of other jobs' past
         try:
-            with address.opened(f"{folder}/{MANIFEST}", storage) as file, address.reaching(folder):
+            with address.opened(f"{folder}/{MANIFEST}", storage) as file:
                 present = read_manifest(folder, file.read())
         except TipcastError as problem:
             if problem.code != "D001":
@@ -293,7 +292,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
 def _located(output: str) -> str:
     """Return the absolute path or address of a folder that could hold scores."""
     if not output.strip():
-        raise TipcastError("C004", "output", "needs a value", "add output=FOLDER or output=s3://BUCKET/PREFIX")
+        raise needs_value("output", "add output=FOLDER or output=s3://BUCKET/PREFIX")
     if ".." in output.split("/"):
         raise refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
     kind = address.scheme(output)

@@ -39,44 +39,41 @@ class Axis:
 
     kind: str
     """``int`` or ``float``, evenly between bounds; ``int_log`` or ``log``, evenly in the logarithm; ``list``."""
-    low: float = 0.0
-    high: float = 0.0
-    """Both included."""
+    low: Any = 0
+    high: Any = 0
+    """Both included; of ``int`` and ``int_log`` integers."""
     values: tuple[Any, ...] = ()
+    """Of a list."""
 
     def points(self, number: int) -> tuple[Any, ...]:
         """Return the list's values, or so many of a range with both ends."""
-        if self.kind == "list":
+        if self.values:
             return self.values
         if self.kind in WHOLE and self.high - self.low < number:
-            return tuple(range(int(self.low), int(self.high) + 1))
+            return tuple(range(self.low, self.high + 1))
         spaced = (np.geomspace if self.kind in LOGARITHMIC else np.linspace)(self.low, self.high, number)
         # Eight digits are enough to search by, and to type again.
         inner = [round(value) if self.kind in WHOLE else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
-        return tuple(dict.fromkeys((self.tried[0], *inner, self.tried[1])))
+        return tuple(dict.fromkeys((self.low, *inner, self.high)))
 
     @property
     def size(self) -> int | None:
         """How many values there are; None: without end."""
-        if self.kind == "list":
-            return len(self.values)
-        if self.low == self.high:
-            return 1
-        return int(self.high) - int(self.low) + 1 if self.kind in WHOLE else None
+        if self.values or self.low == self.high:
+            return len(self.values) or 1
+        return int(self.high - self.low + 1) if self.kind in WHOLE else None
 
     def contains(self, value: Any) -> bool:
         """Tell whether a value is one of them."""
-        if self.kind == "list":
+        if self.values:
             return repr(value) in map(repr, self.values)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and self.low <= value <= self.high and (self.kind not in WHOLE or value == int(value))
+        number = type(value) in (int, float) and self.low <= value <= self.high
+        return number and (self.kind not in WHOLE or value == int(value))
 
     @property
     def tried(self) -> tuple[Any, ...]:
         """What is tried out beforehand: every value of a list, the bounds of a range."""
-        if self.kind == "list":
-            return self.values
-        return (int(self.low), int(self.high)) if self.kind in WHOLE else (self.low, self.high)
+        return self.values or (self.low, self.high)
 
 
 Space = Mapping[str, Axis]
@@ -139,7 +136,7 @@ def _axis(name: str, form: Any) -> Axis:
             low, high = numbers
             whole = kind not in WHOLE or (low == int(low) and high == int(high))
             if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
-                return Axis(kind, low, high)
+                return Axis(kind, int(low), int(high)) if kind in WHOLE else Axis(kind, low, high)
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
 
@@ -179,9 +176,7 @@ def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
     if points <= MOST:  # each point of a small space once, in an order that the seed decides
-        every = {
-            name: range(len(axis.values)) if axis.kind == "list" else axis.points(MOST) for name, axis in space.items()
-        }
+        every = {name: range(len(axis.values)) or axis.points(MOST) for name, axis in space.items()}
         sampler = optuna.samplers.GridSampler(every, seed)
     study, searched = optuna.create_study(sampler=sampler), _distributions(space)
     draws = {} if baseline is None else {repr(dict(baseline)): baseline}
@@ -307,11 +302,10 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     def distribution(axis: Axis) -> BaseDistribution:
-        if axis.kind == "list":
+        if axis.values:
             return CategoricalDistribution(range(len(axis.values)))
-        if axis.kind in WHOLE:
-            return IntDistribution(int(axis.low), int(axis.high), log=axis.kind == "int_log")
-        return FloatDistribution(axis.low, axis.high, log=axis.kind == "log")
+        kind = IntDistribution if axis.kind in WHOLE else FloatDistribution
+        return kind(axis.low, axis.high, log=axis.kind in LOGARITHMIC)
 
     return {name: distribution(axis) for name, axis in space.items()}
 
@@ -321,8 +315,8 @@ def _direction(objective: Objective) -> Literal["maximize", "minimize"]:
 
 
 def _values(space: Space, params: Params) -> dict[str, Any]:
-    return {name: axis.values[params[name]] if axis.kind == "list" else params[name] for name, axis in space.items()}
+    return {name: axis.values[params[name]] if axis.values else params[name] for name, axis in space.items()}
 
 
 def _as_optuna(axis: Axis, value: Any) -> Any:
-    return list(map(repr, axis.values)).index(repr(value)) if axis.kind == "list" else value
+    return list(map(repr, axis.values)).index(repr(value)) if axis.values else value

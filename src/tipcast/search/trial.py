@@ -22,8 +22,8 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Counts, Fragment, Part
-from tipcast.datasets.rows import Recipe, counted, prepare_fragment
-from tipcast.models.base import Split
+from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
+from tipcast.models.base import Split, joined
 from tipcast.models.build import build
 
 SLOT = "trial"
@@ -189,7 +189,7 @@ class WorkerCache:
             return prepare_fragment(fragment, study.frames, study.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
-            parts = list(pool.map(read, study.fragments))
+            parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
         self.counts = tuple(map(counted, parts))
         sides = [[both[side] for both in parts] for side in (0, 1)]
         parts.clear()
@@ -303,17 +303,8 @@ def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
-    xp = study.frames.xp
-    names = list(study.recipe.features)
-    rows = sum(part.counts.rows for part in parts)
-    order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
-    x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
-    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
-    parts.reverse()
-    while parts:
-        part = parts.pop()
-        x[at : at + part.counts.rows] = part.x.values
-        if y is not None and part.y is not None:
-            y[at : at + part.counts.rows] = part.y.values
-        at += part.counts.rows
-    return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")
+    x, y = [part.x for part in parts], [part.y for part in parts if part.y is not None]
+    order = "C" if x[0].values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
+    parts.clear()
+    frame = study.frames.frame(joined(x, order), list(study.recipe.features))
+    return frame, study.frames.series(joined(y), "target") if y else None

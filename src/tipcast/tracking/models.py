@@ -49,8 +49,6 @@ _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
 _ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
 _LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 _RUN = re.compile(r"runs:/([^/]+)/(.+)")
-
-
 ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
 RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
 """What MLflow takes for no alias."""

@@ -54,7 +54,8 @@ def processes() -> Iterator[Client]:
             patch.setenv(name, SECRET)
         for name in WAITING:
             patch.delenv(name, raising=False)
-        with connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+        own = {"OMP_WAIT_POLICY": "active", "MINE": "3"}
+        with connect(LocalCluster("local", n_workers=1, threads_per_worker=1, environment=own), "pandas") as client:
             yield client
 
 
@@ -67,7 +68,7 @@ def test_every_listener_is_on_loopback(processes: Client) -> None:
 def test_workers_know_nothing_of_mlflow_and_how_to_wait(processes: Client) -> None:
     (seen,) = processes.run(lambda: dict(os.environ)).values()
     assert [name for name in HIDDEN if seen.get(name)] == []
-    assert WAITING.items() <= seen.items()
+    assert (WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}).items() <= seen.items(), "the configuration's count"
     assert seen["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in seen
     assert SECRET not in seen.values()
@@ -246,6 +247,8 @@ def test_what_is_not_there_is_refused() -> None:
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
     with pytest.raises(TipcastError, match=r"memory_limit: must be a size, got 8 gigs\. Fix: write it as 8GiB"):
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="8 gigs"))
+    with pytest.raises(TipcastError, match=r"C003.*cluster\.environment: cannot be combined with"):
+        check(BackendSpec("cpu"), LocalCluster("local", processes=False, environment={"A": "1"}))
     with pytest.raises(TipcastError, match=r"C003.*cluster\.kind"):
         check(BackendSpec("cpu"), ClusterSpec("cloud"))
 

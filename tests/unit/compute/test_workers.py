@@ -115,6 +115,7 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(
     """In a process of its own, as the server stays with whoever has started it."""
     program = (
         "import importlib, os\n"
+        "from pathlib import Path\n"
         "from tipcast.compute import forkserver\n"
         "from tipcast.compute.cluster import connect\n"
         "from tipcast.config.schema import LocalCluster\n"
@@ -122,15 +123,19 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(
         "    for name in forkserver.LIBRARIES:\n"
         "        importlib.import_module(name)\n"
         "    before = dict(os.environ)\n"
-        "    forkserver.start(['no.such.module'])\n"
+        "    spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment={'MALLOC_ARENA_MAX': '2'})\n"
+        "    forkserver.own_process = True\n"
+        "    forkserver.start_ahead(spec, ['no.such.module'])\n"
         "    assert dict(os.environ) == before\n"
-        "    with connect(LocalCluster('local', n_workers=2, threads_per_worker=1), 'pandas') as client:\n"
+        "    with connect(spec, 'pandas') as client:\n"
         "        seen = client.run(lambda: (os.getppid(), dict(os.environ)))\n"
+        "        (server,) = {Path(f'/proc/{parent}/environ').read_text() for parent, _ in seen.values()}\n"
+        "    assert 'MALLOC_ARENA_MAX=2' in server.split(chr(0)), 'what is read when a library is loaded'\n"
         "    parents, environments = zip(*seen.values())\n"
         "    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'\n"
         "    for environment in environments:\n"
         "        assert 'secret' not in environment.values(), environment\n"
-        "        assert environment['OMP_NUM_THREADS'] == '1'\n"
+        "        assert environment['OMP_NUM_THREADS'] == '1' and environment['MALLOC_ARENA_MAX'] == '2'\n"
     )
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     ended = python(tmp_path, "-c", program)

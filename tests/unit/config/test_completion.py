@@ -99,7 +99,7 @@ asked() { hydra_bash_completion; echo ${COMPREPLY[@]}; }
         ("fish", 'tipcast -sc install=fish | source; complete -C "tipcast train model=xg"'),
         (
             "zsh",
-            'compdef() { : }; autoload -Uz bashcompinit && bashcompinit; eval "$(tipcast -sc install=zsh)"\n'
+            'autoload -Uz compinit bashcompinit && compinit -D -u && bashcompinit; eval "$(tipcast -sc install=zsh)"\n'
             + BASH
             # as bashcompinit calls a function
             + "as_bash() { emulate -L sh; setopt kshglob noshglob; asked }; as_bash",

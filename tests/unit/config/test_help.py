@@ -1,7 +1,8 @@
-"""`tipcast --help`: every key of every job and option is there, with what conf/ or its schema says of it."""
+"""`tipcast --help`: a page of each job, and of its options every key, with what conf/ or its schema says of it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ import yaml
 
 from tipcast import cli
 from tipcast.config import conf_files, help
+from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.schema import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")
 """Keys that a library explains; the comments in conf/model add to that."""
 WIDEST = 120
+LONGEST_PAGE = 36
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -27,7 +30,7 @@ def explained(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     key = ""
     for line in text.partition("\nkeys of ")[2].partition("\nflags\n")[0].splitlines():
-        if line.startswith(" " * help.KEYS):
+        if line.startswith(" " * help.COLUMN):
             found[key] = f"{found[key]} {line.strip()}".strip()
         elif line.startswith("  "):
             word, _, rest = line[2:].partition("  ")
@@ -38,17 +41,17 @@ def explained(text: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_key_of_a_job_is_explained(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, job, "--help")
+    text = shown(capsys, job, "--help", "print=text")
     assert text.startswith(f"tipcast {job}: ")
     assert {key for key, said in explained(text).items() if not said and not key.startswith(LIBRARYS)} == set()
 
 
 def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {group: [*conf_files.options(group)] for group in help.GROUPS if group not in ("experiment", "model")}
+    options = {group: [*conf_files.options(group)] for group in help.GROUPS if group != "experiment"}
     for at in range(max(map(len, options.values()))):  # one of each group at a time
         chosen = {group: names[at % len(names)] for group, names in options.items()}
         text = shown(capsys, "sweep", "--help", *(f"{group}={name}" for group, name in chosen.items()))
-        assert all(f"[{name}]" in text for name in chosen.values())
+        assert all(f"{group}={name}: " in text for group, name in chosen.items())
         lacking = {key for key, said in explained(text).items() if not said and not key.startswith(LIBRARYS)}
         assert lacking == set(), chosen
     for name, path in conf_files.options("model").items():
@@ -57,14 +60,25 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
 
 
 def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "--help")
+    text = shown(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
     assert "  data.rows=200000                  in each period\n" in text
-    assert "\n  model     " in text.partition("\nkeys of ")[0], "groups and their options come first"
     found = explained(text)
     assert found["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0", "a comment in conf"
     assert found["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a docstring of the schema"
     assert found["resume"].startswith("with --multirun: id of its run") or found["resume"].startswith("With --multirun")
     assert "data.source" not in found, "it follows from the option"
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, job, "--help")
+    assert len(text.splitlines()) <= LONGEST_PAGE
+    parts = [part.splitlines()[1:] for part in text.partition("\nmore: ")[0].split("\n\n")[1:]]
+    for group, names in (line.split(maxsplit=1) for line in parts[0] if line[2] != " "):
+        assert names.replace("[", "").split(",")[0].strip("]") == [*conf_files.options(group)][0]
+    assert [line for line in parts[1] if not re.match(r"  [\w.]+=\S+  +\S", line)] == [], "a default and a word"
+    for example in " ".join(parts[2]).split(" tipcast ")[1:]:
+        assert compose(example.split()[0], to_overrides(example.split()[1:])), example
 
 
 def test_another_option_and_value_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,11 +99,11 @@ def test_it_fits_the_terminal(
 
 
 def test_the_list_of_jobs_is_that_of_conf(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(shown(capsys, "--help").split())
+    text = shown(capsys, "--help")
     for job in JOBS:
         first = (conf_files.conf_dir() / f"{job}.yaml").read_text(encoding="utf-8").partition("\n")[0]
         assert first.startswith(f"# tipcast {job}")
-        assert first.partition(": ")[2] in text
+        assert f"{first.partition(': ')[2]}\n" in text, "one line each"
 
 
 def test_options_of_one_s_own_are_explained_too(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset, merged
-from tipcast.datasets.made import Blobs, Numbers
+from tipcast.datasets.made import Blobs, drawn, normal
 from tipcast.datasets.registry import dataset_of, open_dataset
 
 SIDES: dict[str, Any] = {"train": None, "test": None, "rows": 5000, "test_rows": 1000, "seed": 0, "block_rows": 2000}
@@ -57,12 +58,12 @@ def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(spec: DataS
 
 
 def test_numbers_are_drawn_independently_and_as_told() -> None:
-    numbers = Numbers(np, seed=3, side=0, first=7, rows=200_000)
-    columns = np.stack([numbers.normal(at) for at in range(4)])
+    bits = partial(drawn, np, 3, 0, 7, 200_000)
+    columns = np.stack([normal(bits(at)) for at in range(4)])
     assert kstest(columns[0], "norm").pvalue > 0.01
     assert np.abs(np.corrcoef(columns) - np.eye(4)).max() < 0.01
     assert np.abs(np.corrcoef(columns[0][:-1], columns[0][1:])[0, 1]) < 0.01
-    assert chisquare(np.bincount(numbers.below(7, 9))).pvalue > 0.01
+    assert chisquare(np.bincount((bits(9) % 7).astype(int))).pvalue > 0.01
 
 
 def test_blobs_lie_around_their_centres(frames: Frames) -> None:
@@ -95,6 +96,14 @@ def test_gigabytes_say_how_many_rows(spec: DataSpec) -> None:
     assert 4 * rows * (spec.columns + 1) == pytest.approx(200_000, rel=1e-3)
     same = open_dataset(dataclasses.replace(spec, rows=rows)).scan("train", ())
     assert listing.digest == same.digest
+
+
+@pytest.mark.parametrize(
+    ("rows", "tested"), [(100, 1000), (5000, 1000), (30_000, 6000), (100_000, 20_000), (10**7, 20_000)]
+)
+def test_rows_to_test_on_follow_the_rows(rows: int, tested: int) -> None:
+    spec = dataclasses.replace(BLOBS, rows=rows, test_rows=None, block_rows=250_000)
+    assert open_dataset(spec).scan("test", ()).fragments[0].rows == tested
 
 
 def test_more_blocks_than_a_scheduler_takes_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,6 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import split
-from tipcast.datasets.base import Fragment
 from tipcast.datasets.split import MINUTE, cutoff, describe, uneven
 
 
@@ -69,13 +69,30 @@ def test_describe_includes_both_days() -> None:
     assert describe((JANUARY[0], JANUARY[1] + 1)) == "2019-01-01..2019-02-01"
 
 
-def test_a_draw_is_by_a_rows_place_in_its_file() -> None:
-    draw = split.Draw(3, ((0.0, 0.7), (0.7, 0.9)))
-    whole = Fragment("a.parquet", "parquet", (0, 1), {}, None, "d", 1001, {"first": 0})
-    every = draw.sides(whole, 1001, np)
-    for first in (1, 4, 501, 998):
-        rest = dataclasses.replace(whole, part=(1,), options={"first": first})
-        np.testing.assert_array_equal(draw.sides(rest, 1001 - first, np), every[first:])
-    shares = [float((every == side).mean()) for side in (0, 1, -1)]
-    assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.05)
-    assert not np.array_equal(draw.sides(dataclasses.replace(whole, digest="e"), 1001, np), every)
+def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> None:
+    draw, classes = split.Draw(3, 0.2, 0.15), ("a", "b", "c")
+    target = np.random.default_rng(0).choice(3, 9001, p=[0.899, 0.1, 0.001])
+    answered = np.arange(9001) % 10 > 0
+
+    def drawn(draw: split.Draw, *cuts: int) -> Any:
+        parts = [np.split(values, cuts) for values in (target, answered)]
+        placed = [draw.places(*each, len(each[0]), np) for each in zip(*parts, strict=True)]
+        ends = split.ends_of([counts for _, counts in placed])
+        kept = [place[there] for (place, _), there in zip(placed, parts[1], strict=True)]
+        side = np.full(len(target), -1)
+        side[answered] = np.concatenate([draw.sides(classes, ends, at, np)[place] for at, place in enumerate(kept)])
+        return side
+
+    every = drawn(draw)
+    for label in range(3):
+        rows = int((target[answered] == label).sum())
+        tested = round(rows * 0.2)
+        held = [int((every[target == label] == side).sum()) for side in range(3)]
+        assert held == [tested, round((rows - tested) * 0.15), rows - sum(held[:2])]
+    for cuts in ((1,), (511, 512, 513), (4000, 4000, 8999), tuple(range(100, 9000, 100))):
+        np.testing.assert_array_equal(drawn(draw, *cuts), every)
+    alone = drawn(dataclasses.replace(draw, validation=0.0))
+    np.testing.assert_array_equal(alone == 0, every == 0)
+    other = drawn(dataclasses.replace(draw, seed=4))
+    assert 0.15 < (every == 0)[other == 0].mean() < 0.25, "an independent draw has a fifth in common"
+    assert {(every[at : at + 500] == 0).mean().round(1) for at in range(0, 9000, 500)} == {0.2}, "all over the rows"

@@ -8,18 +8,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dask.dataframe
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tipcast import api
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
 from tipcast.datasets import parquet
 from tipcast.datasets.base import ScanRequest
-from tipcast.datasets.rows import Recipe, prepare_fragment
+from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import make_task
@@ -231,15 +233,34 @@ def test_a_target_of_one_value(tmp_path: Path, value: object, shown: str, kind: 
     assert caught.value.code == "D015"
 
 
-def test_a_random_split_is_by_rows_and_leaves_none_out(table: Callable[..., Table]) -> None:
-    opened = table()
-    asked = task(opened, "class")
-    train, test = Draw(1, ((0.0, 0.5), (0.5, 0.8))), Draw(1, ((0.8, 1.0),))
-    sides = [rows_of(opened, Recipe(opened, asked, draw=draw))[2] for draw in (train, test)]
-    assert sum(map(sum, sides)) == HOURS
-    assert all(30 <= rows <= 180 for side in sides for rows in side)
-    assert sides[0] == rows_of(opened, Recipe(opened, asked, draw=train))[2]
-    assert sides[0] != rows_of(opened, Recipe(opened, asked, draw=Draw(2, train.shares)))[2]
+@pytest.mark.parametrize(("target", "shares"), [("class", None), ("word", None), ("price", [60, 36, 203])])
+def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows(
+    tmp_path: Path, target: str, shares: list[int] | None
+) -> None:
+    rows, found = frame().assign(id=range(HOURS)), []
+    rows.loc[7, "size"] = np.inf  # of use to no model: the others are drawn as if it were there
+    rows.to_parquet(tmp_path / "a.parquet", row_group_size=80)
+    rows.to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "many").mkdir()
+    for number, at in enumerate(range(0, HOURS, 23)):
+        rows.iloc[at : at + 23].to_parquet(tmp_path / "many" / f"{number:02}.parquet")
+    api._written(dask.dataframe.from_pandas(rows, npartitions=12), tmp_path / "frame", "train")
+    for name in ("a.parquet", "a.csv", "many", "frame"):
+        opened = Table.open(TableData("table", str(tmp_path / name), test=None, test_share=0.2, block_bytes=4096))
+        for features in (["id"], ["id", "size"]):
+            recipe = Recipe(opened, task(opened, target, features=features), draw=Draw(1, 0.2, 0.15))
+            fragments = opened.scan("train", recipe.columns).fragments
+            parts = draw_all([prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments], recipe)
+            sides = [[int(row) for part in parts for row in part[side].x["id"]] for side in range(3)]
+            assert name == "a.parquet" or len(fragments) > 1
+            found.append([[row for row in side if row != 7] for side in sides])
+            if features == ["id"]:
+                counts = rows[target].map(str).where(rows[target].notna()).value_counts()
+                expected = {name: round(count * 0.2) for name, count in counts.items()}
+                of_class = rows[target].iloc[sides[0]].map(str).value_counts().to_dict()
+                assert shares == [*map(len, sides)] if shares else of_class == expected
+    assert found == [found[0]] * 8
+    assert sorted(sum(found[0], [7])) == rows.index[rows[target].notna()].tolist()
 
 
 def test_a_time_splits(table: Callable[..., Table]) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from sklearn import metrics as reference
 from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
 from tests.unit.evaluation.conftest import spread
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import Counts
 from tipcast.evaluation import base, evaluator, metric
 from tipcast.evaluation.base import bounds, logged
 from tipcast.evaluation.regression import Regression
@@ -77,6 +79,24 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
     assert kind != "classification" or summary["predicted_rate"] == (predictions >= known.threshold).mean()
     assert kind != "multiclass" or sum(summary.values()) == pytest.approx(1)
     assert (judge.summary(judge.total([])), judge.of_sums(judge.total([]), 0.5)) == ({}, None)
+
+
+@pytest.mark.parametrize("kind", ["classification", "multiclass", "regression"])
+def test_the_baseline_knows_no_features(kind: str) -> None:
+    judge, (predictions, target) = evaluator(kind), ROWS[kind]()
+    train, test = np.split(target, [300])
+    classes = tuple(np.bincount(train)) if kind != "regression" else ()
+    trained = Counts(300, 300, {}, classes=classes, target_sum=train.sum())
+    tested = Counts(len(test), 0, {}, classes=classes and tuple(np.bincount(test)))
+    found = judge.baseline(judge.evaluate_here(predictions[300:], test), trained, tested)
+    if kind == "regression":
+        assert found == {
+            "rmse": pytest.approx(reference.root_mean_squared_error(test, np.full(len(test), train.mean())))
+        }
+        return
+    shares = np.tile(np.bincount(train) / 300, (len(test), 1))
+    expected = np.mean(test == np.bincount(train).argmax()), reference.log_loss(test, shares)
+    assert (found["accuracy"], found["log_loss"]) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +192,7 @@ def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_keys_in_mlflow() -> None:
     found = Regression().evaluate_here(np.array([1.0, 2.0, 4.0]), np.array([1.0, 2.0, 3.0]))
-    keys = list(logged(found, "test", Regression().headline))
+    keys = list(logged(Regression(), found, "test"))
     assert keys[0] == "test/rmse"
     assert keys[-2:] == ["test/rmse_low", "test/rmse_high"]
     assert "test/rows" not in keys
@@ -184,4 +204,5 @@ def test_the_interval_of_a_mean() -> None:
     half = 1.959963984540054 * values.std(ddof=1) / np.sqrt(500)
     found = mean_interval(500, values.sum(), (values**2).sum())
     assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half))
-    assert mean_interval(1, 3.0, 9.0) == Interval(-np.inf, np.inf)
+    assert mean_interval(1, 3.0, 9.0) == Interval(0, np.inf)
+    assert mean_interval(3, 1.0, 1.0).low == 0, "no loss is below, also where the half width is more than the mean"

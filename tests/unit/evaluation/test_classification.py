@@ -105,8 +105,12 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest
     monkeypatch.setattr(classification, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
         crowded = scores * np.float32(scale)
-        found = JUDGE.evaluate_here(crowded, labels).metrics
-        assert BINNED < abs(found["auc"] - reference.roc_auc_score(labels, crowded)) <= found["auc_resolution"]
+        found = JUDGE.evaluate_here(crowded, labels)
+        exact = reference.roc_auc_score(labels, crowded)
+        assert BINNED < abs(found.headline - exact) <= found.resolution
+        delong = area_under(*found.sums.vertices()[1:])[1]
+        wider = max(delong.low - found.resolution, 0), min(delong.high + found.resolution, 1)
+        assert (found.interval.low, found.interval.high) == wider
 
 
 def test_bins_count_every_row(client: Client) -> None:
@@ -123,8 +127,7 @@ def test_bins_count_every_row(client: Client) -> None:
         error += abs((scores[inside] - labels[inside]).sum()) / len(scores)
     assert found.metrics["calibration_error"] == pytest.approx(error, abs=1e-5)
     fine = np.minimum((scores * 64).astype(int), 63)
-    for label, counts in enumerate(found.histogram):
-        assert counts.tolist() == np.bincount(fine[labels == label], minlength=64).tolist()
+    assert found.sums.histogram.tolist() == np.bincount(fine, minlength=64).tolist()
 
 
 def test_series_and_empty_partitions_and_bins(client: Client) -> None:

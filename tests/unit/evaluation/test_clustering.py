@@ -40,7 +40,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
     }
     assert found.shown() == pytest.approx(expected, rel=1e-8)
     assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
-    assert found.metrics["cluster_1/rows"] == (labels == 1).sum()
+    assert JUDGE.details(found)["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high
 
 

@@ -36,12 +36,16 @@ def test_equals_scikit_learn(client: Client) -> None:
     }
     for name, value in expected.items():
         assert found.metrics[name] == pytest.approx(value, rel=1e-6), name
+    names = ["a/b", "a?b", "..", "setosa"]
     recall, precision = (
-        score(truth, called, average=None) for score in (reference.recall_score, reference.precision_score)
+        score(truth, called, average=None).tolist() for score in (reference.recall_score, reference.precision_score)
     )
-    for at in range(4):
-        assert found.metrics[f"class_{at}/recall"] == pytest.approx(recall[at])
-        assert found.metrics[f"class_{at}/precision"] == pytest.approx(precision[at])
+    keys = ["recall/a_b", "recall/a_b_2", "recall/_", "recall/setosa"]
+    assert JUDGE.details(found, names) == pytest.approx(dict(zip(keys, recall, strict=True)))
+    assert set(JUDGE.summary(found.sums, names)) == {key.replace("recall", "predicted_rate") for key in keys}
+    table = JUDGE.tables(found, names)["tables/classes.json"]
+    assert (table["class"], table["precision"]) == (names, pytest.approx(precision))
+    assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), "of many classes the table alone has it"
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
     assert list(found.shown()) == ["log_loss", "accuracy", "f1_macro", "brier"]
 
@@ -52,7 +56,7 @@ def test_classes_that_no_row_is_of(client: Client) -> None:
     found = JUDGE.evaluate_here(probabilities[few], truth[few])
     called = probabilities[few].argmax(axis=1)
     assert found.metrics["f1_macro"] == pytest.approx(reference.f1_score(truth[few], called, average="macro"))
-    assert found.metrics["class_3/recall"] == 0
+    assert JUDGE.details(found)["recall/3"] == 0
 
 
 def test_the_difference_and_its_interval(client: Client) -> None:

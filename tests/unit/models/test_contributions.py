@@ -91,15 +91,9 @@ def test_a_sample_of_the_parts(client: Client) -> None:
     assert np.abs(added.sum(axis=1) - margin(found, taken)).max() < 1e-5
 
 
-def test_a_figure_of_deep_trees_has_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as many as the same steps allow, whether trees are of rounds or side by side."""
-    for kind in ("classification", "forest"):
-        trees = booster(kind)
-        assert fits.drawn_rows(trees) == 500
-        dump = trees.get_dump()
-        leaves = sum(tree.count("leaf=") for tree in dump)
-        monkeypatch.setattr(fits, "DRAWN_STEPS", 200.5 * leaves * np.log2(leaves / len(dump)) ** 2)
-        assert fits.drawn_rows(trees) == 200
-        monkeypatch.setattr(fits, "DRAWN_STEPS", 1.0)
-        assert fits.drawn_rows(trees) == 50
-        monkeypatch.undo()
+def test_a_figure_of_many_splits_has_fewer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    trees = booster("forest")
+    splits = sum(tree.count("leaf=") - 1 for tree in trees.get_dump())
+    for number, rows in ((1e9, 500), (200.5 * splits, 200), (1.0, 50)):
+        monkeypatch.setattr(fits, "DRAWN_SPLITS", number)
+        assert fits.drawn_rows(trees) == rows

@@ -108,8 +108,8 @@ def score(tmp_path: Path) -> Callable[..., Any]:
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", "zstd", f"{tmp_path}/scored", {}, "recipe", None)
         found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
         parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
-        item = Item("a.parquet", given, file_stamp(given, {}) or "", parts)
-        return score_file(replace(item, **more), Doubles(), work, None, input_storage={}, replaces=False, threads=2)
+        item = Item("a.parquet", given, {}, file_stamp(given, {}) or "", parts)
+        return score_file(replace(item, **more), Doubles(), work, replaces=False, threads=2)
 
     return run
 

@@ -222,7 +222,7 @@ def _fetch(url: str, file: Path) -> Path:
         fix = "set data.cache to a folder you may write"
         raise TipcastError("D001", file.parent, "the cache folder cannot be written", fix) from problem
     try:
-        with out, _published(file), address.opened(url, address.storage(url, {})) as remote, address.reaching(url):
+        with out, _published(file), address.opened(url, address.storage(url, {})) as remote:
             shutil.copyfileobj(remote, out, 1 << 20)
         return part.replace(file)
     finally:
