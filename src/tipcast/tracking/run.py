@@ -56,7 +56,8 @@ CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
-VIEW, RUNS = "mlflow.sharedViewState.tipcast", "#/experiments/{}/runs?viewStateShareKey=tipcast"
+VIEW = "mlflow.sharedViewState.tipcast"
+RUNS = "#/experiments/{}/runs?viewStateShareKey=tipcast&workflowType=machine_learning"
 """Tag of an experiment with the columns that its table of runs has by that key, and the table: MLflow hides metrics."""
 HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
 COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
