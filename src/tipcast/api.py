@@ -197,7 +197,7 @@ def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] =
     Parameters
     ----------
     model_uri
-        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``.
+        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/MODEL-TASK``.
     input
         A path, a glob, a folder, an address or a list of them.
     output

@@ -101,9 +101,9 @@ def _run(job: str, arguments: list[str]) -> int:
             _load_ahead(composed)
         if "MLFLOW_RUN_ID" in os.environ and job in UNRECORDED:
             from tipcast.jobs.run_context import run_names
-            from tipcast.tracking.run import name_run
+            from tipcast.tracking.run import mark_launched
 
-            name_run(run_names([(job, composed.command)])[0])
+            mark_launched(name=run_names([(job, composed.command)])[0])
         composed.run()
     return 0
 
@@ -139,9 +139,9 @@ def _guarded(run: Callable[[], int]) -> int:
         if DEBUG.is_set():
             traceback.print_exc()
         if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
-            from tipcast.tracking.run import tag_run
+            from tipcast.tracking.run import mark_launched
 
-            tag_run(problem)
+            mark_launched(problem=problem)
         print(problem, file=sys.stderr)
         return problem.exit_code
     except (KeyboardInterrupt, _Terminated) as problem:

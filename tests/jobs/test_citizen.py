@@ -172,7 +172,7 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
         return [each.model_id for each in found]
 
     auc = run.data.metrics["test/auc"]
-    assert search("test", f"metrics.`test/auc` > {auc - 1e-6}") == [model.model_id]
+    assert search("test", f"name = 'xgboost-high_tip' AND metrics.`test/auc` > {auc - 1e-6}") == [model.model_id]
     assert search("test", f"metrics.`test/auc` > {auc + 1e-6}") == []
     assert search("validation", "metrics.`test/auc` > 0") == []
     assert search("validation", "metrics.`validation/auc` > 0") == [model.model_id]

@@ -106,12 +106,16 @@ def test_models_are_described_and_registered_again(store: str, trained: Ended) -
     assert info.run_id == run_id
     assert Model.load(uri).signature == info.signature
     assert "mlflow==" in Path(mlflow.pyfunc.get_model_dependencies(uri)).read_text()
-    version = mlflow.register_model(f"runs:/{run_id}/model", "commands_again")
+    version = mlflow.register_model(f"runs:/{run_id}/xgboost-high_tip", "commands_again")
     copied = client.copy_model_version(uri, "production")
     client.set_registered_model_alias("production", "champion", copied.version)
     rows = mlflow.pyfunc.load_model(uri).input_example
     expected = mlflow.pyfunc.load_model(uri).predict(rows)
-    for same in (f"runs:/{run_id}/model", trained.said["model_uri"], f"models:/commands_again/{version.version}"):
+    for same in (
+        f"runs:/{run_id}/xgboost-high_tip",
+        trained.said["model_uri"],
+        f"models:/commands_again/{version.version}",
+    ):
         np.testing.assert_array_equal(mlflow.pyfunc.load_model(same).predict(rows), expected)
     np.testing.assert_array_equal(mlflow.pyfunc.load_model("models:/production@champion").predict(rows), expected)
     (found,) = mlflow.search_model_versions(filter_string="name = 'production'")

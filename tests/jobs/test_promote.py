@@ -88,8 +88,8 @@ def test_the_first_needs_no_comparison(job: Job, client: Any) -> None:
     assert all(check["passed"] for check in said["checks"].values())
     assert said["checks"]["comparison"]["what"] == "there is no champion to compare with"
     assert _holder(client) == WORSE
-    tags = client.get_model_version(NAME, WORSE).tags
-    assert tags["alias.champion.after"] == "none"
+    tags = client.get_registered_model(NAME).tags
+    assert tags["alias.champion.previous"] == "none"
     assert tags["alias.champion.run"] == said["run_id"]
     again = job("promote", f"model_uri=models:/{NAME}/{WORSE}").said
     assert again == {"model_uri": f"models:/{NAME}/{WORSE}", "alias": "champion", "moved": False}
@@ -121,15 +121,17 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     assert entry.tags[0].value == "test"
     files = {file.path for file in client.list_artifacts(said["run_id"], "plots")}
     assert files == {"plots/roc.png", "plots/roc_small.png"}
-    version = client.get_model_version(NAME, BETTER).tags
-    assert version["alias.champion.after"] == WORSE
-    assert f"{metrics['difference/auc']:+.5f}" in version["alias.champion.why"]
-    assert client.get_registered_model(NAME).tags["alias.champion.previous"] == WORSE
+    tags = client.get_registered_model(NAME).tags
+    assert tags["alias.champion.previous"] == WORSE
+    assert f"{metrics['difference/auc']:+.5f}" in tags["alias.champion.why"]
+    assert not [tag for tag in client.get_model_version(NAME, BETTER).tags if tag.startswith("alias.")], (
+        "copies keep them"
+    )
 
 
 def test_a_worse_one_does_not_unless_forced(promote: Job, client: Any) -> None:
     _hold(client, BETTER)
-    before = client.get_model_version(NAME, WORSE).tags
+    before = client.get_registered_model(NAME).tags
     assert re.search(r"comparison: AUC -0\..*at least -0\.001", _refused(promote, WORSE))
     assert _holder(client) == BETTER
     (run,) = client.search_runs(
@@ -138,11 +140,11 @@ def test_a_worse_one_does_not_unless_forced(promote: Job, client: Any) -> None:
     assert run.info.status == "FINISHED"
     assert run.data.tags["error.code"] == "M020"
     assert run.data.tags["promote.moved"] == "false"
-    assert client.get_model_version(NAME, WORSE).tags == before
+    assert client.get_registered_model(NAME).tags == before
     ended = promote(WORSE, "force=true")
     assert (ended.said["moved"], ended.said["forced"]) == (True, True)
     assert _holder(client) == WORSE
-    tags = client.get_model_version(NAME, WORSE).tags
+    tags = client.get_registered_model(NAME).tags
     assert tags["alias.champion.forced"] == "true"
     assert "comparison: AUC -0." in tags["alias.champion.why"]
 
@@ -157,7 +159,7 @@ def test_the_whole_interval_may_be_asked_for(promote: Job, client: Any) -> None:
     assert -low > float(between[7:]) >= max(-value, 0)
     assert "with its whole interval" in _refused(promote, MORE_FEATURES, "alias=challenger", "certain=true", between)
     assert promote(MORE_FEATURES, "alias=challenger", between).said["moved"]
-    assert client.get_model_version(NAME, MORE_FEATURES).tags["alias.challenger.forced"] == "false"
+    assert client.get_registered_model(NAME).tags["alias.challenger.forced"] == "false"
 
 
 def test_models_of_other_features_meet_on_the_same_rows(promote: Job, client: Any) -> None:

@@ -274,7 +274,7 @@ def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, ou
     assert set(scored["model_name"].to_pylist()) == {output.model_id}
     assert scored["model_version"].null_count == scored.num_rows
     assert scored["probability"].equals(by_version["probability"])
-    assert score(uri=f"runs:/{run_id}/model").said["scored"] == 0
+    assert score(uri=f"runs:/{run_id}/xgboost-high_tip").said["scored"] == 0
     shutil.rmtree(out)
     with pytest.raises(TipcastError, match="M001"):
         score(uri="models:/xgboost@nobody")

@@ -112,6 +112,10 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
     assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
     tags = run.data.tags
     assert own_tags(run) == TAGS
+    view = json.loads(trained.client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.tipcast"])
+    assert view["selectedColumns"][:2] == ["metrics.`test/auc`", "metrics.`validation/auc`"]
+    assert "/runs?viewStateShareKey=tipcast" in trained.ended.stderr
+    assert not any(name.startswith("system/") for name in run.data.metrics)
     assert [params[name] for name in ("backend.name", "fit.device")] == ["cpu"] * 2
     assert params["parity.ways"] == "estimator, xgboost-cpu"
     assert tags["command"] == trained.said["command"]

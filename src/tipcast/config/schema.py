@@ -248,7 +248,7 @@ class TrackingSpec:
     register: str | None = None  # name that the model is registered under; null: it is logged alone
     run_name: str | None = None  # name of the run; null: the model and what was overridden
     tags: dict[str, str] = field(default_factory=dict)  # more tags of the run, as tracking.tags.team=cabs
-    system_metrics: bool = True  # whether the use of processor, memory, disk, network and GPUs is recorded
+    system_metrics: bool = False  # true: the use of processor, memory, disk, network and GPUs is recorded
     max_retries: int = bounded(0, default=5)  # of one HTTP request to the tracking server
     wait_s: float = bounded(0, below=1_000_000, default=60.0)  # how long a locked sqlite file is waited for
     artifact_root: str | None = None  # folder of this machine that a server may name as the place of a model's files

@@ -88,7 +88,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
         run = runs.find_run(client, config.repeat)
-        had = runs.versions_of(client, run)
+        had = {**run.data.tags, **runs.artifact(client, run.info.run_id, runs.VERSIONS)}
     here, datasets = source(), run.inputs.dataset_inputs if run.inputs else []
     digests = {tag.value: each.dataset.digest[:DIGEST] for each in datasets for tag in each.tags}
     facts = [

@@ -49,8 +49,6 @@ _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
 _ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
 _LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 _RUN = re.compile(r"runs:/([^/]+)/(.+)")
-
-
 ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
 RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
 """What MLflow takes for no alias."""
@@ -105,7 +103,7 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     model is opened, whatever its flavours. Of a version the manifest must be the one that the registry knows, so that
     who may write to the artifact store alone cannot exchange the model.
 
-    ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/model``; ``root`` a
+    ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/NAME``; ``root`` a
     folder under which a server on another machine may name files of this one. Without ``parse`` call ``check_parses``
     before the file is loaded. Errors are C003, M001 to M005, M007, T006 and T007.
     """
@@ -264,7 +262,7 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
     elif match := _ALIAS.fullmatch(model_uri):
         ask, kind = client.get_model_version_by_alias, "alias"
     else:
-        fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/model"
+        fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
     what = f"no such registered model or {kind} in {redact(mlflow.get_registry_uri())}"
     version = original = _found(partial(ask, *match.groups()), model_uri, what)
@@ -341,10 +339,10 @@ def move_alias(
 ) -> None:
     """Move an alias from the version that held it ``before``; M022 where it has another holder by now.
 
-    Tags ``alias.ALIAS.*`` of the version say since when, after which version, and the ``facts``, as why; the model's
-    tags ``alias.ALIAS.version`` and ``.previous`` keep the holder, so that a move by other means shows, and the former
-    one, to go back to. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions
-    pass each other, not impossible.
+    The registered model's tags ``alias.ALIAS.*`` say which version holds it, so that a move by other means shows, since
+    when, the ``previous`` one, to go back to, and the ``facts``, as why; a version has none, for MLflow copies its tags
+    with it. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions pass each
+    other, not impossible.
     """
     found, of = alias_holder(client, name, alias), f"alias.{alias}"
     if found != before:
@@ -353,13 +351,10 @@ def move_alias(
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
     client.set_registered_model_alias(name, alias, version)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    told = {"since": now, "after": before or "none", **facts, "forced": str(forced).lower()}
+    told = {"version": version, "since": now, "previous": before or "none", **facts, "forced": str(forced).lower()}
     try:
         for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
-            client.set_model_version_tag(name, version, key, value)
-        client.set_registered_model_tag(name, f"{of}.version", version)
-        if before:
-            client.set_registered_model_tag(name, f"{of}.previous", before)
+            client.set_registered_model_tag(name, key, value)
     except Exception as problem:  # the alias has moved, and that is what counts
         said = redact(first_line(problem))
         LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, said)

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import math
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -118,9 +119,8 @@ def log_model(
         **facts,
     }
     params = run.client.get_run(run.id).data.params
-    made = run.client.create_logged_model(
-        run.experiment_id, "model", run.id, resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"}), params
-    )
+    tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
+    made = run.client.create_logged_model(run.experiment_id, logged_name(facts), run.id, tags, params)
     with temporary_folder() as folder, quiet(), _failed_otherwise(run.client, made.model_id):
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         path = folder / "manifest.json"
@@ -147,6 +147,13 @@ def log_model(
         run.client.log_model_artifacts(made.model_id, str(folder / "model"))
         run.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
         return Logged(f"models:/{made.model_id}", manifest=manifest, manifest_sha256=digest(path))
+
+
+def logged_name(facts: Mapping[str, Any]) -> str:
+    """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a column is the target."""
+    task: Mapping[str, Any] = facts.get("task", {})
+    label = task.get("name") if task.get("function") else next(iter(task.get("columns", ())), task.get("name"))
+    return re.sub(r"[^\w\-]+", "_", "-".join(filter(None, (facts.get("model", "model"), label))))
 
 
 def _of_any_machine(model: Model, format: str, file: str) -> None:

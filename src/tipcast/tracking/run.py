@@ -53,9 +53,14 @@ REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
 """What no name may have: other characters, and parts between slashes that a path would not keep."""
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
-OF_CODE = COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
+COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
+VIEW = "mlflow.sharedViewState.tipcast"
+RUNS = "#/experiments/{}/runs?viewStateShareKey=tipcast&workflowType=machine_learning"
+"""Tag of an experiment with the columns that its table of runs has by that key, and the table: MLflow hides metrics."""
+HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
+COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
 LAST = "last"
 """What stands for the newest run."""
 LISTED = 5
@@ -240,7 +245,10 @@ def open_run(
     opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
     try:
         LOG.info("%-9s%s", "run", opened.link)
+        LOG.info("%-9s%s", "runs", opened.address(RUNS.format(opened.experiment_id)))
         with failures(store):
+            with contextlib.suppress(MlflowException):  # another process may set it at the same time
+                client.set_experiment_tag(opened.experiment_id, VIEW, json.dumps({"selectedColumns": COLUMNS}))
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
@@ -298,22 +306,18 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
     )
 
 
-def tag_run(problem: TipcastError) -> None:
-    """Set the tags ``error.code`` and ``error.message`` on the run of MLFLOW_RUN_ID.
+def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> None:
+    """Name the run of MLFLOW_RUN_ID, or set its tags ``error.code`` and ``error.message``, where no job joins it.
 
-    A store that fails is passed over, for the mistake is told on standard error anyway.
+    A store that fails is passed over: a mistake is told on standard error anyway.
     """
     with contextlib.suppress(Exception):
-        run_id = os.environ["MLFLOW_RUN_ID"]
-        spec = TrackingSpec(max_retries=0, wait_s=5.0)  # the launcher has just used the store: no patience
-        set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})
-
-
-def name_run(name: str) -> None:
-    """Name the run of MLFLOW_RUN_ID, of a job that records nothing in it, as far as nobody has; as of ``tag_run``."""
-    with contextlib.suppress(Exception):
-        spec = TrackingSpec(max_retries=0, wait_s=5.0)
-        _join(open_store(spec), os.environ["MLFLOW_RUN_ID"], spec, name)
+        run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)  # it was just used
+        client = open_store(spec)
+        if problem:
+            set_tags(client, run_id, {"error.code": problem.code, "error.message": problem})
+        else:
+            _join(client, run_id, spec, name)
 
 
 def check_store(spec: TrackingSpec) -> Finding:
@@ -411,12 +415,6 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
         shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in found[:LISTED])
         raise TipcastError("T004", where, f"stands for {len(found)} runs, as {shown}", "name more of its id")
     return found[0]
-
-
-def versions_of(client: Any, run: Any) -> dict[str, Any]:
-    """Return name -> version of the code and libraries that made a run."""
-    code = {name: run.data.tags[name] for name in OF_CODE if name in run.data.tags}
-    return code | artifact(client, run.info.run_id, VERSIONS)
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:

@@ -102,7 +102,7 @@ def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
     for named in (run_id, run_id[:12]):
-        assert get(registry, f"runs:/{named}/model", parse=False).run_id == run_id
+        assert get(registry, f"runs:/{named}/model-high_tip", parse=False).run_id == run_id
 
 
 def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:

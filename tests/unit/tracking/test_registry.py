@@ -147,12 +147,12 @@ def test_names_that_are_none(alias: str) -> None:
 
 def test_moving_leaves_a_trace(client: Any) -> None:
     move_alias(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
-    since = datetime.datetime.fromisoformat(client.get_model_version("moved", "1").tags["alias.champion.since"])
+    since = datetime.datetime.fromisoformat(client.get_registered_model("moved").tags["alias.champion.since"])
     assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
     move_alias(client, "moved", "champion", "2", before="1", facts={}, forced=True)
     move_alias(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
-    first = client.get_model_version("moved", "1").tags
-    assert (first["alias.champion.after"], first["alias.champion.why"]) == ("2", "back")
+    first = client.get_registered_model("moved").tags
+    assert (first["alias.champion.previous"], first["alias.champion.why"]) == ("2", "back")
     client.set_registered_model_alias("moved", "champion", "2")  # by who may write to the registry
     assert client.get_registered_model("moved").tags["alias.champion.version"] == "1"
 
@@ -196,8 +196,8 @@ def test_an_alias_that_cannot_be_moved(client: Any) -> None:
 
 def test_an_alias_that_has_moved_though_a_tag_is_refused(client: Any, caplog: pytest.LogCaptureFixture) -> None:
     move_alias(client, "moved", "champion", "1", before=None, facts={}, forced=False)
-    with refusing(client, "model_version_tags", "NEW.key LIKE '%.forced'"):
-        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+    with refusing(client, "registered_model_tags", "NEW.key LIKE '%.forced'"):
+        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=True)
     assert alias_holder(client, "moved", "champion") == "2"
-    assert client.get_model_version("moved", "2").tags["alias.champion.why"] == "x"
+    assert client.get_registered_model("moved").tags["alias.champion.why"] == "x"
     assert "version 2 holds champion, but not all tags say so" in caplog.text

@@ -24,7 +24,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
 from tipcast.tracking.children import Children
-from tipcast.tracking.run import Run, check_store, open_run, tag_run
+from tipcast.tracking.run import Run, check_store, mark_launched, open_run
 from tipcast.tracking.store import open_store
 
 
@@ -273,11 +273,11 @@ MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.m
 def test_a_run_that_is_not_there_or_not_reached_is_not_tagged(
     tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tag_run(MISTAKE)
+    mark_launched(problem=MISTAKE)
     assert list(tmp_path.iterdir()) == [], "no store is opened"
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
-    tag_run(MISTAKE)
+    mark_launched(problem=MISTAKE)
 
 
 ODD = [
