@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1582,
-    "datasets": 4348,
+    "datasets": 4345,
     "evaluation": 2043,
-    "jobs": 2821,
+    "jobs": 2820,
     "measure": 248,
     "models": 1926,
     "scoring": 1224,

@@ -245,8 +245,7 @@ def _check_cuda(spec: schema.LocalCudaCluster) -> None:
 
 def cuda_environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
     """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
-    own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
-    return own | workers.environment(spec.environment)
+    return {name: os.environ.get(name, TOGETHER[name]) for name in TOGETHER} | workers.environment(spec.environment)
 
 
 @contextlib.contextmanager

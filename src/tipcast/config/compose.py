@@ -40,7 +40,6 @@ QUIET = {
 """Hydra sets no logging up, and would write nothing into the working directory."""
 SHOWING = ("--cfg", "--info", "--hydra-help", "--resolve")
 """Flags after which Hydra shows something and no job runs."""
-
 FOLDER = "--config-dir="
 ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
 """Keys below ``hydra`` that can name classes, and so run code, or change the process."""

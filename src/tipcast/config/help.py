@@ -24,8 +24,7 @@ from tipcast.config.schema import JOBS
 LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
 COLUMN = 36  # where what is said of a key begins
 LONGEST = 40  # letters of a default value that are shown
-GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
-"""In this order; others that a user has made come after them."""
+GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")  # in this order
 EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
 
 

@@ -351,11 +351,7 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
 
 
 def read_table(
-    fragment: Fragment,
-    names: Sequence[str],
-    types: Mapping[str, pa.DataType],
-    *,
-    threads: bool = False,
+    fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType], *, threads: bool = False
 ) -> pa.Table:
     """Read columns of a fragment on the host.
 

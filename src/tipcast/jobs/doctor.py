@@ -195,8 +195,7 @@ def check_xgboost(cuda: bool) -> Finding:
     try:
         compiled = bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
     except Exception as problem:  # its own error where its library does not load
-        install = f"pip install --force-reinstall {build}"
-        raise failed_to("loaded", "xgboost", problem, install, "C020") from problem
+        raise failed_to("loaded", "xgboost", problem, f"pip install --force-reinstall {build}", "C020") from problem
     shown = f"{versions[0]}, {'CUDA' if compiled else 'CPU'} build"
     if cuda and not compiled:
         raise TipcastError("C020", "xgboost", f"{shown}: it cannot train on a GPU", fix)
@@ -211,8 +210,7 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> Finding:
     else:
         there = len(gpus.visible())
         workers, threads, place = getattr(cluster, "n_workers", None) or there, 1, count(there, "GPU")
-    given = getattr(cluster, "memory_limit", None)
-    limit = dask.utils.parse_bytes(given) if given else MEMORY_LIMIT // workers
+    limit = dask.utils.parse_bytes(getattr(cluster, "memory_limit", None) or MEMORY_LIMIT // workers)
     shown = f"{count(workers, 'worker')} of {count(threads, 'thread')} and {limit / GIB:.3g} GiB on {place}"
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
