@@ -42,6 +42,8 @@ TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
 starts, which does no harm here: these workers are killed with the job."""
 
+cores = dask.system.cpu_count  # that this process may use, by its affinity and its container's limit
+
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
 TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
@@ -119,11 +121,6 @@ def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
     processes = spec.processes is not False
     own = {"env": workers.environment(spec.environment)} if processes else {"processes": False, "host": None}
     return workers.local(LocalCluster, spec, n_workers, threads_per_worker=threads, **own)
-
-
-def cores() -> int:
-    """Return how many cores this process may use, by its affinity and its container's limit."""
-    return dask.system.cpu_count()
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
@@ -248,8 +245,7 @@ def _check_cuda(spec: schema.LocalCudaCluster) -> None:
 
 def cuda_environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
     """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
-    own = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
-    return own | workers.environment(spec.environment)
+    return {name: os.environ.get(name, TOGETHER[name]) for name in TOGETHER} | workers.environment(spec.environment)
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             if flag == "--info" and not value:  # in one word, so that none of the others becomes its value
                 value = rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all"
             elif not equals and (not rest or rest[0].startswith("--")):
-                raise needs_value(argument, code="C005") if _takes_value(flag) else _unknown(argument)
+                raise _lacking(argument)
             elif not equals:
                 value = rest.pop(0)
             if value not in SHOWN.get(flag, [value]):
@@ -125,7 +125,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
         elif argument not in RUN and argument.startswith("-"):
-            raise _unknown(argument)
+            raise _lacking(argument)
         elif name.lstrip("+") in PATHS | LISTS and equals:
             result.append(_path(name, value, many))
         elif argument not in RUN:
@@ -135,13 +135,11 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     return result
 
 
-def _takes_value(flag: str) -> bool:
-    """Tell whether a value may follow: of a flag of Hydra's, or of a key that some job has."""
+def _lacking(flag: str) -> TipcastError:
+    """Return the error of a key or flag without its value, or of an option that does not exist."""
     keys = {field.name for job in JOBS.values() for field in dataclasses.fields(job)}
-    return flag in VALUED or flag[2:].partition(".")[0] in {*keys, "overrides"}
-
-
-def _unknown(flag: str) -> TipcastError:
+    if SHORT.get(flag, flag) in VALUED or flag[2:].partition(".")[0] in keys:
+        return needs_value(flag, code="C005")
     long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
     return TipcastError("C005", flag, "unknown option", f"write KEY=VALUE, or one of {long}")
 

@@ -40,7 +40,6 @@ QUIET = {
 """Hydra sets no logging up, and would write nothing into the working directory."""
 SHOWING = ("--cfg", "--info", "--hydra-help", "--resolve")
 """Flags after which Hydra shows something and no job runs."""
-
 FOLDER = "--config-dir="
 ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
 """Keys below ``hydra`` that can name classes, and so run code, or change the process."""
@@ -285,17 +284,8 @@ def _valid(job: str, groups: Sequence[str]) -> tuple[list[str], Mapping[str, str
     for words in (groups, []):
         with contextlib.suppress(HydraException, OmegaConfBaseException):
             config, asked = _parted(_by_api(job, words))
-            return _keys(OmegaConf.to_container(config, resolve=False)), asked.runtime.choices
+            return [*asked.runtime.choices, *(key for key, *_ in help.keys(config))], asked.runtime.choices
     return [], {}
-
-
-def _keys(tree: Any, prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for name, value in tree.items():
-        keys.append(f"{prefix}{name}")
-        if isinstance(value, dict):
-            keys += _keys(value, f"{prefix}{name}.")
-    return keys
 
 
 def complete(words: Sequence[str]) -> None:

@@ -24,10 +24,8 @@ def free(path: str | Path) -> str:
     """Return the free space where a file would be, in words; empty if unknown."""
     folder = Path(path).absolute()
     for place in (folder, *folder.parents):
-        try:
+        with contextlib.suppress(OSError):
             return f"{shutil.disk_usage(place).free:,} bytes free"
-        except OSError:
-            continue
     return ""
 
 

@@ -25,7 +25,6 @@ class TipcastError(Exception):
     ``code`` is a letter and three digits: C configuration, D data, K cluster, T tracking or artifact store, M model or
     registry, S sweep or score finished with failures. ``where`` is the file, key, address or model that it is about,
     ``what`` is wrong there, and ``fix`` says what the user can do.
-
     """
 
     def __init__(self, code: str, where: object, what: str, fix: str) -> None:

@@ -24,8 +24,7 @@ from tipcast.config.schema import JOBS
 LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
 COLUMN = 36  # where what is said of a key begins
 LONGEST = 40  # letters of a default value that are shown
-GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
-"""In this order; others that a user has made come after them."""
+GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")  # in this order
 EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
 
 
@@ -54,13 +53,13 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overri
         option = options.get(choices[group] or "")
         comments |= _comments(option, group) if option else {}
         titles[group] = f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}"
-    keys = {key: (value, comments.get(key) or comment) for key, value, comment in _keys(config, "")}
+    entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
     lines = [purpose]
     if overrides:
         touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
         for group in ["", *(group for group in files if group in touched)]:
             lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
-            for key, (value, comment) in keys.items():
+            for key, (value, comment) in entries.items():
                 start, _, name = key.partition(".")
                 if group == (start if start in files else "") and OPTION.get(start) != name:  # which its option says
                     lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
@@ -71,7 +70,7 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overri
             lines += _entry(group, ", ".join(names), 14)
         lines += ["", "key=value, of these first, with the default"]
         for key in first:
-            value, comment = keys[key]
+            value, comment = entries[key]
             short = textwrap.shorten(comment.partition(";")[0], _width() - COLUMN, placeholder=" ...")
             lines += _entry(f"{key}={value}", short, COLUMN)
         more = "GROUP=OPTION --help (all keys of an option), --cfg job (all values); docs/command_line.md"
@@ -79,7 +78,7 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overri
     return "\n".join(textwrap.fill(line, _width(), subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
-def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, str, str]]:
+def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield keys with their values and the comments of their schemas; of a mapping that a library reads its items."""
     comments: dict[str, str] = {}
     for schema in reversed((OmegaConf.get_type(config) or dict).__mro__):
@@ -89,7 +88,7 @@ def _keys(config: DictConfig, prefix: str) -> Iterator[tuple[str, str, str]]:
         key = f"{prefix}{name}"
         value = MISSING if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(value)):
-            yield from _keys(value, f"{key}.")
+            yield from keys(value, f"{key}.")
         elif name in EXPANDED and value and value != MISSING:
             yield f"{key}.*", "", comments.get(name, "")
             yield from ((f"{key}.{item}", _shown(value[item]), "") for item in value)

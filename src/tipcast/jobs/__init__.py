@@ -19,11 +19,7 @@ SEARCHES = ("random", "tpe", "grid")
 
 
 def say(
-    result: Mapping[str, Any],
-    form: Output,
-    *,
-    lines: Mapping[str, Any] | None = None,
-    problem: Exception | None = None,
+    result: Mapping[str, Any], form: Output, *, lines: Mapping[str, Any] | None = None, problem: Exception | None = None
 ) -> Mapping[str, Any]:
     """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
 

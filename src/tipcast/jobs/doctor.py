@@ -193,8 +193,7 @@ def check_xgboost(cuda: bool) -> Finding:
     try:
         compiled = bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
     except Exception as problem:  # its own error where its library does not load
-        install = f"pip install --force-reinstall {build}"
-        raise failed_to("loaded", "xgboost", problem, install, "C020") from problem
+        raise failed_to("loaded", "xgboost", problem, f"pip install --force-reinstall {build}", "C020") from problem
     shown = f"{versions[0]}, {'CUDA' if compiled else 'CPU'} build"
     if cuda and not compiled:
         raise TipcastError("C020", "xgboost", f"{shown}: it cannot train on a GPU", fix)
@@ -205,25 +204,18 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> Finding:
     """Compare the workers of a cluster here with this machine, without starting any; see ``session.check``."""
     session.check(backend, cluster)
     if isinstance(cluster, LocalCluster):
-        workers, threads = clusters.shared_out(cluster)
-        place = count(clusters.cores(), "core")
+        (workers, threads), place = clusters.shared_out(cluster), count(clusters.cores(), "core")
     else:
         there = len(gpus.visible())
         workers, threads, place = getattr(cluster, "n_workers", None) or there, 1, count(there, "GPU")
-    given = getattr(cluster, "memory_limit", None)
-    limit = dask.utils.parse_bytes(given) if given else MEMORY_LIMIT // workers
-    shown = f"{count(workers, 'worker')} of {_size(threads, limit)} on {place}"
+    limit = dask.utils.parse_bytes(getattr(cluster, "memory_limit", None) or MEMORY_LIMIT // workers)
+    shown = f"{count(workers, 'worker')} of {count(threads, 'thread')} and {limit / GIB:.3g} GiB on {place}"
     if workers * limit > MEMORY_LIMIT:
         what = f"{workers} x {limit / GIB:.3g} GiB is more than the machine's {MEMORY_LIMIT / GIB:.3g} GiB"
         return Finding(f"{shown}; {what}", "lower cluster.memory_limit or cluster.n_workers")
     if workers * threads > clusters.cores():
         return Finding(f"{shown}: they wait for each other", "lower cluster.n_workers or cluster.threads_per_worker")
     return Finding(shown)
-
-
-def _size(threads: int, memory: int | None) -> str:
-    """Return the threads of a worker and its limit of memory, in words."""
-    return f"{count(threads, 'thread')} and {f'{memory / GIB:.3g} GiB' if memory else 'no limit of memory'}"
 
 
 def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
@@ -239,8 +231,8 @@ def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> Finding:
         workers = known(client).values()
     if apart:
         raise TipcastError("K005", cluster.address, "; ".join(apart), SAME)
-    sizes = Counter(_size(worker["nthreads"], worker["memory_limit"]) for worker in workers)
-    kinds = ", ".join(f"{number} of {size}" for size, number in sizes.items())
+    sizes = Counter((count(worker["nthreads"], "thread"), (worker["memory_limit"] or 0) / GIB) for worker in workers)
+    kinds = ", ".join(f"{number} of {threads} and {memory:.3g} GiB" for (threads, memory), number in sizes.items())
     shown = f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), wanted {cluster.n_workers}"
     return Finding(f"{shown}; same versions")
 

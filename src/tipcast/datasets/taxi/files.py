@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from aiohttp import ClientTimeout
 
 from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
@@ -249,6 +248,8 @@ def describe_months(months: object, url: str, cache: str, request: ScanRequest, 
 
     Parameters and errors as ``list_months``; also D001 and D022 for a month that is neither cached nor to be had.
     """
+    from aiohttp import ClientTimeout  # a tenth of a second that jobs which read files do without
+
     addresses = _addresses(months, url, cache, request.facts.get("colour"), key)
     cached = [str(file) for _, file in addresses if file.exists()]
     state = f"{len(cached)} of {len(addresses)} months in {Path(cache).expanduser()}"
