@@ -37,6 +37,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "growth_cpu": JOB,
     "growth_gpu_1": JOB,
     "growth_gpu_2": JOB,
+    "growth_gpu_1_random_forest": JOB,
+    "growth_gpu_2_random_forest": JOB,
     "nodes_2": JOB,
     "network_2": ("../../examples/network_ddp.py", "datasets"),
     "forest_shares": (),

@@ -129,7 +129,9 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
     if first is None or files == 1:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    return TipcastError("S010", "input", what, "mend or leave out the files that are listed")
+    alike = len({(problem.code, problem.what) for problem in refused.values()}) == 1
+    fix = first.fix if alike and len(refused) == files else "mend or leave out the files that are listed"
+    return TipcastError("S010", "input", what, fix)
 
 
 def summary(
