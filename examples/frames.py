@@ -42,7 +42,7 @@ def on_gpu(frame: pd.DataFrame) -> dict[str, Any]:
     array, blocks = cupy.asarray(values), da.from_array(values, chunks=(1_000, 3)).map_blocks(cupy.asarray)
     print(f"cupy: {cupy.array_equal(array, blocks.compute())}, back: {np.array_equal(cupy.asnumpy(array), values)}")
     made = cudf.DataFrame(array, columns=NAMES)
-    made["y"] = cudf.Series.from_pandas(frame["y"])
+    made["y"] = cudf.Series(frame["y"])
     parts = dd.from_pandas(frame, npartitions=2)  # the same rows in the same order: all are split alike
     return {"cudf": made, "dask_cudf": dask_cudf.from_cudf(made, npartitions=2), "to_backend": parts.to_backend("cudf")}
 
