@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tipcast.jobs.run_context import LONGEST_NAME, run_names
+from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,7 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names
         ("tipcast train model=xgboost task=tip_amount print=json", "xgboost task=tip_amount"),
         ("tipcast train model.params.max_depth=8 +model.params.max_leaves=64", "xgboost max_depth=8 max_leaves=64"),
         ("mlflow run . --env-manager local -P seed=1 -P tracking.register=mine", "xgboost seed=1"),
+        ("tipcast train seed=1 +data.storage_options.account_name=mine", "xgboost seed=1"),
         ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*"),
         (
             "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet data.test=b.csv.gz",
@@ -33,6 +34,13 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
     assert run_names([("xgboost", command)]) == [expected]
+
+
+@pytest.mark.parametrize("command", ["tipcast ladder {}", "tipcast.ladder(data=frame, overrides=[{}])"])
+def test_keys_are_taken_from_a_command_line_and_from_a_call(command: str) -> None:
+    words = "'cores=[1]' seed=1" if "(" not in command else "'cores=[1]', 'seed=1'"
+    left = "seed=1" if "(" not in command else "'seed=1'"
+    assert without_keys(command.format(words), "cores") == command.format(left)
 
 
 def test_trainings_of_one_command_have_names_of_their_own() -> None:
@@ -56,12 +64,13 @@ def test_trainings_of_one_command_have_names_of_their_own() -> None:
     [
         [f"task.features=[{','.join(f'column_{at}' for at in range(many))}]" for many in (50, 51)],
         ["data.train=2018/trips.csv", "data.train=2019/trips.csv"],
+        ["data.train='2018 (a)/trips.csv'", "data.train='2019 (a)/trips.csv'"],
         ["tracking.register=a", "tracking.register=b"],
         [" ".join(f"model.params.parameter_{at}={value}" for at in range(40)) for value in (1, 2)],
         ["model=mine", "model=mine_too"],
         ["seed=1", "seed=1"],
     ],
-    ids=["long lists", "paths", "registered names", "many", "models", "the same twice"],
+    ids=["long lists", "paths", "brackets", "registered names", "many", "models", "the same twice"],
 )
 def test_no_two_names_are_the_same(words: list[str]) -> None:
     names = run_names([("xgboost", f"tipcast train {each}") for each in words])

@@ -247,6 +247,19 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
     assert "search.trials" not in grown.data.params
     assert [word for word in more["command"].split() if word.startswith("search.trials")] == ["search.trials=5"]
     assert grown.data.tags["command"] == more["command"], "the command that repeats the whole of it"
+    whole, last, _ = swept(resume)
+    logged = [mlflow.get_logged_model(output.model_id) for output in last.outputs.model_outputs]
+    newest = max(logged, key=lambda model: model.creation_timestamp)
+    assert whole["model_uri"] == f"models:/{newest.model_id}", "the model of the last fit"
+
+
+def test_a_sweep_of_fewer_points_than_trials_is_whole(swept: Callable[..., Any]) -> None:
+    others = ("colsample_bytree", "gamma", "learning_rate", "min_child_weight", "subsample")
+    said, before, _ = swept("search.trials=8", SPACE, *(f"search.space.{name}=null" for name in others))
+    assert said["trials"]["all"] == 4, "three points and the defaults"
+    again, after, _ = swept(f"resume={said['run_id']}")
+    assert again["best"] == said["best"]
+    assert after.info.end_time == before.info.end_time
 
 
 def test_a_sweep_that_ends_in_time_and_goes_on(swept: Callable[..., Any], client: Any) -> None:

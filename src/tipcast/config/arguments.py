@@ -69,7 +69,9 @@ LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or o
 REPEAT = "repeat="  # what `from=` of a command line is
 QUOTE = "'"
 QUOTES = "'\""
-SECRET = re.compile(r"(passw|secret|token|credential|access_?key|api_?key|private_?key)", re.IGNORECASE)
+SECRET = re.compile(
+    r"(passw|pgpass|secret|token|credential|connection_?string|(access|account|api|private)_?key)", re.IGNORECASE
+)
 
 OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
 """Group of conf/ -> its key that has the name of the option."""
@@ -162,7 +164,15 @@ def given(command: str) -> list[str]:
     words: list[str] = (
         ast.literal_eval(listed[:-1]) if call and command.startswith("tipcast.") else shlex.split(command)[2:]
     )
-    return [word.lstrip("+~") for word in words]
+    return words
+
+
+def with_given(command: str, words: Sequence[str]) -> str:
+    """Return a recorded command with other flags and overrides."""
+    call, listed, _ = command.partition(", overrides=")
+    if listed and command.startswith("tipcast."):
+        return f"{call}{listed}{[*words]!r})"
+    return shlex.join([*shlex.split(command)[:2], *words])
 
 
 def _words(text: str) -> list[str]:

@@ -78,12 +78,15 @@ def version_page(
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
-    """Return by which metrics the model is not better than a prediction without features; nothing where by all."""
-    signs = {metric.name: 1 if metric.maximize else -1 for metric in judge.metrics}
+    """Return by which loss the model is not better than a prediction without features; nothing where by all.
+
+    Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the probabilities are worth.
+    """
+    losses = [metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline]
     lines = [
-        f"{name} {number(test.metrics[name])}, baseline {number(value)}"
-        for name, value in baseline.items()
-        if signs[name] * (test.metrics[name] - value) <= 0
+        f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}"
+        for name in losses
+        if test.metrics[name] >= baseline[name]
     ]
     return f"The model does not beat a prediction without features: {'; '.join(lines)}." if lines else ""
 

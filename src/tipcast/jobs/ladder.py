@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from tipcast.compute import gpus
 from tipcast.compute.base import Session, count
 from tipcast.compute.cluster import CORES_PER_PROCESS, cores
 from tipcast.compute.session import check as check_session
+from tipcast.config.arguments import given, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError, must_be
 from tipcast.config.plain import to_plain
@@ -127,11 +127,11 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
     most = {"cpu": cores(), "gpu": len(gpus.visible())}
     steps: list[Rung] = []
     missing: dict[str, str] = {}
-    for device, name, given, usual in (
+    for device, name, asked, usual in (
         ("cpu", "cores", config.cores, {1, most["cpu"]}),
         ("gpu", "gpus", config.gpus, {1, max(most["gpu"], 2)}),
     ):
-        for size in sorted(set(usual if given is None else given)):
+        for size in sorted(set(usual if asked is None else asked)):
             if size < 1:
                 raise must_be(name, "at least 1", size)
             step = Rung(device, size, _cluster(config.cluster, device, size))
@@ -169,11 +169,10 @@ def climb(
     """Train on a rung, as a child run of the parent, whose command trains on this rung alone."""
     tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
     own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
-    words = shlex.split(without_keys(command, "cores", "gpus", "tolerance"))[2:]
-    cluster = to_plain(step.cluster)
+    words, cluster = given(without_keys(command, "cores", "gpus", "tolerance")), to_plain(step.cluster)
     words += [f"cluster={step.cluster.kind}", f"backend={step.device}"]
     words += [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
-    alone = shlex.join(["tipcast", "train", *words])
+    alone = with_given(command.replace("ladder", "train", 1), words)
     with run_context(own, alone, job="train", name=step.name, params=params(own), parent=parent) as context:
         record = Record(context, own, plan)
         workers = context.start_workers()

@@ -257,8 +257,8 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     if test.period is None:
         trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
         draws = {
-            (each.manifest["task"]["kind"], *(each.run.data.params.get(name) for name in ("seed", "data.test_share")))
-            for each in trained
+            (task["kind"], *sorted(task.get("classes") or ()), params.get("seed"), params.get("data.test_share"))
+            for task, params in ((each.manifest["task"], each.run.data.params) for each in trained)
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:

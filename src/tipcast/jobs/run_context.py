@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,7 +15,7 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
-from tipcast.config.arguments import LISTS, QUOTES, given
+from tipcast.config.arguments import LISTS, QUOTES, given, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
@@ -101,6 +100,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
             raise TipcastError("S003", f"run {found.info.run_id}", f"is not a {job}", f"name the run of a {job}")
         run = Run(found.info.run_id, found.info.experiment_id, store, client)
         with leased(client, run.id):
+            found = client.get_run(run.id)  # as the process that held the lease has left it
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
                 yield run, found
@@ -147,7 +147,7 @@ def run_context(
 
 def without_keys(command: str, *keys: str) -> str:
     """Return a command without some of its keys."""
-    return shlex.join(word for word in shlex.split(command) if word.lstrip("+").partition("=")[0] not in keys)
+    return with_given(command, [word for word in given(command) if word.lstrip("+").partition("=")[0] not in keys])
 
 
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
@@ -156,9 +156,9 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
     It has what a command overrides: first all that not every command has, shortened; no two names are the same. A model
     that the command names is called as there: one that is made from another may have the other's name.
     """
-    words = [[word for word in given(command) if OVERRIDE.match(word)] for _, command in runs]
+    words = [[word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs]
     shared = set(words[0]).intersection(*words)
-    names: list[str] = []
+    names, bases = list[str](), list[str]()
     for (model, _), overrides in zip(runs, words, strict=True):
         own, common = [f"{prefix}{model}"], list[str]()
         for word in overrides:
@@ -166,13 +166,15 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
             text = f"{key.rpartition('.')[2]}={_short(key, value)}"
             if key == "model":
                 own[0] = f"{prefix}{value}"
+            elif "storage_options" in key:
+                continue
             elif word not in shared:
                 own.append(text)
             elif key.split(".")[0] not in UNTOLD and word not in ("data=files", "data=table"):
                 common.append(text)
         name = textwrap.shorten(" ".join([*own, *common]), LONGEST_NAME, placeholder=" ...")
-        times = sum(name == other.partition(" (")[0] for other in names)
-        names.append(f"{name} ({times + 1})" if times else name)
+        bases.append(name)
+        names.append(f"{name} ({bases.count(name)})" if name in bases[:-1] else name)
     return names
 
 

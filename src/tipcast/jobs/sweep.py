@@ -48,7 +48,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         else:
             previous, found = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
-            config = apply_overrides(config, restored(text, config, f"run {previous.id}"), command)
+            own = restored(text, config, f"run {previous.id}")
+            config, trials = apply_overrides(config, own, command), own.search.trials
         check_model(config, config.task.kind)
         check_search(config)
         with clock.phase("list"), progress("list"):
@@ -66,7 +67,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             if "search.trials" in given_keys(command):
                 first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
             command = first
-            if sweep_plan.is_whole(config, found, previous.client):
+            if sweep_plan.is_whole(config, trials, found, previous.client):
                 LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
                 return say(whole_result(previous, found, metric.name, plan.task.kind, command), config.print)
         objective = Objective(study, metric.name, metric.maximize)

@@ -37,7 +37,7 @@ def measured(kind: str, predictions: Array, target: Any) -> Measured:
 
 def given_keys(command: str) -> list[str]:
     """Return the keys that a command line sets."""
-    return [word.partition("=")[0] for word in given(command)]
+    return [word.lstrip("+~").partition("=")[0] for word in given(command)]
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
@@ -73,12 +73,14 @@ def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, w
     )
 
 
-def is_whole(config: SweepConfig, run: Any, client: Any) -> bool:
-    """Return whether all trials of a sweep's run ended well, and its model is registered if that is asked for."""
-    tried = run.data.metrics.get("sweep/trials")
-    wanted = config.search.trials if config.search.name in GROWING else tried
-    done = tried is not None and tried == wanted == run.data.metrics.get("sweep/finished")
-    if not done or run.info.status != "FINISHED":
+def is_whole(config: SweepConfig, trials: int | None, run: Any, client: Any) -> bool:
+    """Return whether a sweep's run is done: so many ``trials`` asked for, as now, all ended well, its model registered.
+
+    A space of few points has fewer trials than were asked for.
+    """
+    metrics, status = run.data.metrics, run.info.status
+    done = "sweep/trials" in metrics and metrics["sweep/trials"] == metrics["sweep/finished"]
+    if not done or status != "FINISHED" or config.search.trials != trials:
         return False
     versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
     return config.tracking.register in (None, *(version.name for version in versions))

@@ -20,6 +20,7 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
 from tipcast.tracking.children import KEY, Child, Children
+from tipcast.tracking.models import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
 
@@ -230,7 +231,7 @@ def whole_result(run: Run, stored: Any, metric: str, kind: str, command: str) ->
         "experiment_id": run.experiment_id,
         "run": run.address(run.page(run.id)),
         "tracking_uri": redact_address(run.store),
-        "model_uri": f"models:/{stored.outputs.model_outputs[-1].model_id}",
+        "model_uri": f"models:/{logged_of(run.client, stored)[0].model_id}",
         "metrics": {name: metrics[name] for name in bounded if name in metrics},
         "study": key.rpartition("-")[0],
         "trials": {"finished": finished, "failed": 0, "all": finished},

@@ -145,7 +145,7 @@ class Estimator(ABC):
         found = int(xp.count_nonzero(xp.bincount(labels)))
         if found < wanted:
             what = f"{found} of {wanted} classes have training rows"
-            fix = "check the target, raise model.fit.rows, or use fewer workers"
+            fix = "check the target, or use more rows or fewer workers"
             raise TipcastError("D015", "training rows", what, fix)
 
 

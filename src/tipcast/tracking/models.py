@@ -287,11 +287,18 @@ def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, No
         run = find_run(client, run_id)
     except TipcastError as problem:  # as any model that is not there
         raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
-    outputs = run.outputs.model_outputs if run.outputs else []
-    for model in (client.get_logged_model(output.model_id) for output in outputs):
-        if model.name == name and model.status == LoggedModelStatus.READY:
+    for model in logged_of(client, run):
+        if model.name == name:
             return f"models:/{model.model_id}", model, None
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
+
+
+def logged_of(client: Any, run: Any) -> list[Any]:
+    """Return the models that a run has logged whole, the newest first: MLflow lists them in no order."""
+    outputs = run.outputs.model_outputs if run.outputs else []
+    models = [client.get_logged_model(output.model_id) for output in outputs]
+    ready = (model for model in models if model.status == LoggedModelStatus.READY)
+    return sorted(ready, key=lambda model: model.creation_timestamp, reverse=True)
 
 
 def _found(ask: Callable[[], Any], where: str, what: str) -> Any:

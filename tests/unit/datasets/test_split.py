@@ -69,6 +69,13 @@ def test_describe_includes_both_days() -> None:
     assert describe((JANUARY[0], JANUARY[1] + 1)) == "2019-01-01..2019-02-01"
 
 
+def test_labels_of_a_narrow_type_are_placed_as_any() -> None:
+    labels, answered = np.array([1, 0, -1, 1], np.int8), np.array([True, True, False, True])
+    place, strata = split.Draw(0, 0.2).places(labels, answered, 4, np)
+    assert place.tolist() == [1, 0, -1, 2]
+    assert strata == (1, 2)
+
+
 def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> None:
     draw, classes = split.Draw(3, 0.2, 0.15), ("a", "b", "c")
     target = np.random.default_rng(0).choice(3, 9001, p=[0.899, 0.1, 0.001])

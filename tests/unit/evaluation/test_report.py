@@ -28,7 +28,7 @@ def note(found: Evaluation, **changes: object) -> str:
         "phases": {"read": 1.5, "fit": 2.25},
         "command": COMMAND,
         "validation": None,
-        "baseline": {"accuracy": 0.99, "log_loss": 0.69},
+        "baseline": {"accuracy": 0.99, "log_loss": 0.0},
         "run_id": "abc",
         "changes": "",
         "remark": "The test is later.",
@@ -38,15 +38,15 @@ def note(found: Evaluation, **changes: object) -> str:
 
 
 def test_says_what_matters(evaluation: Evaluation) -> None:
-    text, accuracy = note(evaluation), f"{evaluation.metrics['accuracy']:.4f}"
+    text, loss = note(evaluation), f"{evaluation.metrics['log_loss']:.4f}"
     for said in (
         "### xgboost: test AUC 1.0000 (95 % interval 1.0000 to 1.0000)",
         "| train | \u20032018-01 to 2018-12 | \u2003102,000 |",
         "| fit | \u20032.25 |",
         "| all | \u20033.75 |",
         "| auc | \u20031.0000 (1.0000 to 1.0000) | \u2003 |",
-        f"| accuracy | \u2003{accuracy} | \u20030.9900 |",
-        f"does not beat a prediction without features: accuracy {accuracy}, baseline 0.9900.",
+        f"| accuracy | \u2003{evaluation.metrics['accuracy']:.4f} | \u20030.9900 |",
+        f"does not beat a prediction without features: log_loss {loss}, baseline 0.0000.",
         "Beside an AUC is its 95 % interval by DeLong, which is asymptotic.",
         f"```\n{COMMAND}\n```",
         "](get-artifact?path=plots%2Froc_small.png&run_uuid=abc)",
@@ -54,3 +54,4 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
     ):
         assert said in text
     assert "data:" not in text  # MLflow's page removes such images
+    assert "does not beat" not in note(evaluation, baseline={"accuracy": 1.0, "log_loss": 0.69}), "of a rare class"
