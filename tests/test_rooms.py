@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1596,
-    "datasets": 4363,
-    "evaluation": 2030,
-    "jobs": 2868,
+    "datasets": 4369,
+    "evaluation": 2033,
+    "jobs": 2880,
     "measure": 245,
     "models": 1901,
     "scoring": 1184,

@@ -105,7 +105,7 @@ def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: st
         _evaluated(model, store)
     manifest = json.loads((model / "artifacts" / "manifest.json").read_text())
     note = ended.run.data.tags["mlflow.note.content"]
-    title = f"### {manifest['model']}: test {judge.headline.title} "
+    title = f"### {manifest['model']}: test {judge.headline.label} "
     assert note.startswith(title + f"{metrics[f'test/{judge.headline.name}']:.4f}")
     assert judge.interval_remark in note
     assert manifest["task"]["kind"] == kind

@@ -106,6 +106,8 @@ def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: 
     again = joined(compose_jobs("train", arguments), arguments)[0].run()
     assert again["trainings"] == said["trainings"]
     assert "all 2 trainings are done: there is nothing left to run" in logged
+    with pytest.raises(TipcastError, match="S003.*did not run these trainings"):
+        many(store, "-m", "seed=1,2", f"resume={said['run_id']}")
     assert len(below(store, said["run_id"])) == 2
 
 

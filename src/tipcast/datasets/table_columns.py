@@ -24,6 +24,8 @@ TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; ``none`` is left out."""
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
+FEW_TEXTS = 20
+"""A column with more different texts, most of them of one row each, is left out: they are names of rows."""
 MOSTLY, MOST_ODD = 0.9, 10
 """A column of texts is one of numbers where at least so much of it is, and at most so many different texts are not."""
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
@@ -253,6 +255,10 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
         column = RawColumn(name, spellings, largest=None, missing=tuple(missing), booleans=booleans)
     elif own in ("category", "text") and seen.many:
         note = f"it has more than {MOST_CATEGORIES:,} different texts" + (f"; {note}" if note else "")
+    elif own == "category" and not note and asked is None and len(seen.texts) > max(seen.present / 2, FEW_TEXTS):
+        note = (
+            f"{len(seen.texts):,} texts in {seen.present:,} rows name rows: data.types={{{name}: category}} takes them"
+        )
     elif own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
         column = RawColumn(name, spellings, "category", categories=categories)

@@ -94,8 +94,11 @@ class Multiclass(Evaluator):
         yield self.figure, plots.confusion(sums.confusion, subtitle, _names(sums, classes))
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return the recall of each class by its name."""
-        return _by_class("recall", _names(evaluation.sums, classes), evaluation.sums.right(1).tolist())
+        """Return the recall of each class by its name, of those that have rows."""
+        sums = evaluation.sums
+        recalls = _by_class("recall", _names(sums, classes), sums.right(1).tolist())
+        rows = sums.confusion.sum(axis=1)
+        return {key: value for at, (key, value) in enumerate(recalls.items()) if rows[at]}
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""

@@ -82,6 +82,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         previous = None
         if first.resume is not None:
             previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+            check_resumed(previous, trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
@@ -142,6 +143,15 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
         own = dataclasses.replace(config, tracking=tracking, resume=None)
         trainings.append(Training(own, name, command, plan, original(config, plan)))
     return trainings
+
+
+def check_resumed(parent: Run, trainings: Sequence[Training]) -> None:
+    """Refuse (S003) to go on with a run that has trained, and nothing of what is asked for."""
+    children = children_of(parent.client, parent.client.get_run(parent.id))
+    begun = {child.data.tags.get(IDENTITY) for child in children}
+    if begun and not begun & {training.identity for training in trainings}:
+        what = "did not run these trainings: it was of other data, tasks, models or seeds"
+        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
 
 
 def _find_done(parent: Run, trainings: Sequence[Training]) -> None:

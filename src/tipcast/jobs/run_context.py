@@ -95,20 +95,20 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
         raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
     store, client = resolve(spec), open_store(spec)
     with failures(store):
-        found = find_run(client, name, spec, job)
-        if found.data.tags.get("job") != job or found.info.lifecycle_stage != "active":
-            raise TipcastError("S003", f"run {found.info.run_id}", f"is not a {job}", f"name the run of a {job}")
-        run = Run(found.info.run_id, found.info.experiment_id, store, client)
+        stored = find_run(client, name, spec, job)
+        if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
+            raise TipcastError("S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}")
+        run = Run(stored.info.run_id, stored.info.experiment_id, store, client)
         with leased(client, run.id):
-            found = client.get_run(run.id)  # as the process that held the lease has left it
+            stored = client.get_run(run.id)  # as its last process has left it
             claim(client, run.id)  # before its data are listed: other machines see that it is taken
             try:
-                yield run, found
+                yield run, stored
             finally:
                 with contextlib.suppress(Exception):
                     if client.get_run(run.id).info.status == "RUNNING":  # it was not opened
-                        was = found.info.status
-                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was, found.info.end_time)
+                        was = stored.info.status
+                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was, stored.info.end_time)
 
 
 @contextlib.contextmanager

@@ -48,8 +48,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         else:
             previous, found = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
-            own = restored(text, config, f"run {previous.id}")
-            config, trials = apply_overrides(config, own, command), own.search.trials
+            stored = restored(text, config, f"run {previous.id}")
+            config, trials = apply_overrides(config, stored, command), stored.search.trials
         check_model(config, config.task.kind)
         check_search(config)
         with clock.phase("list"), progress("list"):

@@ -97,6 +97,8 @@ def make_plan(config: TrainConfig) -> Plan:
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
     parts = ("train", "validation") if task.validation else ("train",)
     draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
+    if not draw.test and {part.digest for part in train.fragments} & {part.digest for part in test.fragments}:
+        LOG.warning("data.test has files of data.train: the model is tested on rows that it has learnt")
     if draw.test:
         test_recipe = dataclasses.replace(test_recipe, draw=dataclasses.replace(draw, parts=("test",)))
     if draw.test or draw.validation:

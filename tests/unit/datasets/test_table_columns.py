@@ -185,6 +185,14 @@ def test_hundreds_of_prices_are_no_classes(opened: Callable[..., Table], tmp_pat
             table.target_column("price", None)
 
 
+def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> None:
+    columns = {"name": [f"row {at}" for at in range(ROWS)], "some": cycle("a", "b"), "y": [*range(ROWS)]}
+    table = opened(columns)
+    assert list(table.features) == ["some", "y"]
+    assert [note for note in table.notes if "200 texts in 200 rows name rows: data.types={name: category}" in note]
+    assert "name" in opened(columns, types={"name": "category"}).features
+
+
 def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
     table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))

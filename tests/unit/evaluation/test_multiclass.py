@@ -56,7 +56,7 @@ def test_classes_that_no_row_is_of(client: Client) -> None:
     found = JUDGE.evaluate_here(probabilities[few], truth[few])
     called = probabilities[few].argmax(axis=1)
     assert found.metrics["f1_macro"] == pytest.approx(reference.f1_score(truth[few], called, average="macro"))
-    assert JUDGE.details(found)["recall/3"] == 0
+    assert [*JUDGE.details(found)] == ["recall/0", "recall/1"]
 
 
 def test_the_difference_and_its_interval(client: Client) -> None:
