@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1596,
-    "datasets": 4369,
+    "datasets": 4366,
     "evaluation": 2033,
-    "jobs": 2880,
+    "jobs": 2882,
     "measure": 245,
     "models": 1901,
     "scoring": 1184,

@@ -123,11 +123,8 @@ class Draw:
 
         ``target`` None: there is one class. Rows that are not ``answered`` are of none, their places below 0.
         """
-        known = (
-            xp.zeros(rows, xp.int8)
-            if target is None
-            else xp.minimum(target.astype(xp.int32), np.iinfo(np.int16).max - 1)
-        )
+        most = np.int32(np.iinfo(np.int16).max - 1)  # no int8 of a task's function is too narrow for it
+        known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, most)
         known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
         place = xp.empty(rows, xp.int32)
         place[xp.argsort(known, kind="stable")] = xp.arange(rows, dtype=xp.int32) - (known < 0).sum()

@@ -81,13 +81,14 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
-            previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            check_resumed(previous, trainings)
+            previous, stored = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+            children = children_of(previous.client, stored)
+            check_resumed(previous.id, children, trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
         if previous:
-            _find_done(context.run, trainings)
+            _find_done(context.run, children, trainings)
         missing = [training for training in trainings if training.run_id is None]
         done = len(trainings) - len(missing)
         groups = list(dict.fromkeys(training.rows for training in trainings))
@@ -145,19 +146,18 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     return trainings
 
 
-def check_resumed(parent: Run, trainings: Sequence[Training]) -> None:
+def check_resumed(run_id: str, children: Sequence[Any], trainings: Sequence[Training]) -> None:
     """Refuse (S003) to go on with a run that has trained, and nothing of what is asked for."""
-    children = children_of(parent.client, parent.client.get_run(parent.id))
     begun = {child.data.tags.get(IDENTITY) for child in children}
     if begun and not begun & {training.identity for training in trainings}:
         what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
+        raise TipcastError("S003", f"run {run_id}", what, "repeat its words, or leave resume out")
 
 
-def _find_done(parent: Run, trainings: Sequence[Training]) -> None:
+def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Training]) -> None:
     """Find the trainings that a child of a resumed run has ended well; close children that are left open."""
     known = {training.identity: training for training in trainings}
-    for child in children_of(parent.client, parent.client.get_run(parent.id)):
+    for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
             set_tags(parent.client, child.info.run_id, {"error.message": "the process of its multirun was gone"})
             parent.client.set_terminated(child.info.run_id, "KILLED")

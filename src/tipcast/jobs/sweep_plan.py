@@ -82,8 +82,10 @@ def is_whole(config: SweepConfig, trials: int | None, run: Any, client: Any) -> 
     done = "sweep/trials" in metrics and metrics["sweep/trials"] == metrics["sweep/finished"]
     if not done or status != "FINISHED" or config.search.trials != trials:
         return False
+    if config.tracking.register is None:
+        return True
     versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
-    return config.tracking.register in (None, *(version.name for version in versions))
+    return config.tracking.register in [version.name for version in versions]
 
 
 def identity(config: SweepConfig, plan: Plan) -> str:
