@@ -66,7 +66,7 @@ def main() -> None:
         )
 
     def through_dask() -> None:
-        models["tipcast"] = estimator.fit_distributed(client, Split(*train, held_out), seed=0).model
+        models["tipcast"] = estimator.fit_distributed(client, Split(*train, held_out), seed=0).scorer.booster
 
     with (
         distributed.LocalCluster(

@@ -145,7 +145,7 @@ class Record:
         from tipcast.evaluation import plots  # as for ``figures``
 
         test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
-        step, starts = even(test.parts, drawn_rows(outcome.fitted.model))
+        step, starts = even(test.parts, drawn_rows(saved))
         values, added = contributions(workers.client, held, test.x, starts, step)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""

@@ -61,12 +61,10 @@ class Fitted:
     scorer: Scorer
     info: Mapping[str, str | float]
     """Facts for the run: the device really used, rounds, best_iteration."""
-    model: Any
-    """The library's own object."""
     format: str
     """One of ``native.FILES``."""
     content: Callable[[Any], bytes]
-    """Returns what the file of ``model`` holds."""
+    """Returns what the model's file holds, of the scorer."""
     importance: Mapping[str, float] = field(default_factory=dict)
     """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it tells none."""
     importance_kind: str = ""
@@ -77,7 +75,7 @@ class Fitted:
         """Write the model into a folder that exists."""
         path = folder / native.FILES[self.format]
         with writing(path):
-            path.write_bytes(self.content(self.model))  # a library itself may not notice a full disk
+            path.write_bytes(self.content(self.scorer))  # a library itself may not notice a full disk
         return NativeFile(path, self.format)
 
 

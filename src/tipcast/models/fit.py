@@ -230,9 +230,9 @@ def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
     return native.shared_out(scorer.score, x, threads, ROWS_OF_THREAD)
 
 
-def drawn_rows(booster: Any) -> int:
-    """Return how many rows' contributions a figure shows: fewer of many splits, for the time grows with these."""
-    splits = sum(booster.get_score(importance_type="weight").values())
+def drawn_rows(saved: NativeFile) -> int:
+    """Return how many rows' contributions a figure of a booster shows: fewer of many splits, which take longer."""
+    splits = sum(native.load(saved.path, saved.format).booster.get_score(importance_type="weight").values())
     return int(np.clip(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS, DRAWN_ROWS))
 
 

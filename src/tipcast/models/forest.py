@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, final
 
@@ -158,14 +159,13 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
         importance=shares(features, forest.feature_importances_),
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
-        model=forest,
         format="treelite",
         content=_checkpoint,
     )
 
 
-def _checkpoint(forest: Any) -> bytes:
-    content: bytes = treelite.sklearn.import_model(forest).serialize_bytes()
+def _checkpoint(scorer: native.SklearnScorer) -> bytes:
+    content: bytes = treelite.sklearn.import_model(scorer.model).serialize_bytes()
     return content
 
 
@@ -244,7 +244,6 @@ def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted
         importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
         importance_kind="decrease of impurity",
         info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
-        model=checkpoint,
         format="treelite",
-        content=bytes,
+        content=attrgetter("content"),
     )

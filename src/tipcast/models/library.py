@@ -351,7 +351,6 @@ class Library(Estimator):
             importance={} if weights is None else shares(features, weights),
             importance_kind=kind,
             info=info,
-            model=model,
             format="skops",
             content=_content,
         )
@@ -391,10 +390,10 @@ def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:
     return None, ""
 
 
-def _content(model: Any) -> bytes:
+def _content(scorer: native.SklearnScorer) -> bytes:
     import skops.io
 
-    content: bytes = skops.io.dumps(model)
+    content: bytes = skops.io.dumps(scorer.model)
     unknown = set(skops.io.get_untrusted_types(data=content)) - set(native.TRUSTED)
     if unknown:
         what = f"its file would hold {', '.join(sorted(unknown))}, which nothing loads"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from operator import methodcaller
+from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
@@ -295,9 +295,8 @@ class XGBoost(Estimator):
             importance=shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
-            model=booster,
             format="xgboost-ubj",
-            content=methodcaller("save_raw", "ubj"),
+            content=attrgetter("content"),
         )
 
 

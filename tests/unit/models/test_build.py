@@ -117,7 +117,7 @@ def test_an_override_names_another_class(spec, parts):
     model.params = {"n_estimators": 5}
     check(model)
     fitted = build(model, "cpu").fit(Split(*parts[0]), seed=0)
-    assert type(fitted.model).__name__ == "GradientBoostingClassifier"
+    assert type(fitted.scorer.model).__name__ == "GradientBoostingClassifier"
 
 
 @pytest.mark.parametrize(

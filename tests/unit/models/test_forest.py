@@ -32,7 +32,7 @@ def test_every_tree_is_scikit_learns(pair, parts, spec, reference):
     )
     x = parts[3][0]
     np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
-    assert [t.random_state for t in model.model.estimators_] == [t.random_state for t in reference.estimators_]
+    assert [t.random_state for t in model.scorer.model.estimators_] == [t.random_state for t in reference.estimators_]
     assert model.importance == pytest.approx(dict(zip(x.columns, reference.feature_importances_, strict=True)))
     assert model.info == {"device": "cpu", "trees": 21, "rows_seen": "all"}
     assert steps[-1] == (21, 21)
@@ -57,8 +57,8 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
         pair, Split(collection(x), collection(y)), seed=5
     )
     assert model.info["rows_seen"] == "each worker's own"
-    assert len(model.model.estimators_) == 21
-    seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.model.estimators_}
+    assert len(model.scorer.model.estimators_) == 21
+    seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.scorer.model.estimators_}
     assert max(seen) < len(joined(parts[:3])[0]) * 0.632  # no tree drew from all rows
     labels = parts[3][1]
     auc = roc_auc_score(labels, model.scorer.score(parts[3][0]))
@@ -85,7 +85,7 @@ def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, s
     x, y = joined(parts[:3])
     same = RandomForestClassifier(**SMALL, class_weight="balanced", random_state=5).fit(x.to_numpy(), y.to_numpy())
     np.testing.assert_array_equal(model.scorer.score(x), same.predict_proba(x.to_numpy())[:, 1])
-    assert model.model._sample_weight is None
+    assert model.scorer.model._sample_weight is None
 
 
 SHIPPED = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -41,7 +40,7 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     losses = list(model.history["validation_logloss"].values())
     assert len(losses) < 300
     assert model.info["best_iteration"] == int(np.argmin(losses))
-    assert model.model.num_boosted_rounds() == model.info["best_iteration"] + 1
+    assert model.scorer.booster.num_boosted_rounds() == model.info["best_iteration"] + 1
     p = np.clip(model.scorer.score(parts[3][0]), 1e-9, 1)
     labels = parts[3][1].to_numpy()
     assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
@@ -91,8 +90,8 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
 def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
     x, y = scattered(parts[:3])
     model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
-    assert model.model.num_boosted_rounds() == 1
-    assert len(model.model.get_dump()) == 7
+    assert model.scorer.booster.num_boosted_rounds() == 1
+    assert len(model.scorer.booster.get_dump()) == 7
 
 
 @pytest.mark.parametrize("reach", ["distributed", "local"])
@@ -104,7 +103,7 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
         model = estimator.fit_distributed(client, Split(*scattered(with_missing[:3])), seed=0)
     else:
         model = estimator.fit(Split(*joined(with_missing[:3])), seed=0)
-    assert ":{" in model.model.get_dump()[0]  # a split on a set of categories
+    assert ":{" in model.scorer.booster.get_dump()[0]  # a split on a set of categories
     rows = with_missing[3][0]
     rows = rows.assign(PULocationID=np.where(np.arange(len(rows)) % 100 == 1, 500, rows["PULocationID"])).astype("f4")
     saved = model.save(tmp_path)
@@ -112,7 +111,7 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     np.testing.assert_array_equal(scores, model.scorer.score(rows))
     types = ["c" if name in zones else "q" for name in rows]
     matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)
-    np.testing.assert_allclose(scores, model.model.predict(matrix), atol=1e-6)
+    np.testing.assert_allclose(scores, model.scorer.booster.predict(matrix), atol=1e-6)
 
 
 def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
@@ -124,7 +123,7 @@ def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
 
 def test_a_booster_trained_on_another_device_is_refused(parts, spec):
     model = build(spec("xgboost", **SMALL), "cpu").fit(Split(*parts[0]), seed=0)
-    trained_on = json.loads(model.model.save_config())["learner"]["generic_param"]["device"]
-    assert model.model.attr(DEVICE) == trained_on == "cpu"
+    booster = model.scorer.booster
+    assert booster.attr(DEVICE) == "cpu"
     with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
-        build(spec("xgboost"), "cuda").fitted(model.model, {}, list(parts[0][0].columns))
+        build(spec("xgboost"), "cuda").fitted(booster, {}, list(parts[0][0].columns))
