@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 2033,
     "jobs": 2882,
     "measure": 245,
-    "models": 1896,
+    "models": 1902,
     "scoring": 1184,
     "search": 1004,
     "tasks": 252,
