@@ -234,23 +234,14 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
 
 def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
-    ended = subprocess.run(
-        [sys.executable, str(DASK_TOOLS), "--upload", "own_code.py", "--restart"],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": ""},  # without Graphviz
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
+    found = ran(tmp_path, DASK_TOOLS, "--upload", "own_code.py", "--restart", PATH="")  # without Graphviz
     told = "".join(
         rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
         for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
     )
     told += r"graph: graph\.txt\nline: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
-    said = re.fullmatch(told, ended.stdout)
-    assert said, ended.stdout
+    said = re.fullmatch(told, found)
+    assert said, found
     rows = pd.concat(map(runpy.run_path(str(DASK_TOOLS))["read_part"], range(2)))
     expected = np.polyfit(rows["group"], rows["value"], 1)
     assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)

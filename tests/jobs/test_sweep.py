@@ -363,13 +363,10 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Callable[..., Any], client: 
     ("words", "code", "text"),
     [
         (["search.space.max_dept=[3]"], "C001", "max_depth"),
-        (["search.trials=0"], "C003", "search.trials: must be at least 1, got 0"),
         (["model.params.max_depth=7", "search.space.max_depth=[6,8]"], "C003", "max_depth: is fixed to 7"),
         (["resume="], "C003", "names no run"),
-        (["search.trial_timeout_s=0"], "C003", "search.trial_timeout_s"),
         (["search=grid", "search.trials=3"], "C003", "729 points"),
         (["search=grid", "search.baseline=true"], "C003", "search.baseline"),
-        (["task=tip_amount", "search.metric=bias"], "C003", "rmse, mae, r2, max_error"),
         (["data.limits.min_rows=1000000"], "D014", "rows"),
     ],
 )
