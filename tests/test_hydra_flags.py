@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -153,13 +154,34 @@ def test_verbose_sets_levels_of_loggers() -> None:
         (["--config-name=sweep"], "the job's name"),
         (["-cn", "sweep"], "the job's name"),
         (["--experimental-rerun", "x"], "a run's tag command"),
-        (["hydra/launcher=dask"], "hydra.verbose"),
-        (["hydra.run.dir=x"], "hydra.verbose"),
-        (["hydra.searchpath=[file:///x]"], "hydra.verbose"),
-        (["+hydra.callbacks.x._target_=os.getcwd"], "hydra.verbose"),
+        *(
+            ([word], "of Hydra's own keys use hydra.verbose")
+            for word in (
+                "hydra/launcher=dask",
+                "hydra/sweeper=optuna",
+                "hydra.run.dir=x",
+                "hydra.sweep.dir=x",
+                "hydra.job.chdir=true",
+                "hydra.mode=MULTIRUN",
+                "hydra.searchpath=[file:///x]",
+                "hydra.output_subdir=x",
+                "+hydra.callbacks.x._target_=os.getcwd",
+            )  # fmt: skip
+        ),
     ],
 )
 def test_what_is_refused_says_what_to_use(words: list[str], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "train", *words)
     assert line.startswith("error[C006]")
     assert fix in line
+    name = re.sub(r"[=+].*", "", words[0].lstrip("+"))
+    page = PAGE.read_text(encoding="utf-8")
+    assert name in page or name.rpartition(".x")[0].removesuffix(".x") in page or "hydra.callbacks" in page
+
+
+def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
+    found = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words))["model"]["params"]
+    assert (found["max_leaves"], found["max_depth"], "gamma" in found) == (8, 3, False)
+    text = said(capsys, "sweep", "--cfg", "job", "experiment=categorical_zones")
+    assert "categorical:\n  - PULocationID\n" in text

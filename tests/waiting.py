@@ -15,11 +15,11 @@ WATCHDOG_S = 120.0
 
 
 def wait_until(condition: Callable[[], Value], limit: float = WATCHDOG_S, what: object = "") -> Value:
-    """Return the first true answer of a condition."""
+    """Return the first true answer of a condition; ``what`` says why there may be none, called only then."""
     end = time.monotonic() + limit
     while not (answer := condition()):
         if time.monotonic() > end:
-            pytest.fail(f"not so after {limit:g} s: {what or condition}")
+            pytest.fail(f"not so after {limit:g} s: {(what() if callable(what) else what) or condition}")
         time.sleep(0.02)
     return answer
 

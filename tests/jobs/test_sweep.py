@@ -171,14 +171,6 @@ def test_the_refit_is_what_train_makes_of_the_best_parameters(nine: Swept, job: 
     assert trained.said["metrics"] == nine.said["metrics"]
 
 
-def test_the_same_trials_for_any_number_of_workers(nine: Swept, swept: Callable[..., Any]) -> None:
-    """Also where one was lost on the way: a process that runs out of memory pauses its workers."""
-    words = ("search.trials=3", SPACE, "cluster.n_workers=2", "cluster.threads_per_worker=3")
-    _, _, runs = swept(*words)
-    found = [(run.data.params, run.data.metrics["validation/auc"]) for run in runs if run.info.status == "FINISHED"]
-    assert found == [(run.data.params, run.data.metrics["validation/auc"]) for run in nine.runs[:3]]
-
-
 @pytest.mark.parametrize(
     ("words", "metric", "trials"),
     [

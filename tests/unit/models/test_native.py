@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -17,37 +15,12 @@ from tipcast.models.base import Split
 from tipcast.models.build import build
 
 
-@pytest.mark.parametrize("name", ["xgboost", "random_forest", "svc"])
-def test_the_file_alone_scores_in_another_process(parts, spec, tmp_path, name):
-    fitted = build(spec(name, **({} if name == "svc" else {"n_estimators": 20})), "cpu").fit(Split(*parts[0]), seed=1)
-    saved = fitted.save(tmp_path)
-    code = native.__file__  # it travels with the model
-    x = parts[3][0].to_numpy()
-    np.save(tmp_path / "x.npy", x)
-    script = (
-        "import sys, numpy as np\n"
-        "sys.modules['tipcast'] = None\n"  # importing tipcast fails
-        "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('native', {code!r})\n"
-        "native = u.module_from_spec(spec); spec.loader.exec_module(native)\n"
-        f"scores = native.load({str(saved.path)!r}, {saved.format!r}).score(np.load({str(tmp_path / 'x.npy')!r}))\n"
-        f"np.save({str(tmp_path / 'scores.npy')!r}, scores)\n"
-    )
-    subprocess.run([sys.executable, "-I", "-c", script], check=True, timeout=60)
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.scorer.score(x), rtol=1e-12)
-
-
 def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
     saved = build(spec("random_forest", n_estimators=50), "cpu").fit(Split(*parts[0]), seed=1).save(tmp_path)
     x = np.tile(parts[3][0].to_numpy(), (20, 1))
     one, several, all_cores = (native.load(saved.path, saved.format, threads=count) for count in (1, 3, 0))
     for scorer in (several, several, all_cores):
         np.testing.assert_array_equal(scorer.score(x), one.score(x))
-
-
-def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="pickle"):
-        native.load(tmp_path / "model.pkl", "pickle")
 
 
 def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
@@ -63,8 +36,10 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
     assert scorer._large is not None
 
 
-def test_a_device_that_is_not_here_is_refused(monkeypatch):
+def test_a_format_or_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
+    with pytest.raises(ValueError, match="pickle"):
+        native.load(b"", "pickle")
     with pytest.raises(ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"):
         native.load(b"", "treelite", device="cuda")
 
