@@ -1,7 +1,5 @@
 """The measuring harness: which pairs count, what is recorded; and every committed result says where it comes from."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util

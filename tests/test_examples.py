@@ -1,7 +1,5 @@
 """Examples run as they are."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -173,21 +171,6 @@ def test_requirements_are_pinned_with_hashes(name: str, extras: list[str]) -> No
         versions = [str(item.specifier).removeprefix("==") for item in pinned.get(canonicalize_name(wanted.name), [])]
         assert versions, wanted
         assert all(wanted.specifier.contains(version) for version in versions), wanted
-
-
-def test_test_requirements_contain_the_cpu_ones() -> None:
-    pins = {
-        name: set(
-            re.findall(
-                r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)",
-                (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8"),
-                re.MULTILINE,
-            )
-        )
-        for name in ("cpu", "test")
-    }
-    assert pins["cpu"]
-    assert pins["cpu"] <= pins["test"]
 
 
 @pytest.fixture(scope="module")

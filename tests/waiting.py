@@ -1,7 +1,5 @@
 """The one wait of all tests: until something is so, under a watchdog."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

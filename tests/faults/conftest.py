@@ -1,7 +1,5 @@
 """Jobs as processes of their own, held at a gate while a test hits them, and what they must not leave behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A registered model through MLflow's own calls and commands: rows of docs/mlflow.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """A job's closing lines: the link to its run is logged as the run begins, and printed with print=json alone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

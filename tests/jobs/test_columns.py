@@ -1,7 +1,5 @@
 """Own names of columns, from training to scores: what the model takes, and what scoring and preparing make of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

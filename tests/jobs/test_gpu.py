@@ -1,7 +1,5 @@
 """Jobs with backend=gpu as a user runs them, held against the same on the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

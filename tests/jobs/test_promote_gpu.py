@@ -1,7 +1,5 @@
 """`tipcast promote backend=gpu`: the same verdict as on the CPU, for models of other features and libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

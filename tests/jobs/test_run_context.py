@@ -1,7 +1,5 @@
 """What a run is called."""
 
-from __future__ import annotations
-
 import pytest
 
 from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys

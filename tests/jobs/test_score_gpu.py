@@ -1,7 +1,5 @@
 """`tipcast score backend=gpu`: the scores of a model that was trained on a GPU are the same on either device."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

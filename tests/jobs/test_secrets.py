@@ -1,7 +1,5 @@
 """Secrets of the environment and of the reader's options never reach the store, its artifacts, or the screen."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

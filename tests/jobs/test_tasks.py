@@ -1,7 +1,5 @@
 """Every shipped question of every dataset, from the command to a saved model that answers it for raw rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

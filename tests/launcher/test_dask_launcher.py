@@ -1,7 +1,5 @@
 """Hydra's launcher `dask` under Hydra's own suite for launchers, unchanged, and on a cluster that is up."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

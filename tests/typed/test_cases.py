@@ -1,7 +1,5 @@
 """Cases that lie beside the project: scripts that use the commands as others do, and end with 0 where all is right."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

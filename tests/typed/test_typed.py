@@ -1,7 +1,5 @@
 """Every command of README.md and docs, as a user types it: the console script's own process, started by a shell."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

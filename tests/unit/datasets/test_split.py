@@ -1,7 +1,5 @@
 """Splitting by time."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

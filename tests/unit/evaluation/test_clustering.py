@@ -1,7 +1,5 @@
 """Metrics of clusters against scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The forest grown in chunks is scikit-learn's own forest; its parameters' names become cuML's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier

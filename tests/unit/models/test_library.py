@@ -1,7 +1,5 @@
 """Estimators of scikit-learn by name: what the adapter adds to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Synthetic trips: the same for the same seed, and like real months in what the label depends on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -3,8 +3,6 @@
 The behaviours are those that MLflow's own tests of it ask of a column-based signature with names.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 from typing import Any
