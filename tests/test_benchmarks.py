@@ -65,24 +65,6 @@ def test_ones_own_work_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     assert harness._own_seconds() > before
 
 
-ORPHAN = """
-import subprocess, sys
-import harness
-from tests.waiting import wait_until
-harness.adopt()
-before = harness._own_seconds()
-busy = f"{sys.executable} -c 'import time; [0 for _ in iter(lambda: time.process_time() < .4, False)]'"
-subprocess.run(["sh", "-c", f"({busy} &)"], check=True)
-wait_until(lambda: harness._own_seconds() - before >= 0.4)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans go to init elsewhere")
-def test_what_outlives_its_parent_is_not_foreign() -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])}
-    subprocess.run([sys.executable, "-c", ORPHAN], cwd=ROOT / "benchmarks", env=os.environ | path, check=True)
-
-
 def test_result_file(tmp_path: Path) -> None:
     result = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
     path = write_result("name", result, out=tmp_path / "results", rows=10)
