@@ -84,17 +84,6 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     assert not psutil.wait_procs(parts, WATCHDOG_S)[1]
 
 
-def test_a_script_runs_on_few_rows(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "xgboost_dask.py")]
-    command += ["--rows=8000", "--rounds=2", "--pairs=1", f"--out={tmp_path}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    (file,) = tmp_path.glob("*.json")
-    results = json.loads(file.read_text())["results"]
-    assert results
-    assert not [row for row in results if "error" in row], done.stdout
-
-
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(harness, "adopt", lambda: None)
@@ -204,21 +193,6 @@ def test_pages_tell_what_the_results_say() -> None:
         assert table.filled(text) == text, f"{page.name}: run benchmarks/table.py --write"
     shown = [name for text in texts for name in table.MARKED.findall(text)]
     assert sorted(shown) == sorted(table.tables())
-
-
-def test_a_sweeps_gain_is_against_one_gpu_or_one_trial_at_a_time(tree: Path) -> None:
-    cases = {(1, 1): 20.0, (2, 1): 12.5, (1, 4): 10.0, (2, 4): 5.0}
-    found = [
-        {"gpus": gpus, "at_once": at_once, "seconds": seconds, "trials_per_minute": 60.0}
-        for (gpus, at_once), seconds in cases.items()
-    ]
-    path = tree / "benchmarks" / "results" / "gpu_sweep_2.json"
-    for results in (found, found[1:]):
-        path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": results}))
-        told = table.tables()["gpu_sweeps"]()
-        assert ("| 2 | 1 | 60 | one GPU | 1.60 x | >= 1.90 x, **missed** |" in told) == (results is found)
-        assert ("| 1 | 4 | 60 | one at a time | 2.00 x | >= 1.35 x, met |" in told) == (results is found)
-        assert "| 2 | 4 | 60 | one GPU | 2.00 x | >= 1.90 x, met |" in told
 
 
 def test_what_scripts_import_of_tipcast_is_there() -> None:

@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 from tests.conftest import python
 
@@ -86,21 +87,20 @@ def test_mlflow_run_trains_in_the_launchers_run(project: Path, tables: Path, tmp
     assert run_id in ended.stdout + ended.stderr
 
 
-def test_mlflow_run_ends_a_mistake_in_one_line(project: Path, tables: Path, tmp_path: Path) -> None:
-    store = shutil.copy(tables, tmp_path)
-    ended = mlflow_run(project, store, "model.params.max_dept=4")
-    assert ended.returncode != 0
-    lines = [line for line in ended.stderr.splitlines() if line.startswith("error[")]
-    assert len(lines) == 1
-    assert re.match(
-        r"error\[C001\] model.params.max_dept: unknown .*'max_dept'. Fix: did you mean model.params.max_depth", lines[0]
-    )
-    assert "Traceback" not in ended.stderr
-    assert lines[0] in ended.stderr.splitlines()[-6:]
-    assert query(store, "select status from runs") == [("FAILED",)]
-    tags = dict(query(store, "select key, value from tags"))
-    assert tags["error.code"] == "C001"
-    assert tags["error.message"] == lines[0]
+def test_a_mistake_is_a_tag_of_the_launchers_run(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`mlflow run` has opened it, passes its parameters as flags, and ends it as FAILED by the exit code."""
+    uri = f"sqlite:///{shutil.copy(tables, tmp_path)}"
+    client = mlflow.MlflowClient(uri)
+    run_id = client.create_run("0").info.run_id
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+    assert cli.main(["train", "--model.params.max_dept", "4"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"error\[C001\] model.params.max_dept: .* Fix: did you mean model.params.max_depth", line)
+    tags = client.get_run(run_id).data.tags
+    assert (tags["error.code"], tags["error.message"]) == ("C001", line)
 
 
 def test_python_runs_the_package(tmp_path: Path) -> None:
