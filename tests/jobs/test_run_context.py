@@ -1,7 +1,11 @@
-"""What a run is called."""
+"""What a run is called, and what a job says at its end."""
+
+import json
 
 import pytest
 
+from tipcast.config.schema import Output
+from tipcast.jobs import say
 from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
 
 
@@ -68,3 +72,19 @@ def test_no_two_names_are_the_same(words: list[str]) -> None:
     names = run_names([("xgboost", f"tipcast train {each}") for each in words])
     assert len(set(names)) == 2
     assert max(map(len, names)) <= LONGEST_NAME + len(" (2)")
+
+
+RESULT = {
+    "run_id": "abc", "run": "http://link", "tracking_uri": "sqlite:///a", "rows": 12345,
+    "metrics": {"test/auc": 0.56563}, "files": ["a", "b"],
+    "written": 0, "none": {},
+}  # fmt: skip
+TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files    a b", "written  0"]
+
+
+@pytest.mark.parametrize(
+    ("form", "lines"), [(Output.json, [json.dumps(RESULT)]), (Output.text, TEXT), (Output.none, [])]
+)
+def test_a_result_is_printed(form: Output, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert say(RESULT, form) is RESULT
+    assert capsys.readouterr().out.splitlines() == lines
