@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -140,18 +139,6 @@ def test_a_process_that_does_not_start_ends_the_job(
     assert re.match(rf"error\[K002\] cluster=local: .*{words}.* Fix: ", last), ended.stderr
     assert ended.returncode == 4
     assert query(store, "select status from runs") == [("FAILED",)]
-
-
-def test_the_command_that_an_installation_makes(tmp_path: Path) -> None:
-    import tomllib
-
-    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert EntryPoint("tipcast", scripts["tipcast"], "console_scripts").load() is cli.main
-    script = tmp_path / "tipcast"  # what pip writes
-    script.write_text("import sys\nfrom tipcast.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
-    ended = python(tmp_path, script, "train", "--cfg", "job", "model=logistic")
-    assert ended.returncode == 0, ended.stderr
-    assert "name: logistic" in ended.stdout
 
 
 def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path) -> None:
