@@ -1,5 +1,7 @@
 """Scorings that are killed or find a full disk: every file is whole, and the manifest tells of all or is away."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

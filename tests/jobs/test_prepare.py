@@ -1,5 +1,7 @@
 """`tipcast prepare`: months on disk and in an object store, whole or not at all, and nothing done twice."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

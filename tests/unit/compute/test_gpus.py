@@ -1,5 +1,7 @@
 """GPUs, where there are none: nothing is found, nothing is raised, and the packages that lack are named."""
 
+from __future__ import annotations
+
 import types
 
 import distributed

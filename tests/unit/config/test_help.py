@@ -1,5 +1,7 @@
 """`tipcast --help`: a page of each job, and of its options every key, with what conf/ or its schema says of it."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The same files read on a GPU and on the CPU: features, labels and counts equal to the last row and bit."""
 
+from __future__ import annotations
+
 import dataclasses
 import operator
 from collections.abc import Callable

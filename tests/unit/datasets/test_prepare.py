@@ -1,5 +1,7 @@
 """From raw trips to features and a label, on small files whose rows are known."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

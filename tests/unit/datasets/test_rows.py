@@ -1,5 +1,7 @@
 """Rows on the workers: what the driver counts is what is there."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

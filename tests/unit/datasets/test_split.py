@@ -1,5 +1,7 @@
 """Splitting by time."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

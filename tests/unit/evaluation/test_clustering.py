@@ -1,5 +1,7 @@
 """Metrics of clusters against scikit-learn."""
 
+from __future__ import annotations
+
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,5 +1,7 @@
 """The difference of two models' AUC against DeLong's definition and a bootstrap."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Spaces, and mistakes in them; proposals: seeded, in order, independent of everything else."""
 
+from __future__ import annotations
+
 import math
 import random as chance
 from typing import Any

@@ -1,5 +1,7 @@
 """Tasks: the shipped ones on trips whose answers are known, and a user's own."""
 
+from __future__ import annotations
+
 import importlib.metadata
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,7 @@
 """Features as the seed made them with pandas' own calendar."""
 
+from __future__ import annotations
+
 import numpy as np
 import pandas as pd
 import pytest

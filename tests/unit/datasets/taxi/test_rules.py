@@ -1,5 +1,7 @@
 """Tests of the rules for rows and files."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

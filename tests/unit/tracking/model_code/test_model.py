@@ -1,5 +1,7 @@
 """A logged model without tipcast: raw trips of any type in, the estimator's scores out; changed files refused."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import py_compile
