@@ -126,12 +126,14 @@ def test_mistakes_are_errors_with_a_code(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_data_frame(store: str) -> None:
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_a_data_frame(kind: str, store: str) -> None:
     draw = np.random.default_rng(0)
     values = draw.normal(size=(600, 3))
     frame = pd.DataFrame(values, columns=["a", "b", "c"])
     frame["y"] = 3 * frame["a"] - frame["b"] + draw.normal(size=600) / 10 > 0
-    run = tipcast.train(data=frame, target="y", tracking={"uri": store, "system_metrics": False}, **QUICK)
+    rows = dask.dataframe.from_pandas(frame, npartitions=2) if kind == "dask" else frame
+    run = tipcast.train(data=rows, target="y", tracking={"uri": store, "system_metrics": False}, **QUICK)
     assert run.metrics["test/auc"] > 0.8
     tag = mlflow.MlflowClient(store).get_run(run.run_id).data.tags["command"]
     assert tag == run.command
@@ -151,6 +153,20 @@ def test_parameters_are_judged_for_the_kind_that_the_target_has(store: str) -> N
     frame["y"] = frame["y"] / 3
     run = tipcast.train(data=frame, target="y", tracking={"uri": store, "system_metrics": False}, **again)
     assert list(run.metrics)[0] == "test/rmse"
+
+
+def test_a_sweep_tells_its_best_and_its_trials(store: str) -> None:
+    found = tipcast.sweep(
+        data={"rows": 2000},
+        search={"trials": 2},
+        tracking={"uri": store, "system_metrics": False},
+        cluster=QUICK["cluster"],
+        overrides=["model.params.n_estimators=4"],
+    )
+    assert isinstance(found, tipcast.Swept)
+    assert found.trials == {"finished": 2, "failed": 0, "all": 2}
+    assert found.best["trial"] in {0, 1}
+    assert found.metrics["test/auc"] > 0.4
 
 
 @pytest.mark.parametrize("kind", ["pandas", "dask"])

@@ -28,7 +28,9 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "code", "exit_code", "words"),
     [
         (["trian"], "C008", 2, ["trian", "did you mean train?"]),
+        (["train", "--foo"], "C005", 2, ["--foo: unknown option", "--multirun", "KEY=VALUE"]),
         (["train", "--foo", "--cfg", "job"], "C005", 2, ["--foo: unknown option", "--cfg"]),
+        (["train", "-x"], "C005", 2, ["-x: unknown option", "--help"]),
         (["train", "--seed"], "C005", 2, ["--seed: needs a value", "--seed=..."]),
         (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
         (["train", "--modle", "x"], "C001", 2, ["modle"]),

@@ -15,6 +15,8 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
         ("tipcast train", "xgboost"),
         ("tipcast train model=xgboost task=tip_amount print=json", "xgboost task=tip_amount"),
         ("mlflow run . --env-manager local -P seed=1 -P tracking.register=mine", "xgboost seed=1"),
+        ("tipcast train seed=1 +data.storage_options.account_name=mine", "xgboost seed=1"),
+        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*"),
         (
             "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet data.test=b.csv.gz",
             "xgboost train=folder/of/trips/2018 test=b",

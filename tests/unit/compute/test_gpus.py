@@ -5,11 +5,14 @@ from __future__ import annotations
 import types
 
 import distributed
+import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client
 from tests.conftest import NO_PAGES
 
 from tipcast.compute import gpus, session
+from tipcast.compute.base import device_of, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
 
@@ -96,3 +99,11 @@ def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) 
     assert watcher.sample() == 1050
     monkeypatch.setattr(gpus, "_pool", lambda: (None, None))
     assert gpus.Watcher(nvml, None).sample() == 900
+
+
+def test_what_is_on_the_host_stays() -> None:
+    array, frame = np.arange(3), pd.DataFrame({"a": [1]})
+    assert to_host(array) is array
+    assert to_host(frame) is frame
+    assert device_of(array) == "cpu"
+    assert module_of(array) is np

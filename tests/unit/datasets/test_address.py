@@ -28,21 +28,34 @@ def test_http(trip_files: Any, tmp_path: Path, served: Any) -> None:
         trip_files.listing("gs://bucket/a.parquet")
 
 
-def test_s3(trip_files: Any, bucket: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of a bucket that all may read, by who has no keys."""
-    for path in (trip_files.write("a_2019-02.parquet"), trip_files.write("b_2019-02.csv")):
-        bucket.put(str(path), f"trips/month/{path.name}", ACL="public-read")
+def test_s3(trip_files: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    moto = pytest.importorskip("moto.server")
+    boto3 = pytest.importorskip("boto3")
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    for named in (
-        "s3://trips/month",
-        "s3://trips/month/*",
-        ["s3://trips/month/a_2019-02.parquet", "s3://trips/month/b_2019-02.csv"],
-    ):
-        listing = trip_files.listing(named, block_bytes=20_000)
-        assert [sums.rows for sums in trip_files.checked(listing).values()] == [1000, 1000]
-    assert listing.fragments[0].options["storage"]["anon"] is True
-    trip_files.refused("s3://trips/none.parquet", "D001", "none.parquet")
-    trip_files.refused("s3://trips/none*", "D001", "none")
-    trip_files.refused("s3://nobucket/a.parquet", "D001", "a.parquet")
+    monkeypatch.setenv("INITIAL_NO_AUTH_ACTION_COUNT", "1000")
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        endpoint = "http://{}:{}".format(*server.get_host_and_port())
+        client = boto3.client(
+            "s3", endpoint_url=endpoint, aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1"
+        )
+        client.create_bucket(Bucket="trips", ACL="public-read")
+        for path in (trip_files.write("a_2019-02.parquet"), trip_files.write("b_2019-02.csv")):
+            client.put_object(Bucket="trips", Key=f"month/{path.name}", Body=path.read_bytes(), ACL="public-read")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        for named in (
+            "s3://trips/month",
+            "s3://trips/month/*",
+            ["s3://trips/month/a_2019-02.parquet", "s3://trips/month/b_2019-02.csv"],
+        ):
+            listing = trip_files.listing(named, block_bytes=20_000)
+            assert [sums.rows for sums in trip_files.checked(listing).values()] == [1000, 1000]
+        assert listing.fragments[0].options["storage"]["anon"] is True
+        trip_files.refused("s3://trips/none.parquet", "D001", "none.parquet")
+        trip_files.refused("s3://trips/none*", "D001", "none")
+        trip_files.refused("s3://nobucket/a.parquet", "D001", "a.parquet")
+    finally:
+        server.stop()

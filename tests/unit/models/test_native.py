@@ -23,6 +23,11 @@ def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
         np.testing.assert_array_equal(scorer.score(x), one.score(x))
 
 
+def test_an_unknown_format_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="pickle"):
+        native.load(tmp_path / "model.pkl", "pickle")
+
+
 def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
     saved = build(spec("xgboost"), "cpu").fit(Split(*parts[0]), seed=0).save(tmp_path)
     rows = parts[3][0].to_numpy()
@@ -36,10 +41,8 @@ def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch
     assert scorer._large is not None
 
 
-def test_a_format_or_a_device_that_is_not_here_is_refused(monkeypatch):
+def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
-    with pytest.raises(ValueError, match="pickle"):
-        native.load(b"", "pickle")
     with pytest.raises(ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"):
         native.load(b"", "treelite", device="cuda")
 

@@ -199,6 +199,9 @@ BASE = list(features.BASE_FEATURES)
             "M002.*feature 1 is 'pickup_weekday' in its file and 'pickup_hour' in its manifest",
         ),
         ({"features": BASE[:-1]}, "M002"),
+        ({"features": [*BASE, "trip_distance"]}, "M002"),
+        ({"features": [*BASE[:-1], "tip_amount"]}, "M002"),
+        ({"features": [BASE[0], *BASE[:-1]]}, "M002"),
         ({"features": []}, "M002"),
         ({"features": None}, "M005"),
         ({"format": "pickle"}, "M004"),
@@ -229,20 +232,22 @@ def test_features_without_names(registry: Registry, natives: Any) -> None:
     assert "does not name its features" in problem.what
 
 
-def test_another_good_model_in_its_place(registry: Registry, natives: Any) -> None:
+@pytest.mark.parametrize("by", ["/1", "@champion"])
+def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: str) -> None:
     """Who can write to the artifact store alone makes all its digests fit, and not the registry's."""
     good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
     good.classes_ = 1 - good.classes_
     planted(registry, "skops", skops.io.dumps(good))
-    problem = refused(registry, "models:/skops@champion")
+    problem = refused(registry, f"models:/skops{by}")
     assert problem.code == "M003"
     assert "the manifest is not the file that was logged" in problem.what
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str) -> None:
-    planted(registry, format, b"\x80\x04\x95 no pickle is ever opened.")
+@pytest.mark.parametrize("content", [b"", b"\x80\x04\x95 no pickle is ever opened.", bytes(range(256)) * 64])
+def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str, content: bytes) -> None:
+    planted(registry, format, content)
     assert refused(registry, registry.logged(format)).code in {"M002", "M007"}
 
 
