@@ -36,6 +36,7 @@ tipcast promote -q model_uri=models:/tipcast/1
 tipcast promote -q model_uri=models:/tipcast/2 alias=challenger force=true
 tipcast sweep -q data.rows=2000 search.trials=2 print=json > sweep.json
 tipcast train -q -m model=xgboost,random_forest seed=1,2 data.rows=2000 print=json > many.json
+tipcast train -q seed=4 data.rows=2000 model.params.n_estimators=5 print=json > gone.json
 """
 
 
@@ -67,8 +68,8 @@ def _make(folder: Path) -> None:
         versions = dict(store.execute("select version, run_id from model_versions where name = 'tipcast'"))
         (experiment,) = store.execute("select experiment_id from runs where run_uuid = ?", [versions[1]]).fetchone()
         store.execute("pragma wal_checkpoint(truncate)")
-    ids = {"run": versions[3], "first": versions[1], "experiment": str(experiment)}
-    for name in ("sweep", "many"):
+    ids = {"run": versions[3], "spare": versions[2], "first": versions[1], "experiment": str(experiment)}
+    for name in ("sweep", "many", "gone"):
         ids[name] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8").splitlines()[-1])["run_id"]
     (folder / "ids.json").write_text(json.dumps(ids), encoding="utf-8")
 
