@@ -48,10 +48,10 @@ def test_all_keys_are_offered_but_hydra_s() -> None:
 
 
 def test_options_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    monkeypatch.setenv(conf_files.OWN, str(tmp_path))
     (tmp_path / "task").mkdir()
     (tmp_path / "task" / "mine.yaml").write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\n")
-    assert candidates(f"tipcast train --config-dir {tmp_path} task=mi") == ["task=mine"]
+    assert candidates("tipcast train task=mi") == ["task=mine"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)
