@@ -115,7 +115,7 @@ class Watcher:
     """Samples one GPU's memory in a thread until the process ends.
 
     NVML counts everything on the device: CUDA's context, XGBoost's own allocations, other processes. It sees an RMM
-    pool's whole size, so the unused part, from RMM's statistics, is subtracted; of CUDA's asynchronous pool it is not.
+    pool's whole size, so the unused part, from RMM's statistics, is subtracted.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:

@@ -43,7 +43,7 @@ OPEN = (
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
     "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
-    "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
+    "tracking.artifact_root",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
 LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
