@@ -28,7 +28,7 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1214,
-    "config": 1484,
+    "config": 1456,
     "datasets": 4366,
     "evaluation": 2033,
     "jobs": 2882,

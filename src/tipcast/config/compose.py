@@ -19,17 +19,15 @@ from hydra._internal.core_plugins.bash_completion import BashCompletion
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.core.utils import configure_log
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.plugins.completion_plugin import CompletionPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, help, schema
-from tipcast.config.arguments import FLAGS, HELP, HYDRA_KEYS, MULTIRUN, SHOW, as_given
+from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
@@ -65,15 +63,13 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
     try:
         if HELP & set(flags):
-            config, asked = _parted(_by_api(job, overrides))
-            print(help.text(job, config, asked.runtime.choices, overrides))
+            print(help.text(job, *_by_api(job, overrides), overrides))
             return []
         if SHOW in flags:
-            config, _ = _parted(_by_api(job, overrides))
-            print(OmegaConf.to_yaml(config), end="")
+            print(OmegaConf.to_yaml(_by_api(job, overrides)[0]), end="")
             return []
         if MULTIRUN & set(flags):
-            return [_alone(job, words, chosen, number) for number, words in enumerate(_combinations(overrides))]
+            return [_alone(job, words, chosen) for words in _combinations(overrides)]
         return [_alone(job, overrides, chosen)]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
@@ -116,40 +112,27 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     return combined
 
 
-def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str], number: int | None = None) -> Composed:
+def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Composed:
     """Compose one configuration, and name the overrides that repeat it: a user's own folder, none that ``chosen`` has.
 
     By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names, as of
     callbacks or logging, which have no effect here.
     """
-    config = _by_api(job, overrides)
-    if number is not None:
-        config.hydra.job.num, config.hydra.job.id = number, str(number)
-    HydraConfig.instance().set_config(config)  # ${hydra:...}
-    try:
-        config, asked = _parted(config)
-        OmegaConf.resolve(config)
-    finally:
-        HydraConfig.instance().cfg = None
-    configure_log(OmegaConf.create({"root": None}), asked.verbose)
+    config, _ = _by_api(job, overrides)
+    OmegaConf.resolve(config)
     folder = conf_files.own_dir()
     own = [] if folder is None else [f"{FOLDER}{folder}"]
-    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
-    return Composed(config, [*own, *(word for word in given if word not in chosen)])
+    return Composed(config, [*own, *(word for word in overrides if word not in chosen)])
 
 
-def _parted(config: DictConfig) -> tuple[DictConfig, Any]:
-    """Take what is Hydra's own out of a configuration, in place; return both."""
-    asked = config.hydra
+def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
+    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are raised."""
+    with _hydra():
+        config = hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
+    choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
-    return config, asked
-
-
-def _by_api(job: str, overrides: Sequence[str]) -> DictConfig:
-    """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
-    with _hydra():
-        return hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
+    return config, choices
 
 
 def _hydra() -> Any:
@@ -211,8 +194,8 @@ def _unknown_key(job: str, overrides: Sequence[str], key: str, file: re.Match[st
         return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
     near = list[str]()
     with contextlib.suppress(HydraException, OmegaConfBaseException):  # of another mistake beside it
-        config, asked = _parted(_by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])]))
-        keys = [*asked.runtime.choices, *(name for name, *_ in help.keys(config))]
+        config, choices = _by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])])
+        keys = [*choices, *(name for name, *_ in help.keys(config))]
         near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
     fix = f"did you mean {near[0]}?" if near else f"see tipcast {job} --cfg job for the keys"
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
@@ -258,5 +241,4 @@ def candidates(line: str) -> list[str]:
             offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
-    keys = {item: item.lstrip("+~").partition("=")[0] for item in offered}
-    return [item for item, key in keys.items() if not key.startswith(("hydra", "schema")) or key in HYDRA_KEYS]
+    return [item for item in offered if not item.lstrip("+~").startswith(("hydra", "schema"))]

@@ -38,7 +38,6 @@ PAYLOADS = [
         (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
         (["resume=12e45678", "--resume", "01234567"], ["resume='12e45678'", "resume=01234567"]),
         (["resume=last"], ["resume=last"]),
-        (["hydra.verbose=true"], ["hydra.verbose=true"]),
     ],
 )
 def test_forms(arguments: list[str], expected: list[str]) -> None:
@@ -54,6 +53,7 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "code"),
     [
+        ("hydra.verbose=true", "C006"),
         ("hydra.job_logging.handlers=1", "C006"),
         ("+hydra/callbacks=evil", "C006"),
         ("model._target_=os.system", "C006"),
