@@ -104,7 +104,6 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
-        "logging": {"distributed": "error", **dict.fromkeys(workers.QUIET, "critical")},  # in the workers
     }
 
 

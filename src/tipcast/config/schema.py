@@ -60,7 +60,7 @@ class ClusterSpec:
     worker_ttl_s: float = bounded(above=0, default=60.0)  # seconds without a sign of life: it is lost
     allowed_failures: int = bounded(0, default=2)  # workers that may die of one task before it has failed
     connect_timeout_s: float = bounded(above=0, default=10.0)  # seconds that a connection to the scheduler may take
-    performance_report: bool | None = None  # whether Dask's report is kept; null: after half a minute
+    performance_report: bool = False  # whether Dask's report of the training is kept
     partition_per_worker: bool = False  # whether a worker's rows are joined before a fit: twice the memory
 
 
