@@ -28,7 +28,7 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1200,
-    "config": 1451,
+    "config": 1439,
     "datasets": 4366,
     "evaluation": 2033,
     "jobs": 2882,
