@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -61,28 +61,25 @@ def settings() -> dict[str, str]:
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
-    """Start the server if a cluster's workers would be forked from it; see ``start``."""
-    kind = getattr(cluster, "kind", None)
-    gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
-    forked = local or (gpu and gpus.visible())
-    if own_process and forked and sys.platform == "linux":  # elsewhere libraries do not bear a fork
-        start([*(GPU_LIBRARIES if gpu else ()), *modules], cluster.environment)
+    """Start the server if a cluster's workers would be forked from it; it then loads modules that can be imported.
 
-
-def start(modules: Sequence[str], own: Mapping[str, str]) -> None:
-    """Start the server, which then loads modules; those that cannot be imported are left out.
-
-    ``own`` are variables that libraries may read as they are loaded. Call it before the process has threads: it changes
+    Libraries may read the cluster's variables as they are loaded. Call it before the process has threads: it changes
     the environment for a moment.
     """
     global _started
+    kind = getattr(cluster, "kind", None)
+    gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
+    forked = local or (gpu and gpus.visible())
+    if not (own_process and forked and sys.platform == "linux"):  # elsewhere libraries do not bear a fork
+        return
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | {name: str(value) for name, value in own.items()})
+    own = {name: str(value) for name, value in cluster.environment.items()}
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
     try:
-        multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
+        multiprocessing.set_forkserver_preload([*LIBRARIES, *(GPU_LIBRARIES if gpu else ()), *modules])
         with left_alone():
             forkserver.ensure_running()
     finally:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any, TypeVar
+from typing import Any
 
 import dask
 import distributed
@@ -27,7 +27,6 @@ from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
-Started = TypeVar("Started", bound=SpecCluster)
 LOG = logging.getLogger("tipcast")
 
 QUIET = (
@@ -184,7 +183,7 @@ def local(
 
 
 @contextlib.contextmanager
-def closed(start: Callable[[], Started], where: str) -> Iterator[tuple[Started, Client]]:
+def closed(start: Callable[[], SpecCluster], where: str) -> Iterator[tuple[SpecCluster, Client]]:
     """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs.
 
     K002 worker processes that do not come up, at ``where``.

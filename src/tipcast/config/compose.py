@@ -76,7 +76,8 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     except BrokenPipeError:  # the reader of what a flag prints has left, as `head` does
         raise
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
-        raise conf_files.unreadable(problem) from problem
+        code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
+        raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import pytest
 from tipcast.config import conf_files, schema
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
-from tipcast.config.conf_files import conf_dir, unreadable
+from tipcast.config.conf_files import conf_dir, fault
 from tipcast.config.errors import TipcastError
 
 
@@ -166,29 +166,35 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("content", "place", "words"),
+    ("content", "words"),
     [
-        (GLOBAL + b"seed: [1\nprint: 2\n", ", line 3, column 6", "expected ',' or ']'"),
-        (GLOBAL + b"model:\n\tparams: 1\n", ", line 3, column 1", "indent with blanks"),
-        (GLOBAL + b"seed: 1\nseed: 2\n", ", line 3, column 1", "duplicate key seed"),
-        (GLOBAL + b"name: caf\xe9\n", "", "no YAML in UTF-8: 'utf-8' codec can't decode byte 0xe9 in position 29"),
-        (GLOBAL + b"seed: \0\n", "", "character #x0000"),
-        (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", "", "# @package _global_"),
-        ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), "", "no YAML in UTF-8"),
-        (b"- a\n", "", "no keys and values"),
-        (b"just words\n", "", "no keys and values"),
-        (b"seed: 4\n", "", "# @package _global_"),
-        (b"defaults:\n  - override /model: knn\n", "", "# @package _global_"),
-        (GLOBAL + b"defaults: knn\n", "", "defaults"),
+        (GLOBAL + b"seed: [1\nprint: 2\n", ["expected ',' or ']'", "line 3, column 6"]),
+        (GLOBAL + b"model:\n\tparams: 1\n", ["indent with blanks", "line 3, column 1"]),
+        (GLOBAL + b"name: caf\xe9\n", ["YAML in UTF-8: 'utf-8' codec can't decode byte 0xe9 in position 29"]),
+        (GLOBAL + b"seed: \0\n", ["character #x0000"]),
+        (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", ["# @package _global_"]),
+        ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), ["YAML in UTF-8"]),
+        (b"- a\n", ["no keys and values"]),
+        (b"just words\n", ["no keys and values"]),
+        (b"seed: 4\n", ["# @package _global_"]),
+        (b"defaults:\n  - override /model: knn\n", ["# @package _global_"]),
+        (GLOBAL + b"defaults: knn\n", ["defaults"]),
     ],
 )
-def test_a_users_experiment(conf: Path, content: bytes, place: str, words: str) -> None:
+def test_a_users_experiment(conf: Path, content: bytes, words: list[str]) -> None:
     (conf / "experiment" / "mine.yaml").write_bytes(content)
     with pytest.raises(TipcastError) as caught:
         compose("train", ["experiment=mine"])
     assert caught.value.code == "C012", str(caught.value)
-    assert caught.value.where == f"conf/experiment/mine.yaml{place}"
-    assert words in str(caught.value)
+    assert caught.value.where == "conf/experiment/mine.yaml"
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_key_that_is_there_twice(conf: Path) -> None:
+    (conf / "experiment" / "mine.yaml").write_bytes(GLOBAL + b"seed: 1\nseed: 2\n")
+    with pytest.raises(TipcastError, match=r"C012.*mine\.yaml.*duplicate key seed"):
+        compose("train", ["experiment=mine"])
 
 
 def test_a_folder_in_a_files_place_is_no_option(conf: Path) -> None:
@@ -198,10 +204,11 @@ def test_a_folder_in_a_files_place_is_no_option(conf: Path) -> None:
 
 
 def test_what_the_system_refuses(conf: Path) -> None:
-    problem = unreadable(PermissionError(13, "Permission denied", str(conf / "train.yaml")))
-    assert str(problem) == (
-        "error[C012] conf/train.yaml: cannot be read: Permission denied. Fix: check its permissions"
-    )
+    (conf / "experiment" / "mine.yaml").symlink_to("mine.yaml")
+    problem = fault()
+    assert problem is not None
+    assert str(problem).startswith("error[C012] conf/experiment/mine.yaml: cannot be read")
+    assert "symbolic links" in str(problem)
 
 
 def test_unknown_key_in_a_file_names_the_file(conf: Path) -> None:
