@@ -23,7 +23,7 @@ FLAGS = {
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
     "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
     "-c, --cfg job": "show the composed configuration, run nothing",
-    "-sc, --shell-completion": "complete words: install=bash, zsh or fish prints a script, uninstall= likewise",
+    "-sc, --shell-completion": "complete words: install=bash prints a script, for zsh too",
     "-V, --version": "the version",
 }
 """Flags before or after the job."""

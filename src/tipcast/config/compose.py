@@ -20,20 +20,17 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.plugins.completion_plugin import CompletionPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, help, schema
 from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
-from tipcast.config.errors import TipcastError, needs_value, unknown
+from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
 
 FOLDER = "--config-dir="
-SHELLS = ("bash", "zsh", "fish")
 QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
 
 
@@ -207,17 +204,16 @@ def complete(words: Sequence[str]) -> None:
 
     C005 other words.
     """
-    what, _, shell = (words[0] if len(words) == 1 else "").partition("=")
-    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
-        fix = "write -sc install=bash, zsh or fish, or uninstall= in its place"
-        raise TipcastError("C005", "--shell-completion", "needs to know what to do and for which shell", fix)
-    if what == "query":
+    plugin: Any = BashCompletion
+    if words == ["query=bash"]:
         print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
         return
+    if words != ["install=bash"]:
+        fix = "zsh takes the same script, after bashcompinit"
+        raise must_be("--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005")
     before, sys.argv = sys.argv, ["tipcast"]  # Hydra's script names the program that it completes
     try:
-        kinds: Any = Plugins.instance().discover(CompletionPlugin)
-        getattr(next(kind(None) for kind in kinds if kind.provides() == shell), what)()
+        plugin(None).install()
     finally:
         sys.argv = before
 
