@@ -17,7 +17,7 @@ from tipcast.config.errors import TipcastError, must_be, needs_value
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
 FLAGS = {
-    "-h, --help": "a page on the job; after overrides also every key of their groups",
+    "-h, --help": "a page on the job; after overrides, every key of their groups",
     "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
     "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",

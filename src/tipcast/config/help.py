@@ -41,29 +41,40 @@ def usage() -> str:
 
 
 def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overrides: Sequence[str]) -> str:
-    """Return the text of `tipcast JOB --help`: its options, its keys and, with overrides, all keys of their groups.
+    """Return the text of `tipcast JOB --help`: a page of what matters or, with overrides, all keys of their groups.
 
     ``config`` is composed, nothing in it need be given; ``choices`` has the option that was composed of each group.
     """
     order = sorted(choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS))
     files = {group: conf_files.options(group) for group in order if conf_files.options(group)}
-    path = conf_files.conf_dir() / f"{job}.yaml"
-    purpose, examples = _opening(path)
-    lines = [purpose, *examples, "", "group=option, of these, [in brackets] what is chosen"]
+    purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
+    comments, titles = _comments(conf_files.conf_dir() / f"{job}.yaml", ""), {"": f"keys of {job}"}
     for group, options in files.items():
-        names = [f"[{name}]" if name == choices[group] else name for name in options]
-        lines += _entry(group, ", ".join(names), 14)
-    lines.append("  all keys of an option: tipcast JOB GROUP=OPTION --help; all values: tipcast JOB --cfg job")
-    touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
-    for group in ["", *(group for group in files if group in touched)]:
-        option = files[group].get(choices[group] or "") if group else path
-        comments = _comments(option, group) if option else {}
-        title = f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}" if group else "keys"
-        lines += ["", re.split(r"(?<=[.?])\s", title)[0]]
-        for key, value, comment in keys(config):
-            start, _, name = key.partition(".")
-            if group == (start if start in files else "") and OPTION.get(start) != name:  # which its option says
-                lines += _entry(f"{key}={value}" if value else key, comments.get(key) or comment, COLUMN)
+        option = options.get(choices[group] or "")
+        comments |= _comments(option, group) if option else {}
+        titles[group] = f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}"
+    entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
+    lines = [purpose]
+    if overrides:
+        touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
+        for group in ["", *(group for group in files if group in touched)]:
+            lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
+            for key, (value, comment) in entries.items():
+                start, _, name = key.partition(".")
+                if group == (start if start in files else "") and OPTION.get(start) != name:  # which its option says
+                    lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
+    else:
+        lines += ["", "group=option, of these, [in brackets] the default"]
+        for group, options in files.items():
+            names = [f"[{name}]" if name == choices[group] else name for name in options]
+            lines += _entry(group, ", ".join(names), 14)
+        lines += ["", "key=value, of these first, with the default"]
+        for key in first:
+            value, comment = entries[key]
+            short = textwrap.shorten(comment.partition(";")[0], _width() - COLUMN, placeholder=" ...")
+            lines += _entry(f"{key}={value}", short, COLUMN)
+        more = "GROUP=OPTION --help (all keys of an option), --cfg job (all values); docs/command_line.md"
+        lines += ["", "examples", *examples, "", f"more: tipcast --help (flags); tipcast {job} {more}"]
     return "\n".join(textwrap.fill(line, _width(), subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
@@ -86,7 +97,7 @@ def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]
 
 
 def _comments(path: Path, group: str) -> dict[str, str]:
-    """Return full keys of a YAML file, and of options that it builds on, and the comments behind them."""
+    """Return full keys of a YAML file, and of options that it builds on, and the comments behind, else above them."""
     text = path.read_text(encoding="utf-8")
     lines, found = text.splitlines(), dict[str, str]()
     for item in yaml.safe_load(text).get("defaults", []):
@@ -98,20 +109,21 @@ def _comments(path: Path, group: str) -> dict[str, str]:
             block = isinstance(value, yaml.CollectionNode) and not value.flow_style
             end = (key if block else value).end_mark
             beside = re.search(r"\s# *(.*)", lines[end.line][end.column :] if end.line < len(lines) else "")
-            if beside:
-                found[f"{prefix}{key.value}"] = beside[1].strip().removesuffix(".")
+            above = itertools.takewhile(lambda line: line.lstrip().startswith("#"), lines[: key.start_mark.line][::-1])
+            if said := beside[1] if beside else " ".join(line.strip(" #") for line in [*above][::-1]):
+                found[f"{prefix}{key.value}"] = said.strip().removesuffix(".")
             below(value, f"{prefix}{key.value}.")
 
     below(yaml.compose(text), f"{group}." if group and conf_files.PACKAGE not in text else "")
     return found
 
 
-def _opening(path: Path) -> tuple[str, list[str]]:
-    """Return what a file's first comment says, but Hydra's, and the commands indented in it."""
+def _opening(path: Path) -> tuple[str, list[str], list[str]]:
+    """Return what a file's first comment says, but Hydra's, the commands indented in it, and the keys that it names."""
     lines = (line for line in path.read_text(encoding="utf-8").splitlines() if line != conf_files.PACKAGE)
     opening = [line[2:] for line in itertools.takewhile(lambda line: line.startswith("#"), lines)]
-    said = " ".join(line for line in opening if not line.startswith("  "))
-    return said, [line for line in opening if line.startswith("  ")]
+    said, _, keys = " ".join(line for line in opening if not line.startswith("  ")).partition(" Keys: ")
+    return said, [line for line in opening if line.startswith("  ")], keys.split()
 
 
 def _shown(value: Any) -> str:

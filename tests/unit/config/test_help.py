@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tipcast.config.schema import JOBS
 LIBRARYS = ("model.params.", "model.space.")
 """Keys that a library explains; the comments in conf/model add to that."""
 WIDEST = 120
-LONGEST_PAGE = 45
+LONGEST_PAGE = 36
 
 
 def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -28,7 +29,7 @@ def explained(text: str) -> dict[str, str]:
     """Return key -> what is said of it, on its own line or below it."""
     found: dict[str, str] = {}
     key = ""
-    for line in text.partition("\nkeys\n")[2].partition("\nflags\n")[0].splitlines():
+    for line in text.partition("\nkeys of ")[2].partition("\nflags\n")[0].splitlines():
         if line.startswith(" " * help.COLUMN):
             found[key] = f"{found[key]} {line.strip()}".strip()
         elif line.startswith("  "):
@@ -64,7 +65,7 @@ def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[s
     found = explained(text)
     assert found["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0", "a comment in conf"
     assert found["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a docstring of the schema"
-    assert found["resume"].startswith("with --multirun: last, or the id")
+    assert found["resume"].startswith("with --multirun: id of its run") or found["resume"].startswith("With --multirun")
     assert "data.source" not in found, "it follows from the option"
 
 
@@ -72,13 +73,12 @@ def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[s
 def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, job, "--help")
     assert len(text.splitlines()) <= LONGEST_PAGE
-    opening, groups, _ = text.split("\n\n")
-    for example in " ".join(opening.splitlines()[1:]).split(" tipcast ")[1:]:
+    parts = [part.splitlines()[1:] for part in text.partition("\nmore: ")[0].split("\n\n")[1:]]
+    for group, names in (line.split(maxsplit=1) for line in parts[0] if line[2] != " "):
+        assert names.replace("[", "").split(",")[0].strip("]") == [*conf_files.options(group)][0]
+    assert [line for line in parts[1] if not re.match(r"  [\w.]+=\S+  +\S", line)] == [], "a default and a word"
+    for example in " ".join(parts[2]).split(" tipcast ")[1:]:
         assert compose(example.split()[0], to_overrides(example.split()[1:])), example
-    for line in groups.splitlines()[1:]:
-        if line[2] != " " and "--help" not in line:
-            group, names = line.split(maxsplit=1)
-            assert names.replace("[", "").split(",")[0].strip("]") == [*conf_files.options(group)][0]
 
 
 def test_another_option_and_value_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,10 +112,10 @@ def test_options_of_one_s_own_are_explained_too(
     monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
     file = tmp_path / "task" / "mine.yaml"
     file.parent.mkdir()
-    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\nthreshold: 0.3 # beside\n")
+    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
     text = shown(capsys, "train", "--config-dir", str(tmp_path), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
-    assert explained(text)["task.threshold"] == "beside"
+    assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith("of the time that the training files cover")
 
 
