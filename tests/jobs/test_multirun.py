@@ -138,7 +138,7 @@ def test_a_killed_multirun_goes_on_where_it_was(tables: Path, tmp_path: Path) ->
     (parent,) = (run for run in runs_of(store) if run.data.tags["job"] == "multirun")
     before = {run.info.run_id for run in below(store, parent.info.run_id) if run.info.status == "FINISHED"}
     assert len(before) == 1
-    said, children = many(store, "-m", "seed=3,1,2", f"resume={parent.info.run_id[:12]}")
+    said, children = many(store, "-m", "seed=3,1,2", f"resume={parent.info.run_id}")
     assert said["run_id"] == parent.info.run_id
     done = [child for child in children if child.info.status == "FINISHED"]
     assert sorted(child.data.params["seed"] for child in done) == ["1", "2", "3"]

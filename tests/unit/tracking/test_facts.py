@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from typing import Any
 
 import pytest
@@ -29,18 +27,15 @@ def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
     return open_store(spec), found
 
 
-def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
+def test_an_id_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
     client, ids = runs
     for run_id in ids.values():
-        for name in (run_id, run_id[:12]):
-            assert find_run(client, name).info.run_id == run_id
+        assert find_run(client, run_id).info.run_id == run_id
     assert find_run(client, "last", spec, "sweep").info.run_id == ids["second"]
     assert find_run(client, "last", spec, "train").info.run_id == ids["train"]
     assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
     client.delete_run(ids["second"])
     assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
-    with pytest.raises(TipcastError, match="is not there"):
-        find_run(client, ids["second"][:12])
 
 
 @pytest.mark.parametrize(
@@ -49,10 +44,8 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         ("last", "taxi", "ladder", "experiment taxi has no ladder"),
         ("last", "nothing", None, "experiment nothing has no run"),
         ("last", None, None, "is not there"),
-        ("abc", "taxi", None, "its first 4 characters or more"),
         ("xgboost", "taxi", None, "is not there"),
         ("%", "taxi", None, "is not there"),
-        ("0000000", "taxi", None, "is not there"),
         ("0" * 32, "taxi", None, "is not there"),
     ],
 )
@@ -61,17 +54,6 @@ def test_no_run(
 ) -> None:
     with pytest.raises(TipcastError, match=said) as problem:
         find_run(runs[0], name, experiment and TrackingSpec(experiment=experiment), job)
-    assert problem.value.code == "T004"
-
-
-def test_an_ambiguous_beginning_names_the_candidates(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
-    client, ids = runs
-    file = str(spec.uri).removeprefix("sqlite:///")
-    with contextlib.closing(sqlite3.connect(file)) as database, database:  # what chance seldom gives
-        for number, name in enumerate(("first", "train")):
-            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
-    with pytest.raises(TipcastError, match=r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)") as problem:
-        find_run(client, "abcd")
     assert problem.value.code == "T004"
 
 
@@ -117,18 +99,17 @@ def test_the_experiment_of_a_run(
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        ("77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
-        ("team", "MLFLOW_EXPERIMENT_ID team: is not there"),
-        ("2", "experiment gone: was deleted"),
+        ("77", "T002.*77"),
+        ("team", "T002.*team"),
+        ("2", "T004. experiment gone: was deleted.*mlflow experiments restore"),
     ],
 )
 def test_an_experiment_that_cannot_be(
     client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, number: str, said: str
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", number)
-    with pytest.raises(TipcastError, match=f"T004. {said}") as caught, open_run(spec, name="n", tags={}, params={}):
+    with pytest.raises(TipcastError, match=said), open_run(spec, name="n", tags={}, params={}):
         raise AssertionError("not reached")
-    assert "mlflow experiments restore" in caught.value.fix or number != "2"
 
 
 def test_a_child_is_in_the_experiment_of_the_launchers_run(

@@ -290,7 +290,6 @@ def test_an_experiment_shows_nothing_of_it(spec: TrackingSpec, tmp_path: Path) -
     assert finding.state is State.ok
     assert str(location) in finding.found
     assert [run.info.run_id for run in client.search_runs([experiment_id])] == [kept]
-    assert not [path for path in location.rglob("*") if path.is_file()]
 
 
 def test_artifacts_that_cannot_be_written(spec: TrackingSpec, tmp_path: Path) -> None:
