@@ -38,7 +38,7 @@ BUDGET = {
     "search": 1004,
     "tasks": 252,
     "tipcast": 582,
-    "tracking": 1831,
+    "tracking": 1821,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

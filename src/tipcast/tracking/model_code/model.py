@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import hashlib
 import importlib.abc
@@ -225,25 +224,16 @@ def _teach_servers() -> None:
 
 
 def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
-    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column.
-
-    400 where a row has values beyond the header's columns: pandas would take the first column for row labels.
-    """
+    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column."""
     if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
         return read(csv_input, schema)
-    text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
-    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
-        header, *rows = (row for row in lines if row)
-    except (csv.Error, ValueError) as problem:
-        what = f"Failed to parse input as CSV: {problem if text.strip() else 'No columns to parse'}"
-        raise MlflowException(what, error_code=BAD_REQUEST) from None
-    width = len(header)
-    for number, row in enumerate(rows, 1):
-        if any(map(str.strip, row[width:])):
-            what = f"row {number} has {len(row)} values, the header {width} names. Fix: send as many values as names"
-            raise MlflowException(what, error_code=BAD_REQUEST)
-    return pd.DataFrame([[*row, *[""] * width][:width] for row in rows], columns=header, dtype=object)
+        rows = pd.read_csv(csv_input, dtype=object, keep_default_na=False)
+    except ValueError as problem:
+        raise MlflowException(f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST) from None
+    if not isinstance(rows.index, pd.RangeIndex):  # pandas takes the first values of longer rows for labels
+        raise MlflowException("Failed to parse input as CSV: rows are longer than the header", error_code=BAD_REQUEST)
+    return rows
 
 
 def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:
