@@ -38,7 +38,7 @@ BUDGET = {
     "search": 971,
     "tasks": 252,
     "tipcast": 582,
-    "tracking": 1821,
+    "tracking": 1804,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

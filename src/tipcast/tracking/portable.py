@@ -253,10 +253,7 @@ def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]
         "format": manifest["format"],
         "sha256": manifest["sha256"]["model"],
         MANIFEST_TAG: logged.manifest_sha256,
-        "features": ", ".join(manifest["features"]),
-        "target": manifest.get("target"),
         "model": manifest.get("model"),
-        "device": manifest.get("trained_on"),
         "data.digest": manifest["data_digest"],
         "data.train_period": manifest.get("train_period"),
         "data.test_period": manifest.get("test_period"),
@@ -266,7 +263,7 @@ def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]
         "parity": f"{difference:.2g}",
         **{name: f"{value:.6g}" for name, value in metrics.items()},
     }
-    return taken({name: value for name, value in told.items() if value})  # the manifest has all features
+    return taken({name: value for name, value in told.items() if value})
 
 
 def requirements(format: str) -> list[str]:
