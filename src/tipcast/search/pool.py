@@ -69,8 +69,6 @@ class Pool:
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
         """What waits for a worker without trials."""
-        self._restarted: set[str] = set()
-        """Workers that were ended on purpose."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Yield events after they happen; the next trial is submitted before the end of the last is yielded."""
@@ -142,7 +140,6 @@ class Pool:
                 elif not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s:
                     job.late = True
                     job.future.cancel(force=True)
-                    self._restarted.add(job.worker)
                     self._workers.restart(job.worker)  # a thread cannot be ended
             if ended or (self._workers.slots and not self._running):
                 return ended
@@ -179,15 +176,11 @@ class Pool:
 
     def _lost(self, job: _Job, problem: BaseException | None) -> TipcastError | str:
         """Return why the trial of a lost worker is retried; S005 if it ran out of memory alone, S007 too many lost."""
-        reason = f"worker {job.worker} has gone, or is paused"
-        if isinstance(problem, KilledWorker):
-            if job.worker in self._restarted:
-                return f"worker {job.worker} ended for a trial that took too long"
-            if self._workers.ended_for_memory(job.worker):
-                reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-                fix = "raise cluster.memory_limit, or search smaller values"
-                return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
-            reason = f"worker {job.worker} died"
+        reason = f"worker {job.worker} died, or is paused"
+        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
+            reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+            fix = "raise cluster.memory_limit, or search smaller values"
+            return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
         job.deaths += 1
         if job.deaths >= self._attempts:
             return TipcastError("S007", self._key(job), reason, "look at the worker's log")
