@@ -35,7 +35,7 @@ BUDGET = {
     "measure": 197,
     "models": 1896,
     "scoring": 1184,
-    "search": 964,
+    "search": 961,
     "tasks": 252,
     "tipcast": 582,
     "tracking": 1804,

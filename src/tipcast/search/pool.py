@@ -229,7 +229,6 @@ class TrialWorkers:
 
         A worker that dies meanwhile reads them when it gets its first trial. K003 where all have died.
         """
-        problem: object = "they died"
         for _ in range(attempts):
             try:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
@@ -238,15 +237,13 @@ class TrialWorkers:
             self.look()
             found = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
             for read in found.values():
-                if isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
-                    problem = read
-                elif isinstance(read, BaseException):
-                    raise read
-                else:
+                if not isinstance(read, BaseException):
                     return read  # type: ignore[no-any-return]
+                if not isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
+                    raise read
             if any(self.ended_for_memory(address) for address in found):
                 break  # the next would run out of memory as well
-        raise TipcastError("K003", "all workers", f"lost while they read the rows: {problem}", MORE_MEMORY)
+        raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""
