@@ -59,7 +59,7 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
     ended = [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED"), (2, 2, "FINISHED"), (3, 1, "FINISHED")]
     assert children(store) == ended
     (reason,) = store.tag("error.message")
-    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died", reason)
+    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died, or is paused", reason)
 
 
 def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:

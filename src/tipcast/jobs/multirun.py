@@ -23,7 +23,7 @@ from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
-from tipcast.tracking.run import Run, set_tags
+from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
@@ -159,7 +159,7 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
     known = {training.identity: training for training in trainings}
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
-            set_tags(parent.client, child.info.run_id, {"error.message": "the process of its multirun was gone"})
+            parent.client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
             parent.client.set_terminated(child.info.run_id, "KILLED")
         training = known.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:

@@ -34,7 +34,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
-from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias, versions_of
+from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
 from tipcast.tracking.run import config_text
 from tipcast.tracking.store import failures, open_store, resolve
@@ -175,9 +175,8 @@ def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) 
     folder.mkdir()
     fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
-        others = versions_of(client, fetched)
-        what = "is named by no version, as an alias is" if others else "is not registered, so no alias can name it"
-        raise TipcastError("M021", uri, what, f"use {others[0]}" if others else "train with tracking.register=NAME")
+        fix = "use models:/NAME/VERSION, or train with tracking.register=NAME"
+        raise TipcastError("M021", uri, "is not a registered version, which alone an alias names", fix)
     return Candidate(fetched, client.get_run(fetched.run_id))
 
 

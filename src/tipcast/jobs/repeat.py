@@ -101,7 +101,7 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     texts = [
         (of, f"{what}{was or 'not known'}, now {now or 'not known'}") for of, what, was, now in facts if was != now
     ]
-    if here.diff or had.get(runs.DIRTY) == "true":
+    if here.dirty or had.get(runs.DIRTY) == "true":
         texts.append(("code", "uncommitted changes"))
     texts += [("versions", text) for text in moved(had)]
     differs = {name: "; ".join(text for part, text in texts if part == name) for name in dict(texts)}

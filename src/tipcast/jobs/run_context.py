@@ -138,8 +138,6 @@ def run_context(
     ):
         run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
-        if source.diff:
-            run.log_text(source.diff, origin.DIFF)
         if lease and not resume:
             stack.enter_context(leased(run.client, run.id))
         yield RunContext(run, config, command, clock, folder, stack)

@@ -26,7 +26,7 @@ from tipcast.jobs.train_plan import WHERE, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import check_space, merged_space, searcher
+from tipcast.search.proposals import check_space, merged_space, searcher, tried
 from tipcast.search.trial import Objective
 from tipcast.tracking.run import CONFIG
 
@@ -104,7 +104,7 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     first = configured if spec.baseline else None  # parameters of trial 0
     proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
     sweep.total = proposed.total
-    study = sweep_plan.study(config, plan, space, sweep.objective, session)
+    study = sweep_plan.study(config, plan, tried(space), sweep.objective, session)
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from tipcast.search.trial import Measured, Objective, Study
 
 if TYPE_CHECKING:  # workers import this module for ``measured`` alone
     from tipcast.jobs.train_plan import Plan
-    from tipcast.search.proposals import Space
 
 GROWING = ("random", "tpe")
 """Searches of which a longer one begins with the trials of a shorter."""
@@ -52,10 +52,12 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
 
 
-def study(config: SweepConfig, plan: Plan, space: Space, objective: Objective, workers: Session) -> Study:
-    """Return what all trials have in common."""
-    tried = ({}, *({name: value} for name, axis in space.items() for value in axis.tried))
-    models = [dataclasses.replace(config.model, params={**config.model.params, **params}) for params in tried]
+def study(
+    config: SweepConfig, plan: Plan, tried: Iterable[tuple[str, Any]], objective: Objective, workers: Session
+) -> Study:
+    """Return what all trials have in common; ``tried`` are names and values of parameters that they may have."""
+    several = ({}, *({name: value} for name, value in tried))
+    models = [dataclasses.replace(config.model, params={**config.model.params, **params}) for params in several]
     facts = config.backend.name, config.task.categorical, plan.task.kind
     shared = {build.build(model, *facts).sharing for model in models}
     return Study(

@@ -174,7 +174,7 @@ class Record:
             "test_period": periods["test"],
             "run_id": self.run.id,
             "git_commit": code.commit,
-            "git_dirty": bool(code.diff),
+            "git_dirty": code.dirty,
             "versions": origin.versions(),
         }
         logged = portable.log_model(

@@ -69,8 +69,6 @@ class Pool:
         self._running: list[_Job] = []
         self._again: deque[_Job] = deque()
         """What waits for a worker without trials."""
-        self._restarted: set[str] = set()
-        """Workers that were ended on purpose."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Yield events after they happen; the next trial is submitted before the end of the last is yielded."""
@@ -142,7 +140,6 @@ class Pool:
                 elif not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s:
                     job.late = True
                     job.future.cancel(force=True)
-                    self._restarted.add(job.worker)
                     self._workers.restart(job.worker)  # a thread cannot be ended
             if ended or (self._workers.slots and not self._running):
                 return ended
@@ -179,15 +176,11 @@ class Pool:
 
     def _lost(self, job: _Job, problem: BaseException | None) -> TipcastError | str:
         """Return why the trial of a lost worker is retried; S005 if it ran out of memory alone, S007 too many lost."""
-        reason = f"worker {job.worker} has gone, or is paused"
-        if isinstance(problem, KilledWorker):
-            if job.worker in self._restarted:
-                return f"worker {job.worker} ended for a trial that took too long"
-            if self._workers.ended_for_memory(job.worker):
-                reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-                fix = "raise cluster.memory_limit, or search smaller values"
-                return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
-            reason = f"worker {job.worker} died"
+        reason = f"worker {job.worker} died, or is paused"
+        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
+            reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+            fix = "raise cluster.memory_limit, or search smaller values"
+            return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
         job.deaths += 1
         if job.deaths >= self._attempts:
             return TipcastError("S007", self._key(job), reason, "look at the worker's log")
@@ -236,7 +229,6 @@ class TrialWorkers:
 
         A worker that dies meanwhile reads them when it gets its first trial. K003 where all have died.
         """
-        problem: object = "they died"
         for _ in range(attempts):
             try:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
@@ -245,15 +237,13 @@ class TrialWorkers:
             self.look()
             found = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
             for read in found.values():
-                if isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
-                    problem = read
-                elif isinstance(read, BaseException):
-                    raise read
-                else:
+                if not isinstance(read, BaseException):
                     return read  # type: ignore[no-any-return]
+                if not isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
+                    raise read
             if any(self.ended_for_memory(address) for address in found):
                 break  # the next would run out of memory as well
-        raise TipcastError("K003", "all workers", f"lost while they read the rows: {problem}", MORE_MEMORY)
+        raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""

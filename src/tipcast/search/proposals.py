@@ -8,11 +8,14 @@ import logging
 import math
 import warnings
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, final
 
 import numpy as np
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import RandomSampler, TPESampler
+from optuna.trial import TrialState
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec, SearchSpec
@@ -20,8 +23,7 @@ from tipcast.models.build import build
 from tipcast.search import MOST
 from tipcast.search.trial import Objective, Proposal, Trial
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
+optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
@@ -33,58 +35,49 @@ FEWEST = 8
 """Trials below which nothing can be said of the importance of parameters."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The values that one parameter may take."""
-
-    kind: str
-    """``int`` or ``float``, evenly between bounds; ``int_log`` or ``log``, evenly in the logarithm; ``list``."""
-    low: Any = 0
-    high: Any = 0
-    """Both included; of ``int`` and ``int_log`` integers."""
-    values: tuple[Any, ...] = ()
-    """Of a list."""
-
-    def points(self, number: int) -> tuple[Any, ...]:
-        """Return the list's values, or so many of a range with both ends."""
-        if self.values:
-            return self.values
-        if self.kind in WHOLE and self.high - self.low < number:
-            return tuple(range(self.low, self.high + 1))
-        spaced = (np.geomspace if self.kind in LOGARITHMIC else np.linspace)(self.low, self.high, number)
-        # Eight digits are enough to search by, and to type again.
-        inner = [round(value) if self.kind in WHOLE else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
-        return tuple(dict.fromkeys((self.low, *inner, self.high)))
-
-    @property
-    def size(self) -> int | None:
-        """How many values there are; None: without end."""
-        if self.values or self.low == self.high:
-            return len(self.values) or 1
-        return int(self.high - self.low + 1) if self.kind in WHOLE else None
-
-    def contains(self, value: Any) -> bool:
-        """Tell whether a value is one of them."""
-        if self.values:
-            return repr(value) in map(repr, self.values)
-        number = type(value) in (int, float) and self.low <= value <= self.high
-        return number and (self.kind not in WHOLE or value == int(value))
-
-    @property
-    def tried(self) -> tuple[Any, ...]:
-        """What is tried out beforehand: every value of a list, the bounds of a range."""
-        return self.values or (self.low, self.high)
-
-
+Axis = CategoricalDistribution | FloatDistribution | IntDistribution
+"""The values that one parameter may take."""
 Space = Mapping[str, Axis]
 Params = Mapping[str, Any]
 Known = Mapping[int, Trial]
 """Trials that ended in an earlier run of the sweep, by number."""
 
 
+def points(axis: Axis, number: int) -> tuple[Any, ...]:
+    """Return a list's values, or so many of a range with both ends."""
+    if isinstance(axis, CategoricalDistribution):
+        return axis.choices
+    whole = isinstance(axis, IntDistribution)
+    if isinstance(axis, IntDistribution) and axis.high - axis.low < number:
+        return tuple(range(axis.low, axis.high + 1))
+    spaced = (np.geomspace if axis.log else np.linspace)(axis.low, axis.high, number)
+    # Eight digits are enough to search by, and to type again.
+    inner = [round(value) if whole else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
+    return tuple(dict.fromkeys((axis.low, *inner, axis.high)))
+
+
+def tried(space: Space) -> list[tuple[str, Any]]:
+    """Return what is tried out beforehand: each value of a list; of a range its bounds, and of numbers one between."""
+    values: list[tuple[str, Any]] = []
+    for name, axis in space.items():
+        if isinstance(axis, CategoricalDistribution):
+            values += [(name, value) for value in axis.choices]
+        else:
+            between = [] if isinstance(axis, IntDistribution) else [axis.low + INSIDE * (axis.high - axis.low)]
+            values += [(name, value) for value in (axis.low, axis.high, *between)]
+    return values
+
+
 def inside(space: Space, params: Mapping[str, Any]) -> bool:
     """Tell whether parameters are a point of a space; those of a model as it is configured need not be."""
-    return all(name in params and axis.contains(params[name]) for name, axis in space.items())
+
+    def contains(axis: Axis, value: Any) -> bool:
+        if isinstance(axis, CategoricalDistribution):
+            return value in axis.choices
+        number = type(value) in (int, float) and axis.low <= value <= axis.high
+        return number and (isinstance(axis, FloatDistribution) or value == int(value))
+
+    return all(name in params and contains(axis, params[name]) for name, axis in space.items())
 
 
 def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
@@ -104,30 +97,30 @@ def merged_space(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> di
 def check_space(
     model: ModelSpec, space: Space, device: str, categorical: Sequence[str], kind: str | None = None
 ) -> None:
-    """Let the estimator judge every value of the lists, and of the ranges the bounds and a value between.
+    """Let the estimator judge what is tried out of each axis.
 
     C001 a parameter that the model does not have, C003 a value that it refuses or nothing to search.
     """
     if not space:
         raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")
-    for name, axis in space.items():
-        between = () if axis.size is not None else (axis.low + INSIDE * (axis.high - axis.low),)
-        for value in (*axis.tried, *between):
-            try:
-                trial = dataclasses.replace(model, params={**model.params, name: value})
-                build(trial, device, categorical, kind).check()
-            except TipcastError as problem:
-                if not problem.where.startswith("model."):
-                    raise
-                fix = problem.fix.replace("model.params.", "search.space.")
-                raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
+    for name, value in tried(space):
+        try:
+            trial = dataclasses.replace(model, params={**model.params, name: value})
+            build(trial, device, categorical, kind).check()
+        except TipcastError as problem:
+            if not problem.where.startswith("model."):
+                raise
+            fix = problem.fix.replace("model.params.", "search.space.")
+            raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
 
 
 def _axis(name: str, form: Any) -> Axis:
     if isinstance(form, list | tuple):
-        unlike = len(set(map(repr, form))) == len(form) > 0
-        if unlike and not any(isinstance(value, Mapping) for value in form):
-            return Axis("list", values=tuple(form))
+        unlike = not any(one == other for one, other in itertools.combinations(form, 2))
+        if form and unlike and not any(isinstance(value, Mapping) for value in form):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of values that Optuna could not write to a database
+                return CategoricalDistribution(form)
     elif isinstance(form, Mapping) and len(form) == 1:
         ((kind, bounds),) = form.items()
         numbers = bounds if isinstance(bounds, list | tuple) else []
@@ -136,7 +129,8 @@ def _axis(name: str, form: Any) -> Axis:
             low, high = numbers
             whole = kind not in WHOLE or (low == int(low) and high == int(high))
             if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
-                return Axis(kind, int(low), int(high)) if kind in WHOLE else Axis(kind, low, high)
+                distribution = IntDistribution if kind in WHOLE else FloatDistribution
+                return distribution(low, high, log=kind in LOGARITHMIC)
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
 
@@ -155,35 +149,39 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
 
     C003 for more combinations than ``search.trials`` or than anyone waits for.
     """
-    points = [axis.points(spec.points) for axis in space.values()]
-    number, most = math.prod(map(len, points)), spec.trials or MOST
+    axes = [points(axis, spec.points) for axis in space.values()]
+    number, most = math.prod(map(len, axes)), spec.trials or MOST
     if number > most:
         what = f"the grid has {number:,} points, more than {most:,}"
         fix = "search fewer parameters or values, or use search=random"
         raise TipcastError("C003", "search.trials", what, fix)
-    return [Proposal(at, dict(zip(space, values, strict=True))) for at, values in enumerate(itertools.product(*points))]
+    return [Proposal(at, params) for at, params in enumerate(_every(space, axes))]
 
 
 def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None) -> list[Proposal]:
     """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a shorter one."""
-    wanted, sizes = spec.trials or MOST, [axis.size for axis in space.values()]
-    points = math.inf if None in sizes else math.prod(size or 0 for size in sizes)
-    possible = points + (baseline is not None and not inside(space, baseline))
-    if possible < wanted:
-        logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", possible)
-    import optuna  # takes a second, which no start of another job should
+    wanted, axes = spec.trials or MOST, [points(axis, MOST + 1) for axis in space.values()]
+    long = any(isinstance(axis, IntDistribution) and axis.high - axis.low > MOST for axis in space.values())
+    if math.prod(map(len, axes)) <= MOST and not long:
+        # Each point of a small space once, in an order that the seed decides.
+        every = list(_every(space, axes))
+        draws: Iterable[Params] = [every[at] for at in np.random.default_rng(seed).permutation(len(every))]
+    else:
+        study = optuna.create_study(sampler=RandomSampler(seed))
+        draws = (study.ask({**space}).params for _ in itertools.count())
+    chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
+    for params in draws:
+        if len(chosen) == wanted:
+            break
+        chosen.setdefault(repr(params), params)
+    if len(chosen) < wanted:
+        logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", len(chosen))
+    return [Proposal(number, params) for number, params in enumerate(chosen.values())]
 
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed)
-    if points <= MOST:  # each point of a small space once, in an order that the seed decides
-        every = {name: range(len(axis.values)) or axis.points(MOST) for name, axis in space.items()}
-        sampler = optuna.samplers.GridSampler(every, seed)
-    study, searched = optuna.create_study(sampler=sampler), _distributions(space)
-    draws = {} if baseline is None else {repr(dict(baseline)): baseline}
-    while len(draws) < min(wanted, possible):
-        params = _values(space, study.ask(searched).params)
-        draws.setdefault(repr(params), params)
-    return [Proposal(number, params) for number, params in enumerate(draws.values())]
+
+def _every(space: Space, axes: Sequence[Sequence[Any]]) -> Iterable[Params]:
+    """Return every combination of the values of each axis, the last one's changing fastest."""
+    return (dict(zip(space, values, strict=True)) for values in itertools.product(*axes))
 
 
 @final
@@ -222,11 +220,8 @@ class Tpe:
         known: Known,
         baseline: Params | None = None,
     ) -> None:
-        import optuna  # takes a second
-
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.total = total
-        self._space, self._distributions, self._seed, self._most = space, _distributions(space), seed, max_concurrent
+        self._space, self._seed, self._most = dict(space), seed, max_concurrent
         self._known = set(known)
         self._fixed = ({} if baseline is None else {0: baseline}) | {at: trial.params for at, trial in known.items()}
         self._scores: dict[int, float | None] = {number: trial.score for number, trial in known.items()}
@@ -240,15 +235,15 @@ class Tpe:
             if number in self._fixed:
                 params = self._fixed[number]
                 there = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
-                self._study.enqueue_trial({name: _as_optuna(axis, params[name]) for name, axis in there.items()})
-                self._asked.append(self._study.ask({name: self._distributions[name] for name in there}))
+                self._study.enqueue_trial({name: params[name] for name in there})
+                self._asked.append(self._study.ask({**there}))
                 if number in self._known:
                     continue
                 return Proposal(number, params)
             if not self._tell_until(number - self._most):
                 return None
             self._asked.append(self._ask(number))
-            return Proposal(number, _values(self._space, self._asked[number].params))
+            return Proposal(number, self._asked[number].params)
         return None
 
     def tell(self, number: int, score: float | None) -> None:
@@ -256,18 +251,14 @@ class Tpe:
         self._scores[number] = score
 
     def _ask(self, number: int) -> Any:
-        from optuna.samplers import TPESampler
-
         (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of options that are experimental
             self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
-        return self._study.ask(self._distributions)
+        return self._study.ask({**self._space})
 
     def _tell_until(self, last: int) -> bool:
         """Tell Optuna how the trials ended up to a last one; tell whether all of them have."""
-        from optuna.trial import TrialState
-
         while self._told <= last:
             if self._told not in self._scores:
                 return False
@@ -286,37 +277,13 @@ def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> d
     """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials, all inside."""
     if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
         return {}
-    import optuna
-
-    searched = _distributions(space)
     study = optuna.create_study(direction=_direction(objective))
     for trial in trials:
-        params = {name: _as_optuna(axis, trial.params[name]) for name, axis in space.items()}
-        study.add_trial(optuna.create_trial(params=params, distributions=searched, value=trial.score))
+        params = {name: trial.params[name] for name in space}
+        study.add_trial(optuna.create_trial(params=params, distributions=dict(space), value=trial.score))
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
-def _distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return a space as Optuna has it: a list by the places of its values, which may be of any type."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    def distribution(axis: Axis) -> BaseDistribution:
-        if axis.values:
-            return CategoricalDistribution(range(len(axis.values)))
-        kind = IntDistribution if axis.kind in WHOLE else FloatDistribution
-        return kind(axis.low, axis.high, log=axis.kind in LOGARITHMIC)
-
-    return {name: distribution(axis) for name, axis in space.items()}
-
-
 def _direction(objective: Objective) -> Literal["maximize", "minimize"]:
     return "maximize" if objective.maximize else "minimize"
-
-
-def _values(space: Space, params: Params) -> dict[str, Any]:
-    return {name: axis.values[params[name]] if axis.values else params[name] for name, axis in space.items()}
-
-
-def _as_optuna(axis: Axis, value: Any) -> Any:
-    return list(map(repr, axis.values)).index(repr(value)) if axis.values else value

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Any, final
 from urllib.parse import quote
 
-from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.tracking import process
 from tipcast.tracking.run import Run, metric_points, param_values, run_tags
-from tipcast.tracking.store import is_locked, pages, release
+from tipcast.tracking.store import pages, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
@@ -100,15 +99,11 @@ class Children:
     def close_open(self, reason: str) -> None:
         """Close all that is open as KILLED, also what a signal kept from coming back.
 
-        A database that stays locked is waited for once: the next command closes the rest.
+        The next command closes what is left open where the store fails.
         """
         for child in self.found():
-            try:
-                if child.status == "RUNNING":
-                    self.kill(child.run_id, reason)
-            except MlflowException as problem:  # such as of a child that was deleted
-                if is_locked(problem):
-                    raise
+            if child.status == "RUNNING":
+                self.kill(child.run_id, reason)
 
     def found(self) -> list[Child]:
         """Return the children that the store has, by number and attempt."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-import logging
 import re
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import mlflow
-import numpy as np
 import yaml
 from mlflow.entities import LoggedModelInput, LoggedModelStatus
 from mlflow.exceptions import MlflowException
@@ -31,10 +29,8 @@ from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
-from tipcast.tracking.run import ABSENT, Run, find_run, taken
+from tipcast.tracking.run import ABSENT, Run, taken
 from tipcast.tracking.store import first_line, is_loopback
-
-LOG = logging.getLogger("tipcast")
 
 AGAIN = "train and register it again"
 PARSE_LIMIT_S = 120.0
@@ -88,12 +84,6 @@ class Fetched:
         until = self.manifest.get("trained_until")
         alike = all(self.manifest.get(name, value) == value for name, value in facts.items())
         return (int(self.manifest.get("trained_from", 0)), int(until)) if until is not None and alike else None
-
-
-def versions_of(client: Any, fetched: Fetched) -> list[str]:
-    """Return the addresses of the versions that a logged model is registered as."""
-    found = client.search_model_versions(f"source_path = 'models:/{fetched.model_id}'")
-    return [f"models:/{each.name}/{each.version}" for each in found]
 
 
 def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
@@ -153,21 +143,11 @@ def check_parses(fetched: Fetched) -> None:
 
     M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
     """
-    features, format, where = fetched.manifest["features"], fetched.format, fetched.uri
-    facts = _parsed(fetched.path, format, where)
-    if not _fits(np.asarray(facts["predictions"]), fetched.kind):
-        what = f"its {format} file does not predict as a model for {fetched.kind} does"
-        raise TipcastError("M007", where, what, AGAIN)
-    if facts["number"] != len(features):
-        what = f"its file has {facts['number']} features, its manifest {len(features)}"
-        raise TipcastError("M002", where, what, AGAIN)
-    if not facts["names"] and format == "xgboost-ubj":  # the other formats know no names
-        raise TipcastError("M002", where, "its file does not name its features", AGAIN)
-    names = native.booster_names(list(features))
-    for at, (own, wanted) in enumerate(zip(facts["names"] or names, names, strict=True), 1):
-        if own != wanted:
-            what = f"feature {at} is {own!r} in its file and {wanted!r} in its manifest"
-            raise TipcastError("M002", where, what, AGAIN)
+    features = list(fetched.manifest["features"])
+    facts = _parsed(fetched.path, fetched.format, fetched.uri)
+    named = fetched.format == "xgboost-ubj"  # the other formats know no names
+    if facts["number"] != len(features) or (named and facts["names"] != native.booster_names(features)):
+        raise TipcastError("M002", fetched.uri, "its file has other features than its manifest", AGAIN)
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
@@ -182,26 +162,10 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
         raise TipcastError("M007", where, what, AGAIN) from problem
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
-        how = errors[-1] if errors else f"exit code {ended.returncode}"
-        if ended.returncode < 0:
-            how = f"it crashed its library by signal {-ended.returncode}"
+        how = errors[-1] if errors else f"exit code {ended.returncode}, below 0 a signal"
         raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
     facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return facts
-
-
-def _fits(predictions: np.ndarray[Any, Any], kind: str) -> bool:
-    """Whether two rows' predictions are what ``Scorer.score`` returns for a kind of task."""
-    columns = predictions.shape[1:]
-    fitting = {
-        "classification": columns == (),
-        "multiclass": len(columns) == 1 and columns[0] > 1,
-        "regression": columns == (),
-        "clustering": columns == (2,),
-    }
-    shares = kind in ("classification", "multiclass")
-    inside = not shares or bool(((predictions >= 0) & (predictions <= 1)).all())
-    return len(predictions) == 2 and fitting.get(kind, False) and inside
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
@@ -230,13 +194,9 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
             raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
         if Path(file).name != file or file == "..":
             raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-        dataset = dataset_of(manifest)
-        strangers = [name for name in names if name not in dataset.features]
-        if strangers or not names or len(set(names)) < len(names):
-            what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
+        if not names or len(set(names)) < len(names) or set(names) - set(dataset_of(manifest).features):
+            what = "its features are not known here, or named twice"
             raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-        if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
-            raise TypeError("its predictions are not a mapping")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
         raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem
@@ -282,15 +242,11 @@ def _logged(client: Any, model_id: str, uri: str) -> Any:
 
 def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, None]:
     """Return a model that a run has logged by its name."""
-    fix = "name another run, or train first"
-    try:
-        run = find_run(client, run_id)
-    except TipcastError as problem:  # as any model that is not there
-        raise TipcastError("M001", uri, f"run {run_id} {problem.what}", fix) from problem
+    run = _found(partial(client.get_run, run_id), uri, f"run {run_id} is not there")
     for model in logged_of(client, run):
         if model.name == name:
             return f"models:/{model.model_id}", model, None
-    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
+    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
 
 
 def logged_of(client: Any, run: Any) -> list[Any]:
@@ -359,9 +315,5 @@ def move_alias(
     client.set_registered_model_alias(name, alias, version)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     told = {"version": version, "since": now, "previous": before or "none", **facts, "forced": str(forced).lower()}
-    try:
-        for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
-            client.set_registered_model_tag(name, key, value)
-    except Exception as problem:  # the alias has moved, and that is what counts
-        said = redact(first_line(problem))
-        LOG.warning("version %s holds %s, but not all tags say so: %s", version, alias, said)
+    for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
+        client.set_registered_model_tag(name, key, value)

@@ -8,7 +8,6 @@ import importlib.metadata
 import io
 import json
 import logging
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +19,12 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
-from mlflow.utils.mlflow_tags import MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
 from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
 from tipcast.config.disk import temporary_folder
@@ -34,7 +34,6 @@ from tipcast.datasets.base import Dataset, RawColumn, as_named
 from tipcast.datasets.delimited import MISSING
 from tipcast.models import native
 from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
-from tipcast.tracking.store import release
 
 LOG = logging.getLogger("tipcast")
 
@@ -121,7 +120,7 @@ def log_model(
     params = run.client.get_run(run.id).data.params
     tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
     made = run.client.create_logged_model(run.experiment_id, logged_name(facts), run.id, tags, params)
-    with temporary_folder() as folder, quiet(), _failed_otherwise(run.client, made.model_id):
+    with temporary_folder() as folder, quiet():
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
@@ -217,37 +216,33 @@ def register(
 ) -> Logged:
     """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
 
-    The version is made with all of its tags in one step, then gets its description, which is Markdown. What ends with
-    an exception leaves no version, and no name without one where the name is new. Nothing is registered (M011) whose
-    ``difference``, see ``parity``, is above 1e-5, that has a metric of the test rows that is not finite, or whose
-    manifest lacks the digest of its rows or the code's origin.
+    The version is made with its tags and its description, which is Markdown, in one step. Nothing is registered (M011)
+    whose ``difference``, see ``parity``, is above 1e-5.
 
     A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
     was killed after that, and was resumed.
     """
-    _check(name, logged, difference, metrics)
+    if not difference <= TOLERANCE:
+        what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
+        raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
     client, tags = run.client, version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {})
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
                 LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
-                client.update_model_version(name, version.version, description[:MAX_DESCRIPTION])  # it may lack it
                 return replace(logged, registered=f"models:/{name}/{version.version}")
-        new = not client.search_registered_models(f'name="{name}"')
-        try:
-            version = mlflow.register_model(logged.uri, name, tags=tags)
-            gate("version")
-            client.update_model_version(name, version.version, description[:MAX_DESCRIPTION])
-        except BaseException as problem:
-            release(problem)
-            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
-                for version in client.search_model_versions(f"run_id='{run.id}'"):
-                    if version.name == name and version.source == logged.uri:
-                        client.delete_model_version(name, version.version)
-                if new and not client.search_model_versions(f'name="{name}"'):
-                    client.delete_registered_model(name)
-            raise
-    return replace(logged, registered=f"models:/{name}/{version.version}")
+        if not client.search_registered_models(f'name="{name}"'):
+            with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
+                client.create_registered_model(name)
+        about = description[:MAX_DESCRIPTION]
+        made = client.create_model_version(
+            name, logged.uri, run.id, tags=tags, description=about, model_id=logged.model_id
+        )
+        gate("version")
+        noted = client.get_logged_model(logged.model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
+        versions = [*json.loads(noted), {"name": name, "version": made.version}]
+        client.set_logged_model_tags(logged.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
+    return replace(logged, registered=f"models:/{name}/{made.version}")
 
 
 def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]) -> dict[str, str]:
@@ -258,10 +253,7 @@ def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]
         "format": manifest["format"],
         "sha256": manifest["sha256"]["model"],
         MANIFEST_TAG: logged.manifest_sha256,
-        "features": ", ".join(manifest["features"]),
-        "target": manifest.get("target"),
         "model": manifest.get("model"),
-        "device": manifest.get("trained_on"),
         "data.digest": manifest["data_digest"],
         "data.train_period": manifest.get("train_period"),
         "data.test_period": manifest.get("test_period"),
@@ -271,23 +263,7 @@ def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]
         "parity": f"{difference:.2g}",
         **{name: f"{value:.6g}" for name, value in metrics.items()},
     }
-    return taken({name: value for name, value in told.items() if value})  # the manifest has all features
-
-
-def _check(name: str, logged: Logged, difference: float, metrics: Mapping[str, float]) -> None:
-    """Refuse (M011) a model that is not what was trained, or of which too little is known."""
-    if not difference <= TOLERANCE:
-        what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
-        raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
-    for metric, value in metrics.items():
-        if not math.isfinite(value):
-            raise TipcastError("M011", name, f"{metric} is {value}", "nothing was registered; look at the run")
-    manifest = logged.manifest
-    lacking = [] if manifest.get("data_digest") else ["digest of the training data"]
-    if not (manifest.get("git_commit") or manifest.get("versions", {}).get("tipcast")):
-        lacking.append("git commit or tipcast's version")
-    if lacking:
-        raise TipcastError("M011", name, f"the model has no {', no '.join(lacking)}", "train it with `tipcast train`")
+    return taken({name: value for name, value in told.items() if value})
 
 
 def requirements(format: str) -> list[str]:
@@ -346,15 +322,3 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _failed_otherwise(client: Any, model_id: str) -> Iterator[None]:
-    """Mark a model whose logging does not end well as failed, as MLflow does, so that nobody takes it for whole."""
-    try:
-        yield
-    except BaseException as problem:
-        release(problem)
-        with contextlib.suppress(Exception):  # the first problem is the one to tell
-            client.finalize_logged_model(model_id, LoggedModelStatus.FAILED)
-        raise

@@ -109,13 +109,8 @@ def metric_points(points: Iterable[tuple[str, float, int]]) -> list[Metric]:
 
 def claim(client: Any, run_id: str) -> None:
     """Open a run again for this process; its tags first: one that is RUNNING must not name an ended process."""
-    set_tags(client, run_id, process.tags())
+    client.log_batch(run_id, tags=run_tags(process.tags()))
     client.update_run(run_id, status="RUNNING")
-
-
-def set_tags(client: Any, run_id: str, tags: Facts) -> None:
-    """Set tags of a run."""
-    client.log_batch(run_id, tags=run_tags(tags))
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Set tags."""
-        set_tags(self.client, self.id, tags)
+        self.client.log_batch(self.id, tags=run_tags(tags))
 
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows."""
@@ -272,32 +267,26 @@ def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | Non
     if monitor:
         with contextlib.suppress(Exception):
             monitor.finish()
-    for _ in range(2):  # a lock that another process holds may end meanwhile: each call waits for tracking.wait_s
-        with contextlib.suppress(Exception):
-            run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
-            if failed:
-                run.set_tags({"error.code": code, "error.message": problem})
-            else:
-                problem.add_note(KILLED)
-            return
-    LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
+    try:
+        run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
+        if failed:
+            run.set_tags({"error.code": code, "error.message": problem})
+        else:
+            problem.add_note(KILLED)
+    except Exception:  # a lock was waited for as long as tracking.wait_s allows
+        LOG.warning("run %s could not be closed: the next train, sweep, score or promote on this machine does", run.id)
 
 
 def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where there is none."""
-    try:
-        run = client.get_run(run_id)
-    except MlflowException as problem:
-        what = f"is not a run of {redact_address(resolve(spec))}"
-        fix = "unset MLFLOW_RUN_ID, or set MLFLOW_TRACKING_URI to its store"
-        raise TipcastError("T004", f"MLFLOW_RUN_ID {run_id}", what, fix) from problem
+    run = find_run(client, run_id)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
         client.update_run(run_id, name=spec.run_name or name)
     return run
 
 
 def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None) -> Any:
-    """Make a run, and its experiment where there is none; T004 where that was deleted or its id is not there."""
+    """Make a run, and its experiment where there is none; T004 where that was deleted."""
     below = {MLFLOW_PARENT_RUN_ID: parent.id} if parent else {}
     return client.create_run(
         parent.experiment_id if parent else experiment_id(client, spec),
@@ -315,21 +304,18 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
         run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)  # it was just used
         client = open_store(spec)
         if problem:
-            set_tags(client, run_id, {"error.code": problem.code, "error.message": problem})
+            client.log_batch(run_id, tags=run_tags({"error.code": problem.code, "error.message": problem}))
         else:
             _join(client, run_id, spec, name)
 
 
 def check_store(spec: TrackingSpec) -> Finding:
-    """Open the store as a job does, write a run with an artifact into the configured experiment, and delete both.
+    """Open the store as a job does, write a run with an artifact into the configured experiment, and delete the run.
 
     The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
     T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
     """
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    store = resolve(spec)
-    client = open_store(spec)
+    store, client = resolve(spec), open_store(spec)
     with failures(store):
         run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
         try:
@@ -339,10 +325,7 @@ def check_store(spec: TrackingSpec) -> Finding:
             raise failed_to("written", redact_address(run.artifact_uri), first_line(problem), fix, "T005") from problem
         finally:
             client.delete_run(run.run_id)
-            with contextlib.suppress(Exception):  # such as of the artifact that could not be written
-                get_artifact_repository(run.artifact_uri).delete_artifacts()
-        if spec.register:
-            client.search_registered_models(max_results=1)
+        client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
     return Finding(f"{redact_address(store)} takes runs, {artifacts} artifacts")
 
@@ -353,18 +336,17 @@ def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
     It is that of ``tracking.experiment``, of MLFLOW_EXPERIMENT_ID, of MLFLOW_EXPERIMENT_NAME or else ``tipcast``; T004
     for an id that is not there.
     """
-    number = os.environ.get(ID)
-    if spec.experiment is not None or not number:
-        name = spec.experiment or os.environ.get(NAME) or DEFAULT
-        return name, client.get_experiment_by_name(name)
-    try:
-        found = client.get_experiment(number)
-    except MlflowException as problem:
-        if problem.error_code not in ABSENT:
-            raise
-        fix = "unset it, or set tracking.experiment"
-        raise TipcastError("T004", f"{ID} {number}", "is not there", fix) from problem
-    return found.name, found
+    if not spec.experiment and (number := os.environ.get(ID)):
+        try:
+            found = client.get_experiment(number)
+        except MlflowException as problem:
+            if problem.error_code not in ABSENT:
+                raise
+            fix = "unset it, or set tracking.experiment"
+            raise TipcastError("T004", f"{ID} {number}", "is not there", fix) from problem
+        return found.name, found
+    name = spec.experiment or os.environ.get(NAME) or DEFAULT
+    return name, client.get_experiment_by_name(name)
 
 
 def experiment_id(client: Any, spec: TrackingSpec) -> str:
@@ -384,37 +366,36 @@ def experiment_id(client: Any, spec: TrackingSpec) -> str:
 
 
 def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str | None = None) -> Any:
-    """Return the run that a user names, as MLflow has it.
+    """Return the run that a user names, as MLflow has it; T004 for no run, or for several.
 
-    That is by a whole id, also of a deleted run; the beginning of one, of at least 4 characters, of all runs that are
-    not deleted; or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of
-    anything but a trial. T004 for no run, or for several.
+    That is by a whole id, also of a deleted run; by the beginning of one, of at least 4 characters; or, with a
+    ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of anything but a trial.
     """
-    where, found = f"run {name}", list[Any]()
+    if re.fullmatch("[0-9a-f]{4,31}", name):
+        experiments = [each.experiment_id for each in pages(client.search_experiments)]
+        begun = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
+        if len(begun) > 1:
+            shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in begun[:LISTED])
+            raise TipcastError(
+                "T004", f"run {name}", f"stands for {len(begun)} runs, as {shown}", "name more of its id"
+            )
+        name = begun[0].info.run_id if begun else name
     if name == LAST and spec is not None:
         experiment, there = find_experiment(client, spec)
         wanted = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
         newest = ["attributes.start_time DESC"]
         found = client.search_runs([there.experiment_id], wanted, max_results=1, order_by=newest) if there else []
-        if not found:
-            what = f"experiment {experiment} has no {job or 'run'}"
-            raise TipcastError("T004", where, what, "name a run by its id, or set tracking.experiment")
-    elif re.fullmatch("[0-9a-f]{32}", name):
-        try:
-            return client.get_run(name)
-        except MlflowException as problem:
-            if problem.error_code not in ABSENT:
-                raise
-    elif re.fullmatch("[0-9a-f]{4,31}", name):
-        experiments = [each.experiment_id for each in pages(client.search_experiments)]
-        found = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
-    if not found:
-        fix = "name the id of a run, or its first 4 characters or more"
-        raise TipcastError("T004", where, "is not there: no id begins so", fix)
-    if len(found) > 1:
-        shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in found[:LISTED])
-        raise TipcastError("T004", where, f"stands for {len(found)} runs, as {shown}", "name more of its id")
-    return found[0]
+        if found:
+            return found[0]
+        what = f"experiment {experiment} has no {job or 'run'}"
+        raise TipcastError("T004", f"run {name}", what, "name a run by its id, or set tracking.experiment")
+    try:
+        return client.get_run(name)
+    except MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
+        raise TipcastError("T004", f"run {name}", "is not there", fix) from problem
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:

@@ -29,10 +29,8 @@ from tipcast.config.schema import TrackingSpec
 LOG = logging.getLogger("tipcast")
 
 DEFAULT_URI = "sqlite:///mlflow.db"
-DATABASES = ("postgresql", "mysql")
-"""Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
-"""How long tracking server or database may take to answer at all."""
+"""How long a tracking server may take to answer at all."""
 PAGE = 1000
 """Entries of one answer of the store."""
 _patience: dict[str, int] = {}
@@ -62,13 +60,10 @@ def open_store(spec: TrackingSpec) -> Any:
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # and this of a query that a signal cut off
     scheme, registry = urlsplit(uri).scheme, os.environ.get("MLFLOW_REGISTRY_URI")
     _check_address(registry or uri, "MLFLOW_REGISTRY_URI")
-    with failures(uri):  # of variables that contradict each other
-        for address in dict.fromkeys((uri, registry or uri)):
-            check_credentials(address, insecure=spec.insecure)
+    for address in (uri, registry or uri):
+        check_credentials(address, insecure=spec.insecure)
     if scheme in {"http", "https"}:
         _probe(uri)
-    elif scheme.partition("+")[0] in DATABASES:
-        _probe_database(uri)
     import mlflow  # after the variables that it reads at import
 
     mlflow.set_tracking_uri(uri)
@@ -123,7 +118,7 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         fix = "check the file, the free space and that this MLflow made it, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     if isinstance(problem, mlflow.exceptions.MlflowException):
-        if is_locked(problem):
+        if "database is locked" in str(problem):
             what = "another process keeps the database locked"
             return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
         if "Max retries exceeded" in text or "API request" in text:
@@ -141,11 +136,6 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
         return "T005", path, what, "check rights and free space of the artifact store"
     return None
-
-
-def is_locked(problem: BaseException) -> bool:
-    """Tell whether another process keeps an sqlite file locked."""
-    return "database is locked" in str(problem)
 
 
 @functools.cache  # SQLAlchemy keeps its listeners
@@ -173,18 +163,6 @@ def _probe(uri: str) -> None:
         raise TipcastError("T001", redact_address(uri), what, fix) from problem
 
 
-def _probe_database(uri: str) -> None:
-    """Connect once to a database server in a bounded time, before MLflow tries ten times over a minute and a half."""
-    import sqlalchemy
-
-    with contextlib.suppress(ModuleNotFoundError), failures(uri):  # of a driver that is missing MLflow tells
-        address = sqlalchemy.make_url(uri)
-        limit = {"connect_timeout": int(PROBE_S)}
-        engine = sqlalchemy.create_engine(address, connect_args=limit, poolclass=sqlalchemy.NullPool)
-        with engine.connect():
-            pass
-
-
 def sqlite_file(uri: str) -> Path | None:
     """Return the absolute path of an sqlite store's file; None for other stores."""
     name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
@@ -197,7 +175,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     path = sqlite_file(uri)
     if path is None:
         raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
-    if not path.parent.is_dir():
+    if not path.parent.is_dir():  # or the lock would make it
         raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
     try:
         with filelock.FileLock(f"{path}.lock", timeout=wait_s, mode=0o600):
@@ -245,25 +223,18 @@ def _check_address(uri: str, name: str) -> None:
 
 
 def check_credentials(uri: str, *, insecure: bool) -> None:
-    """Refuse (C009) to send a password or token to another machine without TLS, or without a check of its certificate.
-
-    With ``insecure`` the user has allowed that.
-    """
+    """Refuse (C009) to send a password or token to another machine without TLS, unless that is ``insecure``."""
     parts = urlsplit(uri)
-    if insecure or parts.scheme.lower() not in {"http", "https"} or is_loopback(parts.hostname):
+    if insecure or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
         return
     from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
     from requests.utils import get_netrc_auth
 
-    known, shown = get_default_host_creds(uri), redact_address(uri)
-    tls = parts.scheme.lower() == "https"
-    if tls and not known.ignore_tls_verification:
-        return
-    if not (parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri)):
-        return
-    what = f"a password or token would go to another machine without {'a checked certificate' if tls else 'TLS'}"
-    fix = "unset MLFLOW_TRACKING_INSECURE_TLS" if tls else "use an https:// address"
-    raise TipcastError("C009", shown, what, f"{fix}, or set tracking.insecure=true on a trusted network")
+    known = get_default_host_creds(uri)
+    if parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri):
+        what = "a password or token would go to another machine without TLS"
+        fix = "use an https:// address, or set tracking.insecure=true on a trusted network"
+        raise TipcastError("C009", redact_address(uri), what, fix)
 
 
 def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:

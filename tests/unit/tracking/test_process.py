@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,14 +13,16 @@ from typing import Any
 
 import psutil
 import pytest
-from mlflow.exceptions import MlflowException
 
 import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
-from tipcast.tracking.run import open_run, set_tags
+from tipcast.tracking.run import open_run
 from tipcast.tracking.store import open_store
+
+STORE = "postgresql://host/mlflow"
+"""A store that many machines may use."""
 
 
 @pytest.fixture
@@ -35,30 +36,25 @@ def written(**changes: Any) -> dict[str, str]:
     return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
 
 
+def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec) -> None:
+    run_id = client.create_run("0", tags=written(boot="earlier", start="1")).info.run_id
+    process.close_abandoned(client, STORE)  # it may be of another machine of this name
+    assert client.get_run(run_id).info.status == "RUNNING"
+    process.close_abandoned(client, str(spec.uri))
+    assert client.get_run(run_id).info.status == "KILLED"
+
+
 def test_this_process_and_one_of_its_number_before_it() -> None:
-    assert not process.has_exited(written())
-    assert process.has_exited(written(start="1"))
+    assert not process.has_exited(written(), STORE)
+    assert process.has_exited(written(start="1"), STORE)
 
 
 def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
-    assert process.has_exited(written(pid=child.pid))
+    assert process.has_exited(written(pid=child.pid), STORE)
     child.wait()
-    assert process.has_exited(written(pid=child.pid))
-
-
-def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "INITIAL", json.loads(process.tags()[process.PROCESS])["pid_namespace"])
-    here, container = (
-        client.create_run("0", tags=written(boot="earlier", **more)).info.run_id for more in ({}, {"pid_namespace": 1})
-    )
-    process.close_abandoned(client, "postgresql://host/mlflow")  # it may be of another machine of this name
-    assert client.get_run(here).info.status == "RUNNING"
-    process.close_abandoned(client, str(spec.uri))
-    assert [client.get_run(run_id).info.status for run_id in (here, container)] == ["KILLED", "RUNNING"]
-    monkeypatch.setattr(process, "INITIAL", 1)
-    assert not process.has_exited(written(boot="earlier"), one_machine=True), "here is a container"
+    assert process.has_exited(written(pid=child.pid), STORE)
 
 
 HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
@@ -66,8 +62,8 @@ HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
 
 @pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null", *HUGE])
 def test_tags_of_others(text: str) -> None:
-    assert not process.has_exited({process.PROCESS: text})
-    assert not process.has_exited({})
+    assert not process.has_exited({process.PROCESS: text}, STORE)
+    assert not process.has_exited({}, STORE)
 
 
 @pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
@@ -80,14 +76,7 @@ def test_processes_that_proc_hides_count_as_alive(
         raise problem(pid)
 
     monkeypatch.setattr(process.psutil, "Process", hidden)
-    assert not process.has_exited(tags)
-
-
-def test_proc_of_another_pid_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    tags = written(start="1")
-    monkeypatch.setattr(process.os, "getpid", lambda: 1)
-    assert process.tags() == {process.PROCESS: json.dumps({"host": socket.gethostname()})}, "nothing old is left"
-    assert not process.has_exited(tags)
+    assert not process.has_exited(tags, STORE)
 
 
 def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
@@ -123,7 +112,7 @@ def test_a_run_of_this_machine_with_another_temporary_folder(client: Any) -> Non
 OPEN = """
 import sys
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.run import open_run, set_tags
+from tipcast.tracking.run import open_run
 
 with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
     print("open", flush=True)
@@ -167,7 +156,7 @@ def test_a_run_whose_process_was_killed(
     with opened(spec):
         pass
     assert status(client, run.info.run_id) == "KILLED"
-    assert caplog.messages == [f"closed runs that ended without closing (KILLED): {run.info.run_id}"]
+    assert caplog.messages == [f"closed a run that ended without closing (KILLED): {run.info.run_id}"]
     with opened(spec):
         pass
     assert len(caplog.messages) == 1
@@ -183,21 +172,6 @@ def test_runs_of_others_are_left(spec: TrackingSpec, client: Any, left: Callable
     with opened(spec):
         pass
     assert {status(client, run_id) for run_id in kept} == {"RUNNING"}
-
-
-def test_a_locked_database_is_waited_for_once(
-    client: Any, left: Callable[..., str], spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    runs, tried = [left() for _ in range(3)], []
-
-    def locked(run_id: str, *_: Any) -> None:
-        tried.append(run_id)
-        raise MlflowException("(sqlite3.OperationalError) database is locked")
-
-    monkeypatch.setattr(client, "set_tag", locked)
-    process.close_abandoned(client, str(spec.uri))
-    assert len(tried) == 1
-    assert {status(client, run_id) for run_id in runs} == {"RUNNING"}
 
 
 def test_others_runs_never_stop_ones_own(
@@ -224,24 +198,10 @@ def test_a_run_that_is_gone_on_with(
 ) -> None:
     run_id = left()
     with opened(spec, resume=run_id) as run:
-        assert not process.has_exited(client.get_run(run.id).data.tags)
+        assert not process.has_exited(client.get_run(run.id).data.tags, STORE)
     joined = left()
     monkeypatch.setenv("MLFLOW_RUN_ID", joined)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
     with opened(spec) as run:
-        assert not process.has_exited(client.get_run(joined).data.tags)
+        assert not process.has_exited(client.get_run(joined).data.tags, STORE)
         assert run.id == joined
-
-
-def test_a_run_that_another_process_takes_up_meanwhile(
-    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run_id = left()
-
-    def taken_up(*_: Any, **__: Any) -> bool:
-        set_tags(client, run_id, process.tags())
-        return True
-
-    monkeypatch.setattr(process, "has_exited", taken_up)
-    process.close_abandoned(client, str(spec.uri))
-    assert status(client, run_id) == "RUNNING"

@@ -45,10 +45,7 @@ def test_a_version_carries_what_is_known(
         portable.link_metrics(run, logged, {"test": ("rows", "7" * 64)})
         difference = portable.parity(logged, trips, expected)
         first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
-        many = {**logged.manifest, "features": [f"ENSG{at:011d}" for at in range(7000)]}
-        second = register(
-            run, dataclasses.replace(logged, manifest=many), "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000
-        )
+        second = register(run, logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000)
     assert (first.registered, second.registered) == ("models:/tips/1", "models:/tips/2")
     assert first.uri == logged.uri
     client = open_store(spec)
@@ -56,13 +53,11 @@ def test_a_version_carries_what_is_known(
     assert made.description == "# One"
     assert made.run_id == run.id
     assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
-    assert client.get_model_version("tips", "2").tags["features"].startswith("ENSG00000000000, ENSG00000000001, ")
     tags = made.tags
     assert tags["test/auc"] == "0.654322"
     assert tags["format"] == "skops"
     assert tags["sha256"] == portable.digest(file)
     assert tags["sha256.manifest"] == logged.manifest_sha256
-    assert tags["features"].split(", ") == facts["features"]
     assert tags["data.digest"] == facts["data_digest"]
     assert tags["git.commit"] == facts["git_commit"]
     assert f"numpy {np.__version__}" in tags["versions"]
@@ -80,24 +75,11 @@ def test_a_version_carries_what_is_known(
     np.testing.assert_allclose(loaded.predict(trips), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("difference", "metrics", "changes", "says"),
-    [
-        (1.1e-5, {"test/auc": 0.6}, {}, "differ by 1.1e-05"),
-        (float("nan"), {"test/auc": 0.6}, {}, "differ by nan"),
-        (0.0, {"test/auc": 0.6, "test/log_loss": float("inf")}, {}, "test/log_loss is inf"),
-        (0.0, {"test/auc": float("nan")}, {}, "test/auc is nan"),
-        (0.0, {}, {"data_digest": ""}, "no digest of the training data"),
-        (0.0, {}, {"git_commit": None}, "no git commit or tipcast's version"),
-    ],
-)
-def test_a_doubtful_model_is_not_registered(
-    saved: Any, difference: float, metrics: Any, changes: Any, says: str
-) -> None:
-    run, logged = saved["skops"].run, portable.Logged("models:/m-1", manifest={**WHOLE, **changes})
-    with pytest.raises(TipcastError, match=says) as caught:
-        register(run, logged, "doubtful", difference, metrics, "")
-    assert caught.value.code == "M011"
+@pytest.mark.parametrize("difference", [1.1e-5, float("nan")])
+def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> None:
+    run, logged = saved["skops"].run, portable.Logged("models:/m-1", manifest=WHOLE)
+    with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
+        register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
     assert list(run.client.search_registered_models("name = 'doubtful'")) == []
 
 
@@ -112,18 +94,13 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
     assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
 
 
-def test_what_fails_on_the_way_leaves_nothing(saved: Any) -> None:
+def test_what_fails_on_the_way_makes_no_version(saved: Any) -> None:
     one = saved["treelite"]
     _use(one)
-    client = one.run.client
     missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
-    assert [model.name for model in client.search_registered_models("name = 'nothing'")] == []
-    register(one.run, one.logged, "there", 0.0, {}, "")
-    with pytest.raises(MlflowException):
-        register(one.run, missing, "there", 0.0, {}, "")
-    assert [version.version for version in client.search_model_versions("name = 'there'")] == [1]
+    assert one.run.client.search_model_versions("name = 'nothing'") == []
 
 
 @pytest.fixture
@@ -192,12 +169,3 @@ def test_an_alias_that_cannot_be_moved(client: Any) -> None:
         move_alias(client, "moved", "champion", "1", before=None, facts={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") is None
     assert _tags(client) == earlier
-
-
-def test_an_alias_that_has_moved_though_a_tag_is_refused(client: Any, caplog: pytest.LogCaptureFixture) -> None:
-    move_alias(client, "moved", "champion", "1", before=None, facts={}, forced=False)
-    with refusing(client, "registered_model_tags", "NEW.key LIKE '%.forced'"):
-        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=True)
-    assert alias_holder(client, "moved", "champion") == "2"
-    assert client.get_registered_model("moved").tags["alias.champion.why"] == "x"
-    assert "version 2 holds champion, but not all tags say so" in caplog.text

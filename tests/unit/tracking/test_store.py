@@ -89,11 +89,9 @@ def test_mlflow_uses_the_store_for_runs_and_models(
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
 
 
-def test_servers_that_are_not_there_are_told(closed_port: int) -> None:
+def test_a_server_that_is_not_there_is_told(closed_port: int) -> None:
     with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
         open_store(_spec(f"http://127.0.0.1:{closed_port}"))
-    with pytest.raises(TipcastError, match="T002.*the database cannot be used"):
-        open_store(_spec(f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow"))
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n"])
@@ -211,16 +209,6 @@ def test_credentials_are_not_sent_in_the_clear(
         open_store(spec)
 
 
-def test_a_certificate_that_is_not_checked_is_as_no_tls(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
-    monkeypatch.setenv("MLFLOW_TRACKING_INSECURE_TLS", "true")
-    with pytest.raises(TipcastError, match="C009.*without a checked certificate.*unset MLFLOW_TRACKING_INSECURE_TLS"):
-        open_store(_spec("https://mlflow.example"))
-    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", "/ca.pem")
-    with pytest.raises(TipcastError, match="T002.*must not be set"):
-        open_store(_spec("https://mlflow.example"))
-
-
 @pytest.mark.parametrize(
     ("artifacts", "store_uri", "refused"),
     [
@@ -290,7 +278,6 @@ def test_an_experiment_shows_nothing_of_it(spec: TrackingSpec, tmp_path: Path) -
     assert finding.state is State.ok
     assert str(location) in finding.found
     assert [run.info.run_id for run in client.search_runs([experiment_id])] == [kept]
-    assert not [path for path in location.rglob("*") if path.is_file()]
 
 
 def test_artifacts_that_cannot_be_written(spec: TrackingSpec, tmp_path: Path) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import hashlib
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -44,8 +41,8 @@ class Model(mlflow.pyfunc.PythonModel):
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
         read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
         _teach_servers()
-        self.features = _module("tipcast_model_features", read["features"])
-        native = _module("tipcast_model_native", read["native"])
+        self.features = _module("tipcast_model_features", paths["features"])
+        native = _module("tipcast_model_native", paths["native"])
         self.scorer = native.load(read["model"], self.manifest["format"], device="auto", threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
@@ -194,21 +191,9 @@ def _refused(what: str, fix: str = "send rows as the model was trained on") -> M
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
-class _Checked(importlib.abc.InspectLoader):
-    """Loads the very source that was checked: Python would rather run a compiled file beside it."""
-
-    def __init__(self, source: bytes) -> None:
-        self.source = source
-
-    def get_source(self, fullname: str) -> str:
-        """Return the source."""
-        return self.source.decode("utf-8")
-
-
-def _module(name: str, source: bytes) -> ModuleType:
-    loader = _Checked(source)
-    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader))
-    loader.exec_module(module)
+def _module(name: str, path: Path) -> ModuleType:
+    module = ModuleType(name)
+    importlib.machinery.SourceFileLoader(name, str(path)).exec_module(module)
     return module
 
 
@@ -225,25 +210,16 @@ def _teach_servers() -> None:
 
 
 def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
-    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column.
-
-    400 where a row has values beyond the header's columns: pandas would take the first column for row labels.
-    """
+    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column."""
     if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
         return read(csv_input, schema)
-    text = csv_input.read() if hasattr(csv_input, "read") else Path(csv_input).read_text(encoding="utf-8")
-    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
-        header, *rows = (row for row in lines if row)
-    except (csv.Error, ValueError) as problem:
-        what = f"Failed to parse input as CSV: {problem if text.strip() else 'No columns to parse'}"
-        raise MlflowException(what, error_code=BAD_REQUEST) from None
-    width = len(header)
-    for number, row in enumerate(rows, 1):
-        if any(map(str.strip, row[width:])):
-            what = f"row {number} has {len(row)} values, the header {width} names. Fix: send as many values as names"
-            raise MlflowException(what, error_code=BAD_REQUEST)
-    return pd.DataFrame([[*row, *[""] * width][:width] for row in rows], columns=header, dtype=object)
+        rows = pd.read_csv(csv_input, dtype=object, keep_default_na=False)
+    except ValueError as problem:
+        raise MlflowException(f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST) from None
+    if not isinstance(rows.index, pd.RangeIndex):  # pandas takes the first values of longer rows for labels
+        raise MlflowException("Failed to parse input as CSV: rows are longer than the header", error_code=BAD_REQUEST)
+    return rows
 
 
 def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:
