@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, failed_to
+from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -320,10 +320,11 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
             _join(client, run_id, spec, name)
 
 
-def check_store(spec: TrackingSpec) -> Finding:
+def check_store(spec: TrackingSpec) -> str:
     """Open the store as a job does, write a run with an artifact into the configured experiment, and delete both.
 
     The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
+    It says where runs and artifacts go.
     T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
     """
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
@@ -344,7 +345,7 @@ def check_store(spec: TrackingSpec) -> Finding:
         if spec.register:
             client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    return Finding(f"{redact_address(store)} takes runs, {artifacts} artifacts")
+    return f"{redact_address(store)} takes runs, {artifacts} artifacts"
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
