@@ -366,7 +366,6 @@ class PromoteConfig(DoctorConfig):
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
     alias: str = MISSING  # that the version is to get
     margin: float = bounded(0)
-    certain: bool = MISSING
     force: bool = MISSING
 
 

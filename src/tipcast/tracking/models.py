@@ -90,12 +90,6 @@ class Fetched:
         return (int(self.manifest.get("trained_from", 0)), int(until)) if until is not None and alike else None
 
 
-def versions_of(client: Any, fetched: Fetched) -> list[str]:
-    """Return the addresses of the versions that a logged model is registered as."""
-    found = client.search_model_versions(f"source_path = 'models:/{fetched.model_id}'")
-    return [f"models:/{each.name}/{each.version}" for each in found]
-
-
 def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
     """Fetch a model of tipcast's into a folder, and check it.
 
