@@ -37,8 +37,8 @@ BUDGET = {
     "scoring": 1184,
     "search": 1004,
     "tasks": 252,
-    "tipcast": 582,
-    "tracking": 2006,
+    "tipcast": 523,
+    "tracking": 2002,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

@@ -149,7 +149,7 @@ def test_other_code_and_versions_are_told(
 
 def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
     words = ["-m", f"from={shared[2].run_id}", "model.params.n_estimators=2,3", f"tracking.uri={shared[0]}", *HERE]
-    (job,) = api.joined(api.compose_jobs("train", words), words)
+    (job,) = api.compose_jobs("train", words)
     said = job.run()
     client = mlflow.MlflowClient(shared[0])
     children = [client.get_run(row["run_id"]) for row in said["trainings"]]

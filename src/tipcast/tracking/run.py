@@ -306,18 +306,14 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
     )
 
 
-def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> None:
-    """Name the run of MLFLOW_RUN_ID, or set its tags ``error.code`` and ``error.message``, where no job joins it.
+def mark_launched(problem: TipcastError) -> None:
+    """Set the tags ``error.code`` and ``error.message`` of the run of MLFLOW_RUN_ID, where no job joins it.
 
     A store that fails is passed over: a mistake is told on standard error anyway.
     """
     with contextlib.suppress(Exception):
         run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)  # it was just used
-        client = open_store(spec)
-        if problem:
-            set_tags(client, run_id, {"error.code": problem.code, "error.message": problem})
-        else:
-            _join(client, run_id, spec, name)
+        set_tags(open_store(spec), run_id, {"error.code": problem.code, "error.message": problem})
 
 
 def check_store(spec: TrackingSpec) -> str:

@@ -273,11 +273,11 @@ MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.m
 def test_a_run_that_is_not_there_or_not_reached_is_not_tagged(
     tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mark_launched(problem=MISTAKE)
+    mark_launched(MISTAKE)
     assert list(tmp_path.iterdir()) == [], "no store is opened"
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
-    mark_launched(problem=MISTAKE)
+    mark_launched(MISTAKE)
 
 
 ODD = [
