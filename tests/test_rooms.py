@@ -28,10 +28,10 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
-    "config": 1571,
+    "config": 1570,
     "datasets": 4366,
     "evaluation": 2028,
-    "jobs": 2727,
+    "jobs": 2701,
     "measure": 245,
     "models": 1896,
     "scoring": 1184,

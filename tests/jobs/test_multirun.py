@@ -71,15 +71,14 @@ def test_each_configuration_is_a_run_on_rows_that_are_read_once(store: str, logg
         assert f"{child.info.run_name}" in parent.data.tags["mlflow.note.content"]
 
 
-@pytest.mark.parametrize(("fail_fast", "finished"), [("false", 1), ("true", 0)])
-def test_a_training_that_fails(store: str, fail_fast: str, finished: int, capsys: Any) -> None:
-    words = ["-m", "data.limits.min_rows=1000000,10", f"fail_fast={fail_fast}", *FEW, f"tracking.uri={store}"]
+def test_a_training_that_fails(store: str, capsys: Any) -> None:
+    words = ["-m", "data.limits.min_rows=1000000,10", *FEW, f"tracking.uri={store}"]
     (one,) = compose_jobs("train", words)
     with pytest.raises(TipcastError, match="D014"):
         one.run()
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     children = below(store, said["run_id"])
-    assert sum(child.info.status == "FINISHED" for child in children) == finished
+    assert sum(child.info.status == "FINISHED" for child in children) == 1
     failed = next(child for child in children if child.info.status == "FAILED")
     assert failed.data.tags["error.code"] == "D014"
     row = next(row for row in said["trainings"] if "D014" in row["status"])
@@ -93,15 +92,11 @@ def test_trainings_on_the_same_rows_follow_each_other_and_kinds_are_ranked_apart
     assert ranked == [("classification", 1), ("classification", 2), ("regression", 1), ("regression", 2)]
 
 
-def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: str, logged: list[str]) -> None:
+def test_a_whole_multirun_runs_nothing(store: str, logged: list[str]) -> None:
     words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2")
     few = [word for word in FEW if not word.startswith("model.")]
     arguments = [*words, *few, f"tracking.uri={store}"]
     said = compose_jobs("train", arguments)[0].run()
-    first, second = (row["name"] for row in said["trainings"])
-    remark = f"{first}, {second}: the same test metrics to the last bit"
-    assert remark in mlflow.MlflowClient(store).get_run(said["run_id"]).data.tags["mlflow.note.content"]
-    assert any(line.startswith(remark) for line in logged)
     arguments.append(f"resume={said['run_id']}")
     again = compose_jobs("train", arguments)[0].run()
     assert again["trainings"] == said["trainings"]

@@ -328,7 +328,6 @@ class MultirunConfig(TrainConfig):
     repeat: str | None = None
     other_data: bool = False
     resume: str | None = None
-    fail_fast: bool = False
 
 
 @dataclass
