@@ -91,7 +91,9 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
     said, parent, runs = nine.said, nine.parent, nine.runs
     assert said["trials"] == {"finished": 9, "failed": 0, "all": 9}
     assert [run.info.status for run in (parent, *runs)] == ["FINISHED"] * 10
-    assert [run.data.tags["trial.key"] for run in runs] == [f"{said['study']}-{number:04d}" for number in range(9)]
+    assert [run.data.tags["trial.key"] for run in runs] == [
+        f"{parent.data.tags['sweep.study']}-{number:04d}" for number in range(9)
+    ]
     scores = [run.data.metrics["validation/auc"] for run in runs]
     best = runs[scores.index(max(scores))]
     assert said["best"]["trial"] == int(best.data.tags["trial.number"])
@@ -103,7 +105,7 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
     assert (so_far[-1].step, values[-1]) == (9, max(scores))
     assert parent.data.tags["sweep.best"] == best.data.tags["trial.key"]
     assert own_tags(parent) == {*TAGS, "sweep.study", "sweep.best", "sweep.best.params"}
-    of_trial = {f"trial.{name}" for name in ("key", "number", "attempt", "params", "worker")}
+    of_trial = {f"trial.{name}" for name in ("key", "number", "attempt", "params")}
     assert own_tags(best) == {*TAGS, *of_trial} - {"command"}
     found = json.loads(parent.data.tags["sweep.best.params"])
     for name in ("max_depth", "learning_rate", "subsample"):
@@ -112,6 +114,9 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
     assert parent.data.params["model.params.n_estimators"] == "12"
     assert parent.data.params["search.name"] == "random"
     assert said["model_uri"].startswith("models:/swept/")
+    told = [name for name in client.get_model_version("swept", "1").tags if "/" in name]
+    assert told, "test metrics"
+    assert not [name for name in told if not name.startswith("test/")]
     assert parent.data.metrics["test/auc"] == pytest.approx(said["metrics"]["test/auc"])
     assert 0.5 < parent.data.metrics["test/auc"] < 1
     assert parent.data.metrics["parity/max_abs_diff"] <= 1e-5
@@ -125,6 +130,7 @@ def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, clien
 def test_what_the_console_is_told(nine: Swept) -> None:
     said, lines = nine.said, [line for line in nine.lines if not line.startswith("list ")]  # of a slow machine
     assert lines[0].split()[:2] == ["run", said["run"].split()[0]], "the link comes first"
+    assert sum(line == "trials   9 in all" for line in lines) == 1
     told = [re.fullmatch(TRIAL_LINE, line) for line in lines if line.startswith("trial ")]
     assert [match[2] for match in told if match] == [str(number) for number in range(1, 10)]
     assert sorted(match[1] for match in told if match) == [str(number) for number in range(9)]
@@ -229,9 +235,10 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
             swept(resume, word)
         assert (caught.value.code, caught.value.where) == ("C003", key)
     whole, unchanged, _ = swept(resume, "search.attempts=5", "search=tpe")
-    same = ("run_id", "best", "trials", "study", "run", "command")
+    same = ("run_id", "best", "trials", "run", "command")
     assert {name: whole[name] for name in same} == {name: said[name] for name in same}
-    assert whole["metrics"].items() <= said["metrics"].items()
+    tested = {name: value for name, value in said["metrics"].items() if name.startswith("test/")}
+    assert tested.items() <= whole["metrics"].items()
     assert unchanged.data.metrics == parent.data.metrics
     assert (unchanged.info.status, unchanged.info.end_time) == ("FINISHED", parent.info.end_time), "nothing was done"
     assert mlflow.get_logged_model(whole["model_uri"].removeprefix("models:/")).source_run_id == said["run_id"]

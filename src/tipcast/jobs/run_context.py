@@ -61,9 +61,7 @@ class RunContext:
 
     def result(self, **facts: Any) -> dict[str, Any]:
         """Return what the job says: the run, its own facts, and the command."""
-        place = {"run": self.run.address(self.run.page(self.run.id)), "tracking_uri": redact_address(self.run.store)}
-        run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, **place}
-        return {**run, **facts, "command": self.command}
+        return result_of(self.run, self.command, **facts)
 
     def table(
         self, rows: Sequence[Mapping[str, Any]], path: str, columns: Sequence[str] = (), most: int | None = None
@@ -76,6 +74,12 @@ class RunContext:
             first, *others = (_cell(row.get(name)) for name in columns or names)
             lines.append([f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first, *others])
         return report.table(columns or names, lines)
+
+
+def result_of(run: Run, command: str, **facts: Any) -> dict[str, Any]:
+    """Return what a job says of a run: where it is, ``facts``, and the command that repeats it."""
+    place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store)}
+    return {"run_id": run.id, "experiment_id": run.experiment_id, **place, **facts, "command": command}
 
 
 def _cell(value: object) -> str:

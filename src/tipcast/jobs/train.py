@@ -87,7 +87,7 @@ def train(
     first = record.original
     return context.result(
         model_uri=registered.registered or registered.uri,
-        metrics=record.headlines(outcome),
+        metrics=record.headlines(outcome) | {f"baseline/{name}": value for name, value in outcome.baseline.items()},
         phases=clock.seconds,
         **({"repeats": first.run_id, "differs": first.differs} if first else {}),
     )

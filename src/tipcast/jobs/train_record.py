@@ -227,10 +227,9 @@ class Record:
         return portable.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
-        """Return the first metrics of the test rows, the bounds of the first, and the baseline's."""
+        """Return the first metrics of the test rows, and the bounds of the first."""
         metrics = {f"test/{name}": value for name, value in outcome.test.shown(SHOWN).items()}
-        metrics |= bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
-        return metrics | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
+        return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""
