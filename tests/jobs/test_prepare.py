@@ -6,12 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.conftest import QUICK, run_job
+from tests.jobs.conftest import run_job
 
-from tipcast import cli
 from tipcast.config.errors import TipcastError
 
 SAMPLE = ("data.months=2019-01..2019-03", "data.rows=6000", "data.block_rows=2000")
@@ -27,19 +25,6 @@ def _written(out: Path) -> dict[str, tuple[int, bytes]]:
 def out(tmp_path: Path) -> Path:
     """The folder that gets the months."""
     return tmp_path / "months"
-
-
-def test_the_run_that_mlflow_opened_is_named(store: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = mlflow.MlflowClient(store)
-    runs = [client.create_run("0", run_name=name).info.run_id for name in ("gentle-ox-12", "mine")]
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    for run_id in runs:
-        monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
-        assert cli.main(["prepare", *QUICK, *SAMPLE, f"out={out}"]) == 0
-    assert [client.get_run(run_id).info.run_name for run_id in runs] == [
-        "prepare months=2019-01..2019-03 rows=6000 ...",
-        "mine",
-    ]
 
 
 def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None:

@@ -78,7 +78,7 @@ def measured(run: Any) -> dict[str, float]:
 def test_a_sweep_around_a_run(again: Callable[..., Any], shared: tuple[str, Path, Any, Any]) -> None:
     trained = shared[2]
     found = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
-    assert found.best["trial"] == 0
+    assert found.details["best"]["trial"] == 0
     assert found.metrics == trained.metrics, "trial 0 has the parameters of the run"
 
 
