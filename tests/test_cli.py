@@ -80,8 +80,6 @@ OF_CONFIGURATION = {
     "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
     "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave it out",
     "train data=blobs data.test=2019-01": "data.test: changes nothing with data=blobs here",
-    "train data=table data.train=t.csv task.target=y data.limits.stray=null": "data.limits.stray: changes nothing with",
-    "train data=table data.train=t.csv data.test=u.csv data.test_share=.5 task.target=y": "data.test_share: changes",
     "prepare data.months=2019-01 data.train=2019-02 out=o": "data.train: changes nothing with data=sample here",
     "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with data=tested here",
     "train task.validation=1": "task.validation: must be 0 to below 1, got 1",

@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1570,
     "datasets": 4366,
     "evaluation": 2028,
-    "jobs": 2680,
+    "jobs": 2670,
     "measure": 245,
     "models": 1896,
     "scoring": 1184,
