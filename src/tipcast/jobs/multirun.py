@@ -16,7 +16,7 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import MultirunConfig, TrackingSpec, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.jobs import say
-from tipcast.jobs.repeat import Original, original
+from tipcast.jobs.repeat import REPEATS, Original, original
 from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
@@ -176,7 +176,7 @@ def _train(training: Training, parent: Run, workers: Session, held: dict[str, Sp
         return held[training.rows]
 
     config, first = training.config, training.original
-    tags = {**(first.tags if first else {}), IDENTITY: training.identity}
+    tags = ({REPEATS: first.run_id} if first else {}) | {IDENTITY: training.identity}
     known = {**params(config), **workers.devices}
     with run_context(
         config, training.command, job="train", name=training.name, params=known, tags=tags, parent=parent

@@ -194,7 +194,7 @@ class Record:
         remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            remark = self.original.remark(has)
+            remark = f"Repeats run {self.original.run_id}: {self.original.compared(has)}."
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.context.folder / "dask.html"
         if report_file.exists():
