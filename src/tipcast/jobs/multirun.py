@@ -13,7 +13,7 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import MultirunConfig, TrackingSpec, TrainConfig
+from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.jobs import say
 from tipcast.jobs.repeat import REPEATS, Original, original
@@ -27,10 +27,8 @@ from tipcast.tracking.run import Run, set_tags
 
 LOG = logging.getLogger("tipcast")
 
-SHARED = ("backend", "cluster", "print", "debug", "resume")
+SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
-OWN = ("register", "run_name", "tags", "system_metrics")
-"""Keys of ``tracking`` that each training may have a value of its own for."""
 IDENTITY = "multirun.training"
 """Tag of a child: digest of what it trains, by which a resumed run knows it."""
 JOB = "multirun"
@@ -128,11 +126,7 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
     commands = [without_keys(command, "resume") for _, command in many]
     configs, trainings = [config for config, _ in many], list[Training]()
-    shared = [
-        *SHARED,
-        *(f"tracking.{field.name}" for field in dataclasses.fields(TrackingSpec) if field.name not in OWN),
-    ]
-    for name in shared:
+    for name in SHARED:
         if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
             what = "differs between the configurations, which share one cluster and one run"
             raise TipcastError("C003", name, what, "give it one value, or run the command once for each")

@@ -117,13 +117,6 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
                 total = rows.total([parts[side] for parts in counts])
                 rows.check_split(WHERE[name], total, plan.task, config.data.limits)
                 facts.append(f"{total.rows:,} {name} rows")
-        slots = sum(workers.slots.values())
-        if spec.name == "tpe" and slots > spec.max_concurrent:
-            LOG.warning(
-                "%d slots, of which TPE uses %d: with more at once (search.max_concurrent) it learns less from each",
-                slots,
-                spec.max_concurrent,
-            )
         pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
         with clock.phase("search") as facts, progress(f"{spec.name} search") as bar:
             for event in pool.events(proposed):
