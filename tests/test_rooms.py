@@ -31,7 +31,7 @@ BUDGET = {
     "config": 1570,
     "datasets": 4366,
     "evaluation": 2028,
-    "jobs": 2626,
+    "jobs": 2622,
     "measure": 237,
     "models": 1896,
     "scoring": 1184,
