@@ -25,8 +25,8 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1309,
-    "config": 1570,
+    "compute": 1193,
+    "config": 1407,
     "datasets": 4366,
     "evaluation": 2028,
     "jobs": 2622,
@@ -35,7 +35,7 @@ BUDGET = {
     "scoring": 1184,
     "search": 1004,
     "tasks": 252,
-    "tipcast": 523,
+    "tipcast": 520,
     "tracking": 2001,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

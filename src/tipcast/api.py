@@ -247,10 +247,7 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fr
         folder = settings.get("config_dir")
         own = [] if folder is None else [f"--config-dir={folder}"]
         keys = {name: value for name, value in settings.items() if name != "config_dir"}
-        composed, *others = compose_jobs(job, [*own, *as_overrides(keys), *overrides])
-        if others:
-            what, fix = f"ask for {1 + len(others)} jobs of {job}", "call it once for each"
-            raise TipcastError("C005", "overrides", what, fix)
+        (composed,) = compose_jobs(job, [*own, *as_overrides(keys), *overrides])
         composed.config.print = Output.none
         if frames:
             kind = composed.config.cluster.kind
