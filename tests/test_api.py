@@ -163,9 +163,8 @@ def test_a_sweep_tells_its_best_and_its_trials(store: str) -> None:
         cluster=QUICK["cluster"],
         overrides=["model.params.n_estimators=4"],
     )
-    assert isinstance(found, tipcast.Swept)
-    assert found.trials == {"finished": 2, "failed": 0, "all": 2}
-    assert found.best["trial"] in {0, 1}
+    assert found.details["trials"] == {"finished": 2, "failed": 0, "all": 2}
+    assert found.details["best"]["trial"] in {0, 1}
     assert found.metrics["test/auc"] > 0.4
 
 
@@ -184,9 +183,9 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
     ("frame", "line"),
     [
         (pd.DataFrame({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
-        (pd.DataFrame({"a": [1, 2], "x": [2**70, 1]}), r"D008.*whole numbers beyond 64 bits in column \['x'\].*astype"),
+        (pd.DataFrame({"a": [1, 2], "x": [2**70, 1]}), "D008.*cannot be written as Parquet.*int.*astype"),
         (pd.DataFrame({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D006.*'a' is there twice"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "D008.*Duplicate column names.*unique"),
         (pd.DataFrame({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
     ],
 )

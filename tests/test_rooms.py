@@ -26,7 +26,7 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1193,
-    "config": 1433,
+    "config": 1407,
     "datasets": 4366,
     "evaluation": 2033,
     "jobs": 2881,

@@ -9,9 +9,7 @@ try:
 except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
-__all__ = [
-    "Result", "Swept", "TipcastError", "__version__", "ladder", "prepare", "promote", "score", "sweep", "train",
-]  # fmt: skip
+__all__ = ["Result", "TipcastError", "__version__", "ladder", "prepare", "promote", "score", "sweep", "train"]
 
 
 def __getattr__(name: str) -> Any:

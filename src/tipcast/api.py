@@ -9,8 +9,7 @@ import os
 import shlex
 import threading
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 from tipcast.compute.forkserver import waiting
 from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
 
+CHECK_THEMSELVES = ("doctor", "ladder")
+"""Jobs that check their clusters themselves: one tells it in its table, the other has one for each rung."""
 _ONE_AT_A_TIME = threading.RLock()
 """MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
 
@@ -36,25 +37,28 @@ class Composed:
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
-        wanted = hasattr(self.config, "cluster") and self.job != "doctor"  # the doctor tells it in its table
-        if wanted:
-            from tipcast.compute import gpus
-
-            gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
-        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
-        if wanted and self.job != "ladder":  # which has a cluster of its own for each rung
+        if hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES:
             from tipcast.compute import session
 
-            session.check(self.config.backend, self.config.cluster)
-        trainings: Any = [(each.config, each.command) for each in self.many]
+            session.check(self.config.backend, self.config.cluster)  # before more libraries load
+        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
+        trainings: Any = [(training.config, training.command) for training in self.many]
         details: Mapping[str, Any] = module.run(trainings or self.config, self.command)
         return details
 
 
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
-    """Compose and check what follows a job's name: one, several with ``--multirun``, none after flags that show."""
-    from tipcast.config.arguments import REPEAT, to_overrides
-    from tipcast.config.compose import compose
+    """Compose and check what follows a job's name; nothing comes of flags that show.
+
+    With ``--multirun`` the trainings are one job, of other jobs there is one for each configuration.
+    """
+    from tipcast.config.arguments import REPEAT, as_given, several, to_overrides
+    from tipcast.config.compose import compose, to_object
+    from tipcast.config.plain import redact
+    from tipcast.jobs import preflight
+
+    def command(words: Iterable[str]) -> str:
+        return shlex.join(["tipcast", job, *map(redact, words)])
 
     overrides, recorded = to_overrides(arguments), None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
@@ -62,30 +66,16 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
         from tipcast.jobs.repeat import resolved
 
         overrides, recorded = resolved(repeated[-1], overrides)
-    return [_checked(job, found.config, found.overrides) for found in compose(job, overrides, recorded)]
-
-
-def _checked(job: str, composed: Any, overrides: Sequence[str]) -> Composed:
-    from tipcast.config.arguments import as_given
-    from tipcast.config.compose import to_object
-    from tipcast.config.plain import redact
-    from tipcast.jobs import preflight
-
-    config = to_object(composed)
-    preflight(config)
-    return Composed(job, config, shlex.join(["tipcast", job, *(redact(as_given(word)) for word in overrides)]))
-
-
-def joined(found: Sequence[Composed], arguments: Sequence[str]) -> Sequence[Composed]:
-    """Return the trainings of ``--multirun`` as one job; other jobs as they are."""
-    from tipcast.config.arguments import several
-    from tipcast.config.plain import redact
-
-    if not found or found[0].job != "train" or not several(arguments):
-        return found
-    run = found[0].config.repeat  # its whole id: what is the last one now is another soon
-    words = [f"from={run}" if word.startswith(("from=", "repeat=")) else redact(word) for word in arguments]
-    return [Composed("train", found[0].config, shlex.join(["tipcast", "train", *words]), found)]
+    jobs: list[Composed] = []
+    for composed in compose(job, overrides, recorded):
+        config = to_object(composed.config)
+        preflight(config)
+        jobs.append(Composed(job, config, command(map(as_given, composed.overrides))))
+    if not jobs or job != "train" or not several(arguments):
+        return jobs
+    run = jobs[0].config.repeat  # its whole id: what is the last one now is another soon
+    words = (f"from={run}" if word.startswith(("from=", REPEAT)) else word for word in arguments)
+    return [Composed(job, jobs[0].config, command(words), jobs)]
 
 
 @dataclass(frozen=True)
@@ -157,33 +147,12 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
     return _call_on("train", target, test, overrides, settings)
 
 
-@dataclass(frozen=True)
-class Swept(Result):
-    """What a sweep has done; ``metrics`` are those of the best model, which was fitted again."""
+def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
+    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of :func:`train`.
 
-    @property
-    def best(self) -> Mapping[str, Any]:
-        """The parameters that were found, number and score of their trial."""
-        found: Mapping[str, Any] = self.details["best"]
-        return found
-
-    @property
-    def trials(self) -> Mapping[str, int]:
-        """How many are ``finished``, ``failed`` and ``all``, and ``not_tried`` where the time was up."""
-        found: Mapping[str, int] = self.details["trials"]
-        return found
-
-
-def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Swept:
-    """Try many parameters in parallel, fit the best again and log it; the rest as of :func:`train`.
-
-    Parameters
-    ----------
-    target, test, overrides, **settings
-        See :func:`train`.
-
+    ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``, how many ended how.
     """
-    return Swept(**vars(_call_on("sweep", target, test, overrides, settings)))
+    return _call_on("sweep", target, test, overrides, settings)
 
 
 def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -245,13 +214,11 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
 def _written(frame: Any, path: Path, side: str) -> str:
     """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods become their texts.
 
-    D006 two columns of one name, D008 a name that is no text, a column that Parquet does not hold.
+    D008 a name that is no text, a column that Parquet does not hold.
     """
     where, names = f"data ({side})", list(frame.columns)
     if odd := [name for name in names if not isinstance(name, str)]:
         raise must_be(where, "named by texts", repr(odd[0]), "rename the columns: map(str, frame.columns)", "D008")
-    if twice := [name for name, times in Counter(names).items() if times > 1]:
-        raise TipcastError("D006", where, f"column {twice[0]!r} is there twice", "drop or rename one of the two")
     dask = hasattr(frame, "npartitions")
     kinds = {name: getattr(getattr(kind, "categories", None), "dtype", kind) for name, kind in frame.dtypes.items()}
     try:
@@ -262,40 +229,35 @@ def _written(frame: Any, path: Path, side: str) -> str:
     except OSError:  # as of a full disk
         raise
     except Exception as problem:  # pandas, cuDF and pyarrow have many
-        why: object = problem
-        if isinstance(problem, OverflowError):  # which names no column
-            large = [name for name in names if any(type(item) is int and abs(item) >= 2**63 for item in frame[name])]
-            why = f"whole numbers beyond 64 bits in column {large}"
-        fix = "turn the column that it names into one type, as by astype(str), or leave it out"
-        raise failed_to("written as Parquet", where, why, fix, "D008") from problem
+        fix = "make each column one type that Parquet has, as by astype(str), and each name unique, or leave it out"
+        raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
     return str(path)
 
 
 def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, frames: Sequence[str] = ()) -> Result:
     """Run a job; of ``frames``, the sides of the data that are DataFrames, the files are gone when it has ended."""
-    flags = [word for word in overrides if word.startswith("-")]
-    if flags:
+    if flags := [word for word in overrides if word.startswith("-")]:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
-    from tipcast.config.arguments import as_overrides
+    from tipcast.config.arguments import as_overrides, given
     from tipcast.config.schema import Output
     from tipcast.tracking.store import resolve, without_autologging
 
     with _ONE_AT_A_TIME, _kept(), without_autologging():
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-        given = {name: value for name, value in settings.items() if name != "config_dir"}
-        own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
-        arguments = [*own, *as_overrides(given), *overrides]
-        (composed,) = compose_jobs(job, arguments)
+        folder = settings.get("config_dir")
+        own = [] if folder is None else [f"--config-dir={folder}"]
+        keys = {name: value for name, value in settings.items() if name != "config_dir"}
+        (composed,) = compose_jobs(job, [*own, *as_overrides(keys), *overrides])
         composed.config.print = Output.none
-        if frames and not composed.config.cluster.kind.startswith("local"):
-            what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"
-            raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
         if frames:
-            words = shlex.split(composed.command)[2:]
+            kind = composed.config.cluster.kind
+            if not kind.startswith("local"):
+                what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
+                raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
             left_out = ("data=", "data.train=", "data.test=", "--config-dir=")
-            call = ["data=frame", *["test=test_frame"][: len(frames) - 1]]
-            call += [f"config_dir={str(settings['config_dir'])!r}"] if own else []
-            call.append(f"overrides={[word for word in words if not word.startswith(left_out)]}")
+            words = [word for word in given(composed.command) if not word.startswith(left_out)]
+            call = ["data=frame", *(["test=test_frame"] if "test" in frames else []), f"overrides={words}"]
+            call[-1:-1] = [f"config_dir={str(folder)!r}"] if own else []
             composed = replace(composed, command=f"tipcast.{job}({', '.join(call)})")
         details = dict(composed.run())
         spec = getattr(composed.config, "tracking", None)

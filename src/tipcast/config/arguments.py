@@ -18,8 +18,8 @@ HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
 FLAGS = {
     "-h, --help": "a page on the job; after overrides, every key of their groups",
-    "-v, --verbose": "log in detail, also what the libraries tell (TIPCAST_LOG=debug)",
-    "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
+    "-v, --verbose": "log in detail, also what the libraries tell",
+    "-q, --quiet": "log warnings and errors only",
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
     "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
     "-c, --cfg job": "show the composed configuration, run nothing",

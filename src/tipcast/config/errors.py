@@ -1,12 +1,10 @@
-"""The one kind of error that tipcast reports, and what a check of `tipcast doctor` finds."""
+"""The one kind of error that tipcast reports."""
 
 from __future__ import annotations
 
 import difflib
 import functools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from enum import Enum
 from typing import ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
@@ -93,25 +91,3 @@ def travelling(task: Callable[P, T]) -> Callable[P, T]:
         raise bare
 
     return run
-
-
-class State(Enum):
-    """How a check ends."""
-
-    ok = "ok"
-    warning = "warning"  # jobs run, but perhaps not as they were meant to
-    fail = "fail"  # a job would fail
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What a check found: one that has a fix is a warning, one with the error that a job would end with a failure."""
-
-    found: str
-    fix: str = ""
-    problem: TipcastError | None = None
-
-    @property
-    def state(self) -> State:
-        """How the check has ended."""
-        return State.fail if self.problem else State.warning if self.fix else State.ok

@@ -322,7 +322,6 @@ class MultirunConfig(TrainConfig):
     repeat: str | None = None
     other_data: bool = False
     resume: str | None = None
-    fail_fast: bool = False
 
 
 @dataclass
@@ -360,7 +359,6 @@ class PromoteConfig(DoctorConfig):
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
     alias: str = MISSING  # that the version is to get
     margin: float = bounded(0)
-    certain: bool = MISSING
     force: bool = MISSING
 
 

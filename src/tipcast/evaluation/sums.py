@@ -147,8 +147,3 @@ class Difference:
     """Of all rows."""
     interval: Interval
     """95 %, asymptotic."""
-
-    def gain(self, maximize: bool, *, certain: bool = False) -> float:
-        """Return by how much the first is better, at least (``certain``) or as measured; negative: worse."""
-        least, most = (self.interval.low, self.interval.high) if certain else (self.value, self.value)
-        return least if maximize else -most

@@ -13,8 +13,6 @@ from tipcast.evaluation import ranking
 from tipcast.search import MOST
 from tipcast.tasks.base import KINDS
 
-USUAL_SHARE = 0.2
-"""What conf/data/table.yaml has."""
 SEARCHES = ("random", "tpe", "grid")
 
 
@@ -72,11 +70,6 @@ def check_data(data: schema.DataSpec, unused: Sequence[str]) -> None:
     if isinstance(data, schema.MadeData) or data.source == "tested":
         unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
     given = [name for name in unused if getattr(data, name) is not None]
-    if isinstance(data, schema.MadeData | schema.TableData):
-        usual = vars(schema.Limits(min_rows=data.limits.min_rows))
-        given += [f"limits.{name}" for name, value in vars(data.limits).items() if value != usual[name]]
-    if isinstance(data, schema.TableData) and data.test is not None and data.test_share != USUAL_SHARE:
-        given.append("test_share")
     if given:
         raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
 

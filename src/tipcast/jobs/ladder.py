@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +86,7 @@ class LadderResult:
         return sum(self.seconds[name] for name in TIMED)
 
 
-SharedRows = tuple[Floats, Ints | None]
+SharedRows = tuple[Floats, Ints]
 """(rows, features) of test rows that the rungs' clusters are compared on, and (rows,) the groups they were made of."""
 
 
@@ -189,8 +188,7 @@ def climb(
         fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
         labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
     centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
-    rand = None if groups is None else float(adjusted_rand_score(groups, labels))
-    return dataclasses.replace(climbed, adjusted_rand=rand, centres=centres)
+    return dataclasses.replace(climbed, adjusted_rand=float(adjusted_rand_score(groups, labels)), centres=centres)
 
 
 def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
@@ -210,16 +208,16 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 
 
-def shared_rows(plan: Plan) -> SharedRows:
-    """Read the first test rows, with the groups that they were made of where the dataset tells."""
-    group = None
-    with suppress(TipcastError):  # a table's or trips' columns are what they are
+def shared_rows(plan: Plan) -> SharedRows | None:
+    """Read the first test rows, with the groups that they were made of; None where the dataset does not tell these."""
+    try:
         group = plan.dataset.target_column(None, None).name
-    task = plan.task if group is None else dataclasses.replace(plan.task, columns=(group,))
-    recipe = dataclasses.replace(plan.test_recipe, task=task)
+    except TipcastError:  # a table's or trips' columns are what they are
+        return None
+    recipe = dataclasses.replace(plan.test_recipe, task=dataclasses.replace(plan.task, columns=(group,)))
     columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHARED_ROWS)
     x = plan.dataset.compute(columns, plan.task.features, np)
-    return np.asarray(x, dtype=np.float64), None if group is None else columns[group].astype(np.int64)
+    return np.asarray(x, dtype=np.float64), columns[group].astype(np.int64)
 
 
 def compared(results: Sequence[LadderResult], headline: str, tolerance: float) -> list[dict[str, Any]]:
@@ -263,9 +261,8 @@ def record(
     """Record what the rungs took and whether they agree; ``rows`` as of ``compared``."""
     run, metrics = context.run, dict[str, float]()
     names = {"speed_up": "speedup"} | {name: name for name in ("efficiency", "difference", "adjusted_rand")}
-    for each, row in zip(results, rows, strict=True):
-        metrics |= {f"seconds/{each.rung.key}_{name}": each.seconds[name] for name in TIMED}
-        metrics |= {f"{names[name]}/{each.rung.key}": value for name, value in row.items() if name in names}
+    for rung, row in zip((result.rung for result in results), rows, strict=True):
+        metrics |= {f"{names[name]}/{rung.key}": value for name, value in row.items() if name in names}
     run.log_metrics(metrics)
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
@@ -274,8 +271,8 @@ def record(
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         centres = {each.rung.name: each.centres for each in results if each.centres is not None}
-        title, groups = "Centroids of every rung", None if shared[1] is None else shared[1].tolist()
-        pictures["plots/centroids.png"] = plots.centroids(title, shared[0], groups, centres, subtitle)
+        drawn = plots.centroids("Centroids of every rung", shared[0], shared[1].tolist(), centres, subtitle)
+        pictures["plots/centroids.png"] = drawn
     for path, picture in pictures.items():
         report.log_figure(run.log_bytes, picture, path)
     parts = [

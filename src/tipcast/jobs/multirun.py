@@ -13,11 +13,11 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import MultirunConfig, TrackingSpec, TrainConfig
+from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.jobs import say
-from tipcast.jobs.repeat import Original, original
-from tipcast.jobs.run_context import RunContext, previous_run, run_context, run_names, without_keys
+from tipcast.jobs.repeat import REPEATS, Original, original
+from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
@@ -27,13 +27,13 @@ from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
-SHARED = ("backend", "cluster", "print", "debug", "resume", "fail_fast")
+SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
-OWN = ("register", "run_name", "tags", "system_metrics")
-"""Keys of ``tracking`` that each training may have a value of its own for."""
 IDENTITY = "multirun.training"
 """Tag of a child: digest of what it trains, by which a resumed run knows it."""
 JOB = "multirun"
+COLUMNS = ("name", "rank", "kind", "status", "run_id", "command")
+"""Of the leaderboard, before its metrics."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     """Run all trainings, each with the command that repeats it alone, one after another; return what the job says.
 
     C003 for configurations that differ in what is shared, S003 for ``resume`` of what is no multirun; the first error
-    that a training ended with is raised after the others have run or, with ``fail_fast``, at once.
+    that a training ended with is raised after the others have run.
     """
     first, command = many[0][0], without_keys(command, "resume")
     with progress("list"):
@@ -82,13 +82,10 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         previous = None
         if first.resume is not None:
             previous, stored = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            children = children_of(previous.client, stored)
-            check_resumed(previous.id, children, trainings)
+            _find_done(previous, children_of(previous.client, stored), trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
-        if previous:
-            _find_done(context.run, children, trainings)
         missing = [training for training in trainings if training.run_id is None]
         done = len(trainings) - len(missing)
         groups = list(dict.fromkeys(training.rows for training in trainings))
@@ -108,14 +105,15 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
                 training.status = " ".join(f"{kind}{problem}".split())
                 LOG.warning("%s: %s", training.name, training.status)
                 problems.append(problem)
-                if first.fail_fast or workers.client.status != "running":
+                if workers.client.status != "running":
                     break
         board = leaderboard(trainings)
         metrics: dict[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
-        remarks = alike(trainings)
-        for remark in remarks:
-            LOG.warning("%s", remark)
-        _record(context, board, metrics, remarks)
+        rows = [{name: row[name] for name in COLUMNS} | row["metrics"] for row in board]
+        values = dict.fromkeys(name for row in board for name in row["metrics"])
+        table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
+        context.run.log_metrics(metrics)
+        context.run.note(f"{table}\n\n{report.repeat(command)}")
         if problems and not isinstance(problems[0], TipcastError):
             raise problems[0]  # what closes the workers says what it means
     result = context.result(trainings=board, metrics=metrics)
@@ -126,13 +124,9 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
-    commands = [without_keys(command, "resume", "fail_fast") for _, command in many]
+    commands = [without_keys(command, "resume") for _, command in many]
     configs, trainings = [config for config, _ in many], list[Training]()
-    shared = [
-        *SHARED,
-        *(f"tracking.{field.name}" for field in dataclasses.fields(TrackingSpec) if field.name not in OWN),
-    ]
-    for name in shared:
+    for name in SHARED:
         if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
             what = "differs between the configurations, which share one cluster and one run"
             raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
@@ -146,22 +140,21 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     return trainings
 
 
-def check_resumed(run_id: str, children: Sequence[Any], trainings: Sequence[Training]) -> None:
-    """Refuse (S003) to go on with a run that has trained, and nothing of what is asked for."""
-    begun = {child.data.tags.get(IDENTITY) for child in children}
-    if begun and not begun & {training.identity for training in trainings}:
-        what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        raise TipcastError("S003", f"run {run_id}", what, "repeat its words, or leave resume out")
-
-
 def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Training]) -> None:
-    """Find the trainings that a child of a resumed run has ended well; close children that are left open."""
-    known = {training.identity: training for training in trainings}
+    """Find the trainings that a child of a resumed run has ended well; close children that are left open.
+
+    S003 where the run has trained, and nothing of what is asked for.
+    """
+    asked = {training.identity: training for training in trainings}
+    begun = {child.data.tags.get(IDENTITY) for child in children}
+    if begun and not begun & asked.keys():
+        what = "did not run these trainings: it was of other data, tasks, models or seeds"
+        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
             parent.client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
             parent.client.set_terminated(child.info.run_id, "KILLED")
-        training = known.get(child.data.tags.get(IDENTITY, ""))
+        training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
             training.run_id, training.metrics = child.info.run_id, dict(child.data.metrics)
             training.status = "FINISHED"
@@ -177,7 +170,7 @@ def _train(training: Training, parent: Run, workers: Session, held: dict[str, Sp
         return held[training.rows]
 
     config, first = training.config, training.original
-    tags = {**(first.tags if first else {}), IDENTITY: training.identity}
+    tags = ({REPEATS: first.run_id} if first else {}) | {IDENTITY: training.identity}
     known = {**params(config), **workers.devices}
     with run_context(
         config, training.command, job="train", name=training.name, params=known, tags=tags, parent=parent
@@ -214,28 +207,3 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
             for rank, training in enumerate([*ended, *others], 1)
         ]
     return rows
-
-
-def alike(trainings: Sequence[Training]) -> list[str]:
-    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds without effect."""
-    names: dict[tuple[Any, ...], list[str]] = {}
-    for training in trainings:
-        if found := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
-            names.setdefault(tuple(sorted(found.items())), []).append(training.name)
-    return [
-        f"{', '.join(same)}: the same test metrics to the last bit, so what they differ in has no effect here"
-        for same in names.values()
-        if len(same) > 1
-    ]
-
-
-def _record(
-    context: RunContext, board: Sequence[Mapping[str, Any]], metrics: Mapping[str, float], remarks: Sequence[str]
-) -> None:
-    """Record the leaderboard, and the metrics of its best as the parent's own."""
-    columns = ("name", "rank", "kind", "status", "run_id", "command")
-    rows = [{**{name: row[name] for name in columns}, **row["metrics"]} for row in board]
-    values = dict.fromkeys(name for row in board for name in row["metrics"])
-    table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
-    context.run.log_metrics(metrics)
-    context.run.note("\n\n".join([table, *remarks, report.repeat(context.command)]))

@@ -15,7 +15,7 @@ from tipcast.compute.base import Session
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
-from tipcast.config.schema import Limits, PromoteConfig
+from tipcast.config.schema import FACTS, Limits, PromoteConfig
 from tipcast.datasets import rows, split
 from tipcast.datasets.base import Listing
 from tipcast.datasets.listing import identical
@@ -27,7 +27,7 @@ from tipcast.evaluation.sums import Difference, Parts
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import given_keys
-from tipcast.jobs.train_plan import DIGEST, collect
+from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
@@ -44,7 +44,7 @@ TESTED = "tested"
 """The source that stands for the one that the version's run read."""
 SIGNED = "+.5f"
 FIX = "fix the failed checks, or set force=true to move the alias anyway"
-PARAMS = ("backend", "model_uri", "alias", "margin", "certain", "force")
+PARAMS = ("backend", "model_uri", "alias", "margin", "force")
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,13 @@ class Candidate:
     def manifest(self) -> Mapping[str, Any]:
         """What the model says of itself."""
         return self.fetched.manifest
+
+    @property
+    def question(self) -> str:
+        """What it answers, on which rows: on those of another dataset a model is a guess."""
+        facts = [f"{name} {self.manifest[name]}" for name in FACTS if self.manifest.get(name)]
+        kind, target = self.fetched.kind, self.manifest["target"]
+        return ", ".join([f"{kind} of {target}", dataset_of(self.manifest).name, *facts])
 
 
 class Check(NamedTuple):
@@ -159,14 +166,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         metrics=comparison.metrics,
         phases=clock.seconds,
     )
-    lines = {  # without those that the error names
-        check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}"
-        for check in comparison.checks
-        if check.passed or forced
-    }
-    now = f"version {version} now{', forced' if forced else ''}"
-    lines[config.alias] = f"still version {before or 'none'}" if problem else now
-    lines |= {name: result[name] for name in ("metrics", "phases", "command")}
+    verdicts = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
+    holds = f"still version {before or 'none'}" if problem else f"version {version} now{', forced' if forced else ''}"
+    lines = verdicts | {config.alias: holds} | {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
 
 
@@ -175,8 +177,8 @@ def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) 
     folder.mkdir()
     fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
-        fix = "use models:/NAME/VERSION, or train with tracking.register=NAME"
-        raise TipcastError("M021", uri, "is not a registered version, which alone an alias names", fix)
+        fix = "use models:/NAME/VERSION, which tracking.register=NAME makes"
+        raise TipcastError("M021", uri, "is not the address of a version, which an alias names", fix)
     return Candidate(fetched, client.get_run(fetched.run_id))
 
 
@@ -185,34 +187,30 @@ def compare(
 ) -> Comparison:
     """Fetch the champion, list the rows that both are tested on, and check what needs no score.
 
-    M020 where they answer unlike questions, unless that is forced: then the challenger is scored alone.
+    Where they cannot be compared, as when they answer unlike questions, the challenger is scored alone.
     """
     data, run_id = config.data, challenger.fetched.run_id
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, run_id, "name the test rows: data=... data.test=...")
-        prefix = "data.limits."
-        limited = [key.removeprefix(prefix) for key in given_keys(command) if key.startswith(prefix)]
+        limited = [key.rpartition(".")[2] for key in given_keys(command) if key.startswith("data.limits.")]
         limits = {name: getattr(config.data.limits, name) for name in limited}
         data = tested(text, config.data, f"run {run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
     candidates, checks = [challenger], check_training(client, challenger)
     if before is not None:
-        uri = f"models:/{challenger.fetched.name}/{before}"
+        question, why, uri = challenger.question, "", f"models:/{challenger.fetched.name}/{before}"
         try:
-            candidates.append(fetch_candidate(client, config, uri, folder / "champion"))
+            champion = fetch_candidate(client, config, uri, folder / "champion")
         except TipcastError as problem:
             if problem.code[0] != "M":
                 raise
-            checks.append(Check("champion", False, f"version {before} cannot be compared with: {problem.what}"))
-    asked = [(candidate.fetched.kind, str(candidate.manifest["target"])) for candidate in candidates]
-    same = len({kind for kind, _ in asked}) == 1
-    targets = list(dict.fromkeys(target if same else f"{kind} of {target}" for kind, target in asked))
-    checks.append(Check("target", len(targets) == 1, " against ".join(targets)))
-    if len(targets) > 1:  # their numbers have nothing in common
-        if not config.force:
-            what = f"does not get {config.alias}: target: {checks[-1].what}"
-            raise TipcastError("M020", challenger.fetched.uri, what, FIX)
-        candidates.pop()
+            why = f"version {before} cannot be compared with: {problem.what}"
+        else:
+            if champion.question == question:
+                candidates.append(champion)
+            else:  # their numbers have nothing in common
+                why = f"it answers another question: {question} against {champion.question}"
+        checks.append(Check("champion", not why, why or question))
     dataset, manifest = open_dataset(data), challenger.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
@@ -221,31 +219,16 @@ def compare(
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
-    # On rows of another dataset, as of green taxis, a model is a guess.
-    kinds = [
-        ", ".join([dataset_of(facts).name, *(f"{name} {facts.get(name)}" for name in test.facts)])
-        for facts in (candidate.manifest for candidate in candidates)
-    ]
-    checks.append(Check("data", len(set(kinds)) == 1, " against ".join(dict.fromkeys(kinds))))
     checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
     return Comparison(candidates, checks, test, recipe, data.limits)
 
 
 def check_training(client: Any, candidate: Candidate) -> list[Check]:
-    """Check the end of its run, and the files' digests against the tags that only a checked registration writes."""
+    """Check the end of its run, and for the tag that only a checked registration writes."""
     fetched, status = candidate.fetched, candidate.run.info.status
-    tags = client.get_model_version(fetched.name, fetched.version).tags
-    wrong = [
-        f"its tag {name} is {tags.get(name, 'not there')[:DIGEST]}, its file's {digest[:DIGEST]}"
-        for name, digest in (("sha256", fetched.sha256), (MANIFEST_TAG, fetched.manifest_sha256))
-        if tags.get(name) != digest
-    ]
-    digests = ("data_digest", "data_test_digest")
-    wrong += [f"no {name} in its manifest" for name in digests if not candidate.manifest.get(name)]
-    return [
-        Check("run", status == "FINISHED", f"its run is {status}"),
-        Check("digests", not wrong, wrong[0] if wrong else "model file and manifest are as registered"),
-    ]
+    checked = MANIFEST_TAG in client.get_model_version(fetched.name, fetched.version).tags
+    what = "model file and manifest are as registered" if checked else f"its tag {MANIFEST_TAG} is not there"
+    return [Check("run", status == "FINISHED", f"its run is {status}"), Check("digests", checked, what)]
 
 
 def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
@@ -297,8 +280,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
         headline, margin, comparison.difference = judge.headline, config.margin, difference
         limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
         what = f"{headline.label} {difference.interval.around(difference.value, SIGNED)}, {limit}"
-        what += " with its whole interval" if config.certain else ""
-        passed = difference.gain(headline.maximize, certain=config.certain) >= -margin
+        passed = (difference.value if headline.maximize else -difference.value) >= -margin
         checks.append(Check("comparison", passed, what))
 
 
@@ -308,7 +290,7 @@ def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large a
 
 def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -> None:
     """Record both versions' metrics on the same rows, figures, the checks and the note."""
-    run, test, period, difference = context.run, comparison.test, comparison.period, comparison.difference
+    run, test, period = context.run, comparison.test, comparison.period
     fetched, evaluations = comparison.candidates[0].fetched, comparison.evaluations
     names = [candidate.name for candidate in comparison.candidates]
     judge, first = evaluator(fetched.kind), evaluations[0]
@@ -323,19 +305,10 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
         {"check": check.name, "result": "passed" if check.passed else "failed", "what": check.what}
         for check in comparison.checks
     ]
-    title = ["test metric", *map(", ".join, zip(("challenger", "champion"), names, strict=False))]
-    metrics = [[name, *values] for name, values in report.metric_lines(evaluations, SHOWN)]
-    if difference:
-        title.append("difference")
-        for line in metrics:
-            one, other = (evaluation.shown()[line[0]] for evaluation in evaluations)
-            line.append(f"{one - other:{SIGNED}}")
-        metrics[0][-1] = difference.interval.around(difference.value, SIGNED)
     outcome = "passes" if comparison.passed else "does not pass"
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
         report.plot(run.id, judge.figure),
-        report.table(title, metrics),
         context.table(checks, "tables/gate.json"),
         f"Scored on the same rows of {period}. {judge.interval_remark} {judge.difference_remark}",
         report.repeat(context.command, origin.source().remark),

@@ -15,7 +15,7 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
-from tipcast.config.arguments import LISTS, QUOTES, given, with_given
+from tipcast.config.arguments import QUOTES, given, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
@@ -33,8 +33,8 @@ UNTOLD = ("print", "debug", "tracking", "cluster", "search", "multirun", "resume
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
 LONGEST_NAME, LONGEST_VALUE = 60, 24
 """Characters of a name, without the number that sets it apart from others, and of a value in it."""
-SUFFIX = re.compile(r"(\.(parquet|csv|gz))*/*$")
-"""What the name of a file or a folder may end with."""
+SOURCES = ("data=files", "data=table")
+"""Overrides that go without saying where files are named."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,7 @@ class RunContext:
 
     def result(self, **facts: Any) -> dict[str, Any]:
         """Return what the job says: the run, its own facts, and the command."""
-        place = {"run": self.run.address(self.run.page(self.run.id)), "tracking_uri": redact_address(self.run.store)}
-        run = {"run_id": self.run.id, "experiment_id": self.run.experiment_id, **place}
-        return {**run, **facts, "command": self.command}
+        return result_of(self.run, self.command, **facts)
 
     def table(
         self, rows: Sequence[Mapping[str, Any]], path: str, columns: Sequence[str] = (), most: int | None = None
@@ -76,6 +74,12 @@ class RunContext:
             first, *others = (_cell(row.get(name)) for name in columns or names)
             lines.append([f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first, *others])
         return report.table(columns or names, lines)
+
+
+def result_of(run: Run, command: str, **facts: Any) -> dict[str, Any]:
+    """Return what a job says of a run: where it is, ``facts``, and the command that repeats it."""
+    place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store)}
+    return {"run_id": run.id, "experiment_id": run.experiment_id, **place, **facts, "command": command}
 
 
 def _cell(value: object) -> str:
@@ -151,40 +155,30 @@ def without_keys(command: str, *keys: str) -> str:
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
     """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1 max_depth=8``.
 
-    It has what a command overrides: first all that not every command has, shortened; no two names are the same. A model
+    It has what a command overrides, shortened, first what not every command has; no two names are the same. A model
     that the command names is called as there: one that is made from another may have the other's name.
     """
     words = [[word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs]
     shared = set(words[0]).intersection(*words)
     names, bases = list[str](), list[str]()
     for (model, _), overrides in zip(runs, words, strict=True):
-        own, common = [f"{prefix}{model}"], list[str]()
-        for word in overrides:
+        texts: list[str] = []
+        for word in sorted(overrides, key=lambda word: word in shared):
             key, _, value = word.partition("=")
-            text = f"{key.rpartition('.')[2]}={_short(key, value)}"
             if key == "model":
-                own[0] = f"{prefix}{value}"
-            elif "storage_options" in key:
-                continue
-            elif word not in shared:
-                own.append(text)
-            elif key.split(".")[0] not in UNTOLD and word not in ("data=files", "data=table"):
-                common.append(text)
-        name = textwrap.shorten(" ".join([*own, *common]), LONGEST_NAME, placeholder=" ...")
+                model = value
+            elif key.split(".")[0] not in UNTOLD and "storage_options" not in key and word not in SOURCES:
+                value = value[:8] if key == "from" else _short(value)  # of a run's id the beginning
+                texts.append(f"{key.rpartition('.')[2]}={value}")
+        name = textwrap.shorten(" ".join([f"{prefix}{model}", *texts]), LONGEST_NAME, placeholder=" ...")
         bases.append(name)
         names.append(f"{name} ({bases.count(name)})" if name in bases[:-1] else name)
     return names
 
 
-def _short(key: str, value: str) -> str:
-    """Return a value as names have it: of paths the end of the first, of a run's id the beginning."""
-    if key == "from":
-        return value[:8]
-    if key in LISTS or "/" in value:
-        first, *others = (value[1:-1] if value.startswith("[") and value.endswith("]") else value).split(",")
-        value = SUFFIX.sub("", first.strip(QUOTES + " "))
-        while len(value) > LONGEST_VALUE and "/" in value:
-            value = value.partition("/")[2]
-        value += f"+{len(others)}" if others else ""
+def _short(value: str) -> str:
+    """Return a value as names have it: of a long path its end, of another text its beginning."""
     value = value.strip(QUOTES)
-    return value if len(value) <= LONGEST_VALUE + 4 else f"{value[:LONGEST_VALUE]}…"
+    if len(value) <= LONGEST_VALUE + 4:
+        return value
+    return f"…{value[-LONGEST_VALUE:]}" if "/" in value else f"{value[:LONGEST_VALUE]}…"

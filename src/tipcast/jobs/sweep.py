@@ -12,6 +12,7 @@ from typing import Any
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute.base import Session
+from tipcast.config.arguments import given, with_given
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
@@ -65,11 +66,12 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
             first = tags.get("command", command)  # repeats the whole, which may have more trials now
             if "search.trials" in given_keys(command):
-                first = f"{without_keys(first, 'search.trials')} search.trials={config.search.trials}"
+                words = given(without_keys(first, "search.trials"))
+                first = with_given(first, [*words, f"search.trials={config.search.trials}"])
             command = first
             if sweep_plan.is_whole(config, trials, found, previous.client):
                 LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
-                return say(whole_result(previous, found, metric.name, plan.task.kind, command), config.print)
+                return say(whole_result(previous, found, metric.name, command), config.print)
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
@@ -104,6 +106,7 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     first = configured if spec.baseline else None  # parameters of trial 0
     proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
     sweep.total = proposed.total
+    LOG.info("%-9s%d in all", "trials", sweep.total)  # a grid of a few parameters may have thousands
     study = sweep_plan.study(config, plan, tried(space), sweep.objective, session)
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     with workers.opened():
@@ -114,13 +117,6 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
                 total = rows.total([parts[side] for parts in counts])
                 rows.check_split(WHERE[name], total, plan.task, config.data.limits)
                 facts.append(f"{total.rows:,} {name} rows")
-        slots = sum(workers.slots.values())
-        if spec.name == "tpe" and slots > spec.max_concurrent:
-            LOG.warning(
-                "%d slots, of which TPE uses %d: with more at once (search.max_concurrent) it learns less from each",
-                slots,
-                spec.max_concurrent,
-            )
         pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
         with clock.phase("search") as facts, progress(f"{spec.name} search") as bar:
             for event in pool.events(proposed):
@@ -131,14 +127,14 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
-def apply_overrides(given: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep's own configuration with what the command line, which composes ``given``, may change of it."""
+def apply_overrides(wanted: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep's own configuration with what the command line, which composes ``wanted``, may change of it."""
     changes: dict[str, Any] = {}
     for key in given_keys(command):
         root, _, name = key.partition(".")
         if root not in KEPT or key.startswith("data.storage_options"):
             continue
-        value, was = _at(given, key), _at(own, key)
+        value, was = _at(wanted, key), _at(own, key)
         more = key == "search.trials" and own.search.name in GROWING and value and value >= (was or 0)
         if more or (root == "search" and name in FREE):
             changes[name] = value

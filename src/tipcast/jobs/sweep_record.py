@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import redact_address
 from tipcast.config.schema import SweepConfig
-from tipcast.evaluation import evaluator, plots
-from tipcast.jobs.run_context import RunContext
+from tipcast.evaluation import plots
+from tipcast.jobs.run_context import RunContext, result_of
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
@@ -26,8 +25,6 @@ from tipcast.tracking.run import BEST, Run
 
 LOG = logging.getLogger("tipcast")
 
-WORKER = "trial.worker"
-"""Tag of a child."""
 SHOWN = 10
 """Trials of the leaderboard in the note."""
 
@@ -111,7 +108,6 @@ class SweepRecord:
                 **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
             },
             metrics=metrics,
-            tags={WORKER: trial.worker},
             curves={CURVE: stepped(trial.curve)},
         )
         leading = min(self.trials.values(), key=self.objective.rank, default=None)
@@ -163,7 +159,6 @@ class SweepRecord:
         trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
         not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
         return {
-            "study": self.objective.study,
             "trials": {**trials, **not_tried},
             "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
             "charts": self.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
@@ -172,13 +167,8 @@ class SweepRecord:
     def close(self) -> None:
         """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit."""
         run, best = self.run, self.best
-        run.log_metrics(
-            {
-                "sweep/trials": self.total,
-                "sweep/finished": len(self.trials),
-                "sweep/failed": len(self.failed),
-            }
-        )
+        counts = {"trials": self.total, "finished": len(self.trials), "failed": len(self.failed)}
+        run.log_metrics({f"sweep/{name}": number for name, number in counts.items()})
         self._log_best()
         # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
@@ -220,24 +210,19 @@ class SweepRecord:
         run.note("\n\n".join(parts))
 
 
-def whole_result(run: Run, stored: Any, metric: str, kind: str, command: str) -> dict[str, Any]:
+def whole_result(run: Run, stored: Any, metric: str, command: str) -> dict[str, Any]:
     """Return what a sweep's last lines said, from its run in the store; ``metric`` ranked its trials."""
-    metrics, key = stored.data.metrics, stored.data.tags[TRIAL_TAG]
-    best = next(child for child in Children(run).found() if (child.tags[KEY], child.status) == (key, "FINISHED"))
-    finished, headline = int(metrics["sweep/finished"]), f"test/{evaluator(kind).headline.name}"
-    bounded = (headline, f"{headline}_low", f"{headline}_high")
-    return {
-        "run_id": run.id,
-        "experiment_id": run.experiment_id,
-        "run": run.address(run.page(run.id)),
-        "tracking_uri": redact_address(run.store),
-        "model_uri": f"models:/{logged_of(run.client, stored)[0].model_id}",
-        "metrics": {name: metrics[name] for name in bounded if name in metrics},
-        "study": key.rpartition("-")[0],
-        "trials": {"finished": finished, "failed": 0, "all": finished},
-        "best": {"trial": best.number, f"validation/{metric}": best.metrics[f"validation/{metric}"], **best.params},
-        "command": command,
-    }
+    metrics, tags = stored.data.metrics, stored.data.tags
+    finished, number = int(metrics["sweep/finished"]), int(tags[TRIAL_TAG].rpartition("-")[2])
+    score = {f"validation/{metric}": metrics[f"sweep/best_validation_{metric}"]}
+    return result_of(
+        run,
+        command,
+        model_uri=f"models:/{logged_of(run.client, stored)[0].model_id}",
+        metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
+        trials={"finished": finished, "failed": 0, "all": finished},
+        best={"trial": number, **score, **json.loads(tags[BEST])},
+    )
 
 
 def _trial(child: Child, metric: str) -> Trial:
@@ -253,6 +238,6 @@ def _trial(child: Child, metric: str) -> Trial:
         score=metrics[metric],
         metrics=metrics,
         phases=phases,
-        worker=child.tags.get(WORKER, ""),
+        worker="",
         attempt=child.attempt,
     )

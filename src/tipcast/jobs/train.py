@@ -16,7 +16,7 @@ from tipcast.config.schema import MultirunConfig, TrainConfig
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import evaluator
 from tipcast.jobs import say
-from tipcast.jobs.repeat import original
+from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Outcome, Record, params
@@ -44,7 +44,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
     first = original(config, plan)
-    (name,), tags = run_names([(config.model.name, command)]), first.tags if first else {}
+    (name,), tags = run_names([(config.model.name, command)]), {REPEATS: first.run_id} if first else {}
     with run_context(config, command, job="train", name=name, params=params(config), tags=tags, clock=clock) as context:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers()
@@ -87,9 +87,9 @@ def train(
     first = record.original
     return context.result(
         model_uri=registered.registered or registered.uri,
-        metrics=record.headlines(outcome),
+        metrics=record.headlines(outcome) | {f"baseline/{name}": value for name, value in outcome.baseline.items()},
         phases=clock.seconds,
-        **({"repeats": first.run_id, "differs": first.differs} if first else {}),
+        **({"repeats": first.run_id} if first else {}),
     )
 
 

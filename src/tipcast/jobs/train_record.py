@@ -99,9 +99,7 @@ class Record:
         """Record metrics, the headline first, and the fit's history."""
         judge, fitted = self.judge, outcome.fitted
         metrics = logged(judge, outcome.test, "test", self.plan.task.classes)
-        metrics |= {f"baseline/{name}": value for name, value in outcome.baseline.items()}
-        if outcome.test.threshold is not None:
-            metrics["test/threshold"] = outcome.test.threshold
+        metrics |= self.headlines(outcome) | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
         if outcome.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
             metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
@@ -194,7 +192,7 @@ class Record:
         remark = ""
         if self.original:
             has = self.run.client.get_run(self.run.id).data.metrics
-            remark = self.original.remark(has)
+            remark = f"Repeats run {self.original.run_id}: {self.original.compared(has)}."
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.context.folder / "dask.html"
         if report_file.exists():
@@ -220,17 +218,14 @@ class Record:
         name, model, splits = self.config.tracking.register, self.config.model.name, self._splits(outcome)
         if name is None:
             return logged
-        metrics = self.headlines(outcome)
-        if outcome.test.threshold is not None:
-            metrics["test/threshold"] = outcome.test.threshold
         page = report.version_page(logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id)
-        return portable.register(self.run, logged, name, difference, metrics, page, trial=self.trial)
+        return portable.register(self.run, logged, name, difference, self.headlines(outcome), page, trial=self.trial)
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
-        """Return the first metrics of the test rows, the bounds of the first, and the baseline's."""
-        metrics = {f"test/{name}": value for name, value in outcome.test.shown(SHOWN).items()}
-        metrics |= bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
-        return metrics | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
+        """Return the first metrics of the test rows, the bounds of the first, and the threshold, if there is one."""
+        threshold = {} if outcome.test.threshold is None else {"threshold": outcome.test.threshold}
+        metrics = {f"test/{name}": value for name, value in (outcome.test.shown(SHOWN) | threshold).items()}
+        return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""

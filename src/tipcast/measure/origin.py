@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,10 +77,3 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
-
-
-def moved(had: Mapping[str, object]) -> list[str]:
-    """Say which of the versions that a run had are others here, as ``pandas 3.0.1, now 3.0.2``."""
-    has = versions()
-    others = {name: has.get(name, "not here") for name in ("python", *LIBRARIES) if name in had}
-    return [f"{name} {had[name]}, now {now}" for name, now in others.items() if now != str(had[name])]

@@ -62,7 +62,6 @@ class Children:
         *,
         params: Mapping[str, Any],
         metrics: Mapping[str, float],
-        tags: Mapping[str, object],
         curves: Mapping[str, Mapping[int, float]],
     ) -> None:
         """Write what came of a trial with one batch, all finite, and close its run as FINISHED.
@@ -71,7 +70,7 @@ class Children:
         """
         points = [(name, value, 0) for name, value in metrics.items()]
         points += [(name, value, at) for name, of in curves.items() for at, value in of.items()]
-        self._close(run_id, "FINISHED", tags, metrics=metric_points(points), params=param_values(params))
+        self._close(run_id, "FINISHED", {}, metrics=metric_points(points), params=param_values(params))
 
     def fail(self, run_id: str, code: str, message: object) -> None:
         """Close the run of a trial that failed for good."""

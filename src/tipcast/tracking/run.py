@@ -33,7 +33,7 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
-from tipcast.config.errors import Finding, TipcastError, failed_to
+from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -296,7 +296,7 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
 
 
 def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> None:
-    """Name the run of MLFLOW_RUN_ID, or set its tags ``error.code`` and ``error.message``, where no job joins it.
+    """Name the run of MLFLOW_RUN_ID, which no job joins, or set its tags ``error.code`` and ``error.message``.
 
     A store that fails is passed over: a mistake is told on standard error anyway.
     """
@@ -309,10 +309,11 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
             _join(client, run_id, spec, name)
 
 
-def check_store(spec: TrackingSpec) -> Finding:
+def check_store(spec: TrackingSpec) -> str:
     """Open the store as a job does, write a run with an artifact into the configured experiment, and delete the run.
 
     The experiment is made where it is not there yet. A store keeps what is deleted, out of sight, until ``mlflow gc``.
+    It says where runs and artifacts go.
     T001 to T003 tell of the store, T004 of an experiment that was deleted, T005 of the artifact.
     """
     store, client = resolve(spec), open_store(spec)
@@ -327,7 +328,7 @@ def check_store(spec: TrackingSpec) -> Finding:
             client.delete_run(run.run_id)
         client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    return Finding(f"{redact_address(store)} takes runs, {artifacts} artifacts")
+    return f"{redact_address(store)} takes runs, {artifacts} artifacts"
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:

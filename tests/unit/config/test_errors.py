@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tipcast.config.errors import EXIT_CODES, MAX_LINE, Finding, State, TipcastError
+from tipcast.config.errors import EXIT_CODES, MAX_LINE, TipcastError
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
@@ -34,9 +34,3 @@ def test_the_longest_part_gives_way(what: str, fix: str, kept: str) -> None:
 def test_survives_the_way_from_a_worker() -> None:
     error = pickle.loads(pickle.dumps(TipcastError("D005", "f", "w", "h")))  # noqa: S301 - our own bytes
     assert (error.code, error.where, error.what, error.fix) == ("D005", "f", "w", "h")
-
-
-def test_what_a_check_found_has_a_state() -> None:
-    problem = TipcastError("D001", "trips.csv", "no such file", "check the path")
-    states = [finding.state for finding in (Finding("2 cores"), Finding("a", "free some"), Finding("a", "b", problem))]
-    assert states == [State.ok, State.warning, State.fail]

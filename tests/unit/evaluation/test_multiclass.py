@@ -70,4 +70,3 @@ def test_the_difference_and_its_interval(client: Client) -> None:
     half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)
     assert found.value == pytest.approx(apart.mean(), rel=1e-9)
     assert found.interval.low == pytest.approx(apart.mean() - half, rel=1e-9)
-    assert found.gain(JUDGE.headline.maximize) == -found.value

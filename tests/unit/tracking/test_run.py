@@ -19,7 +19,7 @@ from sqlalchemy.engine import Engine
 from tests.unit.tracking.conftest import copy_store
 from tests.waiting import WATCHDOG_S, wait_until
 
-from tipcast.config.errors import State, TipcastError
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
@@ -232,7 +232,7 @@ def test_a_run_on_a_server_below_a_path(
         command, "http://127.0.0.1:0", tmp_path, "mlflow/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
     ) as url:
         spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
-        assert check_store(spec).state is State.ok
+        assert " takes runs" in check_store(spec)
         with _made(spec) as run:
             run.log_metrics({"test/auc": 0.5})
             run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
