@@ -151,14 +151,13 @@ def test_what_a_run_tells(recorded: Any, trained: dict[str, Any], store: str) ->
     tested = client.get_run(training).data.metrics
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
         assert metrics[f"labelled/{name}"] == pytest.approx(tested[f"test/{name}"], abs=1e-4), name
-    assert metrics["labelled/rows_of_training"] == 0
     assert metrics["score/rows_per_s"] > 0
     files = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
     assert files == [len(recorded.names), 0, 0]
     paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
-    assert {"plots/scores.png", "plots/roc.png", "tables/files.json"} <= paths
+    assert {"plots/roc.png", "tables/files.json"} <= paths
     assert "models:/xgboost/1" in tags["mlflow.note.content"]
-    assert "get-artifact?path=plots%2Fscores_small.png" in tags["mlflow.note.content"]
+    assert "get-artifact?path=plots%2Froc.png" in tags["mlflow.note.content"]
 
 
 def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[str]) -> None:
@@ -398,22 +397,6 @@ def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: P
             score("keep=[]", given=given)
         assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
         assert state(out) == before
-
-
-def test_labels_that_the_model_was_trained_on_are_told(
-    score: Job, trips: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = pq.read_table(trips / MONTHS[0])
-    march = table["tpep_pickup_datetime"].to_numpy() - np.timedelta64(31, "D")
-    at = table.column_names.index("tpep_pickup_datetime")
-    (trips / MONTHS[1]).unlink()
-    pq.write_table(table.set_column(at, "tpep_pickup_datetime", pa.array(march)), trips / MONTHS[0].replace("04", "03"))
-    ended = score()
-    assert ended.run.data.metrics["labelled/rows"] == pytest.approx(40_000, rel=0.02)
-    assert ended.run.data.metrics["labelled/rows_of_training"] == pytest.approx(20_000, rel=0.02)
-    told = " rows whose answer is known are of 2019-01-01..2019-03-31, which the model was trained on"
-    assert told in caplog.text
-    assert told in ended.run.data.tags["mlflow.note.content"]
 
 
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) -> None:

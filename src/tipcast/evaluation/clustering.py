@@ -15,8 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, shares
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -79,8 +79,6 @@ class Clustering(Evaluator):
         Metric("davies_bouldin", False),
         Metric("calinski_harabasz", True),
     )
-    interval_remark = "Beside the inertia is its asymptotic 95 % interval; more clusters always lower it."
-    difference_remark = ""
     figure = "plots/clusters.png"
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
@@ -119,11 +117,10 @@ class Clustering(Evaluator):
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        some = np.flatnonzero(first.sums.histogram)
-        centres = {"centroids": first.centroids[some]}
-        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle, some.tolist())
+        centres = {"centroids": first.centroids[first.sums.histogram > 0]}
+        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle)
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
@@ -136,8 +133,8 @@ class Clustering(Evaluator):
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows, of_all = int(sums.histogram.sum()), shares(sums.histogram)
-        rates = {f"cluster_{at}_rate": share for at, share in enumerate(of_all[:MOST_CLUSTERS].tolist())}
+        rows, counts = int(sums.histogram.sum()), sums.histogram[:MOST_CLUSTERS].tolist()
+        rates = {f"cluster_{at}_rate": count / max(rows, 1) for at, count in enumerate(counts)}
         return {"inertia": sums.squares / rows} | rates if rows else {}
 
     def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:

@@ -277,7 +277,7 @@ def record(
         title, groups = "Centroids of every rung", None if shared[1] is None else shared[1].tolist()
         pictures["plots/centroids.png"] = plots.centroids(title, shared[0], groups, centres, subtitle)
     for path, picture in pictures.items():
-        report.log_figure(run.log_bytes, picture, path)
+        run.log_bytes(picture, path)
     parts = [
         context.table(rows, "tables/ladder.json", [name for name in rows[0] if name != "run"]),
         f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md.",

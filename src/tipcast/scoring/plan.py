@@ -16,7 +16,7 @@ from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
@@ -45,8 +45,6 @@ class Item:
     """For it, as ``address.storage`` returns them."""
     stamp: str
     fragments: tuple[Fragment, ...] = ()
-    seen: Period | None = None
-    """Of the rows that the model was trained on, where these are of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
                 raise
             return problem
         notes.update(scan.notes)
-        return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
+        return replace(item, fragments=scan.fragments)
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         outcomes = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))

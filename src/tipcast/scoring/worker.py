@@ -24,7 +24,7 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, Period
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment
 from tipcast.datasets.delimited import bare_texts, read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import Evaluator, evaluator
@@ -65,8 +65,6 @@ class Work:
     """For the folder, as ``address.storage`` returns them."""
     recipe: str
     """Digest of all that the scores depend on beside their input."""
-    edges: Sequence[float] | None
-    """Of numbers: the (bins + 1,) edges of the bins that predictions are counted in."""
 
     @property
     def on_gpu(self) -> bool:
@@ -83,8 +81,6 @@ class Scored:
     """Reason -> rows whose prediction is null."""
     predictions: Any
     """What the evaluator counted."""
-    seen: int
-    """Labelled rows of the period that the model was trained on."""
 
 
 @travelling
@@ -103,7 +99,7 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
             secede()  # the worker begins its next file
         _check_task()
         digest = pool.submit(file_sha256, item.uri, item.storage, stop)  # beside scoring: both need the file's pages
-        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=item.seen), item.fragments, threads)
+        parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
         with written(path, work.storage) as file:
             table, sums = next(parts)  # the first part has the schema
             options = {"compression": work.compression, "write_page_checksum": True}
@@ -158,15 +154,15 @@ def _check_task() -> None:
             raise CancelledError
 
 
-def score_part(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[pa.Table, Scored]:
+def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Scored]:
     """Score all rows of one fragment: return what is written of them, and sums over them."""
     with GPU if work.on_gpu else nullcontext():
-        predicted, bad, sums = _predict(fragment, scorer, work, seen)
+        predicted, bad, sums = _predict(fragment, scorer, work)
     kept = read_passthrough(fragment, work.dataset, work.keep, added_columns(work.task))
     return with_predictions(kept, predicted, bad, work).combine_chunks(), sums
 
 
-def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[Any, Any, Scored]:
+def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Scored]:
     """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and sums over them."""
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
     needed = dataset.code.needed_columns(work.task.features)
@@ -181,18 +177,9 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
     predicted = scorer.score(frames.frame(matrix, work.task.features))
     good = slice(None) if bad is None else ~bad
-    known, labelled_seen = None if target is None else target[good], 0
-    if known is not None and seen is not None:
-        time = columns[str(dataset.time)][good]
-        answered = known >= 0 if known.dtype.kind == "i" else known == known
-        labelled_seen = int((answered & (time >= seen[0]) & (time < seen[1])).sum())
-    sums = Scored(
-        rows=rows,
-        unscored=unscored,
-        predictions=evaluator(work.task.kind).count(predicted[good], known, threshold=work.threshold, edges=work.edges),
-        seen=labelled_seen,
-    )
-    return to_host(predicted), None if bad is None else to_host(bad), sums
+    answers = None if target is None else target[good]
+    sums = evaluator(work.task.kind).count(predicted[good], answers, threshold=work.threshold)
+    return to_host(predicted), None if bad is None else to_host(bad), Scored(rows, unscored, sums)
 
 
 def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:
@@ -238,7 +225,6 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         predictions=judge.total([part.predictions for part in parts]),
-        seen=sum(part.seen for part in parts),
     )
 
 

@@ -41,8 +41,6 @@ PARSE_LIMIT_S = 120.0
 """How long the parse of a native file may take."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
-PREDICTIONS = "predictions"
-"""Of a manifest: what predictions of held-out rows were like, see ``Evaluator.held_out``."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
 _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
@@ -235,8 +233,6 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         if strangers or not names or len(set(names)) < len(names):
             what = f"feature {strangers[0]!r} is not known here" if strangers else f"its features are {names}"
             raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
-        if not isinstance(manifest.get(PREDICTIONS, {}), Mapping):
-            raise TypeError("its predictions are not a mapping")
         return manifest
     except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
         raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem

@@ -47,9 +47,9 @@ def test_says_what_matters(evaluation: Evaluation) -> None:
         "| auc | \u20031.0000 (1.0000 to 1.0000) | \u2003 |",
         f"| accuracy | \u2003{evaluation.metrics['accuracy']:.4f} | \u20030.9900 |",
         f"does not beat a prediction without features: log_loss {loss}, baseline 0.0000.",
-        "Beside an AUC is its 95 % interval by DeLong, which is asymptotic.",
+        "Accuracy, precision, recall and f1 at threshold 0.5000, set beforehand.",
         f"```\n{COMMAND}\n```",
-        "](get-artifact?path=plots%2Froc_small.png&run_uuid=abc)",
+        "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
         "The test is later.",
     ):
         assert said in text

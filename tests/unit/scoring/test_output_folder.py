@@ -216,7 +216,7 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(
     frame.to_parquet("hive", partition_cols=["region"])
     task = Task("t", "regression", ("a",)).facts()
     manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": task, "features": ["a"]}
-    model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m", seen=lambda facts: None)
+    model = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
     present = Scores(str(tmp_path / "scored"))
     found = plan.plan_files(config(input="parts", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     assert [item.name for item in found.due] == ["a.parquet"]

@@ -64,7 +64,7 @@ def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
     threshold = 0.5 if kind == "classification" else None
-    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "", None)
+    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "")
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
         made = with_predictions(kept, predicted, bad, work)
@@ -105,7 +105,7 @@ def score(tmp_path: Path) -> Callable[..., Any]:
                 writer.write_table(table)
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", "regression", ("number",), columns=("answer",))
-        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", "zstd", f"{tmp_path}/scored", {}, "recipe", None)
+        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", "zstd", f"{tmp_path}/scored", {}, "recipe")
         found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
         parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
         item = Item("a.parquet", given, {}, file_stamp(given, {}) or "", parts)
