@@ -44,7 +44,6 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["prepare", "out=x"], "C004", 2, ["data.months"]),
         (["score", "input=x", "output=y"], "C004", 2, ["model_uri"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
-        (["score", "model_uri=models:/a/1", "input=x", "output=y", "compression=zip"], "C003", 2, ["compression"]),
         (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
     ],
 )

@@ -28,13 +28,13 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
-    "config": 1596,
+    "config": 1595,
     "datasets": 4366,
-    "evaluation": 1776,
-    "jobs": 2876,
+    "evaluation": 1773,
+    "jobs": 2875,
     "measure": 245,
-    "models": 1896,
-    "scoring": 1129,
+    "models": 1810,
+    "scoring": 1067,
     "search": 1004,
     "tasks": 252,
     "tipcast": 582,

@@ -106,8 +106,8 @@ class Evaluator(ABC):
     """Artifact path of the leading figure."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: Callable[[Array, Array], Array] | None = None
-    """(rows,) values of predictions and target whose mean is the headline, or its square; None where it is no mean."""
+    loss: Callable[[Array, Array], Array]
+    """(rows,) values of predictions and target whose mean is the headline, or its square; where it is such a mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
@@ -153,14 +153,11 @@ class Evaluator(ABC):
         """Evaluate parts, of this process without what only figures need."""
 
     def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
-        """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
+        """Compare two models' headline on the same rows, the first less the second, with an interval.
 
         ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
         interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
         """
-        if self.loss is None:
-            what = f"a {self.kind} has no target to be compared by"
-            raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline

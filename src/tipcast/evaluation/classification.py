@@ -356,8 +356,9 @@ def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
     """Choose vertices of a monotone curve (points,) at even distances, the first and the last among them."""
     dx, dy = np.diff(x) == 0, np.diff(y) == 0
     straight = (dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1])
-    corners = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
+    corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
     if len(corners) <= MAX_POINTS:
         return corners
     along = (x + y)[corners]
-    return corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+    chosen: NDArray[np.intp] = corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+    return chosen

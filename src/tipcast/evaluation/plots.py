@@ -187,7 +187,7 @@ def centroids(
 
     scaler = StandardScaler().fit(x)
 
-    def standard(points: Floats, zeros: int = 0) -> Floats:
+    def standard(points: Floats, zeros: int = 0) -> Any:
         """Add a column, and rows, of zeros: they change no component, and a single feature or row has two with them."""
         return np.pad(scaler.transform(points), ((0, zeros), (0, 1)))
 
@@ -200,12 +200,13 @@ def centroids(
     if groups is not None:
         _, shades = np.unique(np.asarray(groups), return_inverse=True)
         colors = colormaps["tab20"](shades % 20)
-    axes.scatter(*components.transform(standard(x)).T, s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
+    first, second = components.transform(standard(x)).T
+    axes.scatter(first, second, s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
     for at, (name, points) in enumerate(centres.items()):
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.6, "zorder": 6}
         size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
-        places = components.transform(standard(points)).T
-        axes.scatter(*places, s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
+        first, second = components.transform(standard(points)).T
+        axes.scatter(first, second, s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
     axes.margins(0.08, 0.16)
     style.key(axes, "upper center", ncols=min(len(centres), 4), columnspacing=1.2, handletextpad=0.3)
     return style.png(figure)

@@ -72,7 +72,7 @@ def version_page(
         _splits(splits),
         USE.format(uri=uri),
     ]
-    return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character
+    return "\n\n".join(parts) + "\n"
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
@@ -131,8 +131,6 @@ def repeat(command: str, changes: str = "") -> str:
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
-    rows = [list(head), *([cell.replace("|", "\\|") for cell in line] for line in lines)]
-    for row in rows:  # em spaces: MLflow's page sets the columns of a table close together
-        row[1:] = [f"\u2003{cell}" for cell in row[1:]]
-    rows.insert(1, ["---", *["---:"] * (len(head) - 1)])
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows += [[cell.replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

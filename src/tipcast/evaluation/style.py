@@ -89,8 +89,8 @@ def percent(share: float, decimals: int = 0) -> str:
 
 def key(axes: Axes, place: str, **options: Any) -> None:
     """Show the legend at a place, on a white ground."""
-    look: dict[str, Any] = {"labelcolor": INK, "fontsize": SMALL, "title_fontsize": SMALL, "facecolor": "white"}
-    axes.legend(loc=place, edgecolor="none", framealpha=0.85, **look, **options)
+    look: dict[str, Any] = {"loc": place, "labelcolor": INK, "fontsize": SMALL, "title_fontsize": SMALL}
+    axes.legend(facecolor="white", edgecolor="none", framealpha=0.85, **look, **options)
 
 
 def png(figure: Figure) -> bytes:

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
-from tipcast.config.errors import TipcastError, must_be, travelling
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
     RESERVED,
@@ -139,11 +139,9 @@ class Library(Estimator):
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
         check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
         check_names("fit", list(self.training), FIT, {})
-        for key in ("rows", "passes"):
+        for key in ("rows", "passes", "folds"):
             if self.training.get(key) is not None:
                 positive(f"model.fit.{key}", self.training[key])
-        if "folds" in self.training and positive("model.fit.folds", self.training["folds"]) < 2:
-            raise must_be("model.fit.folds", "at least 2", 1)
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")

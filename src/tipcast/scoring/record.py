@@ -108,7 +108,6 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         keep=None if config.keep is None else tuple(config.keep),
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
-        compression=config.compression,
         folder=folder,
         storage=address.storage(folder, config.storage_options),
         recipe=plan.recipe,

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment
-from tipcast.datasets.delimited import bare_texts, read_table
+from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import Evaluator, evaluator
 from tipcast.models.base import Scorer
@@ -58,7 +58,6 @@ class Work:
     name: str
     """Of the model; its version is None where it is not registered."""
     version: str | None
-    compression: str
     folder: str
     """That gets the scores."""
     storage: Mapping[str, Any]
@@ -91,19 +90,15 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
     several files in hand, so that its GPU does not wait for the host. Where the scores replace some that the folder's
     manifest names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
-    path = f"{work.folder}/{item.name}"
-    stop = threading.Event()
-    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool, ExitStack() as stack:
-        stack.callback(stop.set)  # a file that is refused does not wait for its digest
+    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, item.storage, stop)  # beside scoring: both need the file's pages
+        digest = pool.submit(file_sha256, item.uri, item.storage)  # beside scoring: both need the file's pages
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
-        with written(path, work.storage) as file:
+        with written(f"{work.folder}/{item.name}", work.storage) as file:
             table, sums = next(parts)  # the first part has the schema
-            options = {"compression": work.compression, "write_page_checksum": True}
-            with pq.ParquetWriter(file, table.schema, **options) as writer:
+            with pq.ParquetWriter(file, table.schema, compression="zstd", write_page_checksum=True) as writer:
                 if table.num_rows:
                     writer.write_table(table, row_group_size=ROW_GROUP)
                 for table, scored in parts:
@@ -125,7 +120,7 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
-    return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
+    return replace(entry, bytes=file.tell(), sha256=file.sha256()), sums
 
 
 def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
@@ -271,13 +266,7 @@ def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
     whole = {name for name in chosen if types.get(name) == pa.int64()}  # some files write 1.0
     types |= dict.fromkeys(whole, pa.float64())
-    names = chosen or header[:1]
-    try:
-        table = read_table(fragment, names, types)
-    except TipcastError as problem:
-        if problem.code != "D005":
-            raise
-        table = _trimmed(read_table(fragment, names, dict.fromkeys(names, pa.string())), types, problem)
+    table = read_table(fragment, chosen or header[:1], types)
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in whole:
@@ -286,17 +275,6 @@ def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
             column = pc.if_else(pc.equal(column, ""), None, column)
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
-
-
-def _trimmed(table: pa.Table, types: Mapping[str, pa.DataType], problem: TipcastError) -> pa.Table:
-    """Return columns of texts as what they become, with blanks around numbers; the problem where one is none."""
-    columns = []
-    for name in table.column_names:
-        try:
-            columns.append(table[name] if types[name] == pa.string() else bare_texts(table[name]).cast(types[name]))
-        except pa.ArrowInvalid:
-            raise problem from None
-    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _chosen(

@@ -9,10 +9,8 @@ from distributed import Client
 from sklearn import metrics as reference
 from tests.unit.evaluation.conftest import spread
 
-from tipcast.config.errors import TipcastError
 from tipcast.evaluation import clustering
 from tipcast.evaluation.clustering import Clustering
-from tipcast.evaluation.sums import Parts
 
 JUDGE = Clustering()
 
@@ -70,9 +68,3 @@ def test_a_cluster_without_rows(client: Client) -> None:
     expected = reference.davies_bouldin_score(x[kept].astype(float), predictions[kept, 0])
     assert found.metrics["davies_bouldin"] == pytest.approx(expected)
     assert found.sums.histogram[1] == 0
-
-
-def test_two_models_are_not_compared() -> None:
-    with pytest.raises(TipcastError) as caught:
-        JUDGE.difference(Parts([]), (None, None))
-    assert caught.value.code == "M021"

@@ -213,7 +213,6 @@ BASE = list(features.BASE_FEATURES)
         ({"sha256": {}}, "M005"),
         ({"format": []}, "M005"),
         ({"file": None}, "M005"),
-        ({"predictions": []}, "M005"),
     ],
 )
 def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], said: str) -> None:

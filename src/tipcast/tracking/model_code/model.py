@@ -46,7 +46,7 @@ class Model(mlflow.pyfunc.PythonModel):
         _teach_servers()
         self.features = _module("tipcast_model_features", read["features"])
         native = _module("tipcast_model_native", read["native"])
-        self.scorer = native.load(read["model"], self.manifest["format"], device="auto", threads=0)
+        self.scorer = native.load(read["model"], self.manifest["format"], threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
@@ -73,7 +73,7 @@ class Model(mlflow.pyfunc.PythonModel):
         bad, _ = self.features.impossible(columns, list(columns))
         if bad is not None:
             x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
-        made = self.scorer.small.contributions(x) if output == "contributions" else self.scorer.score(x)
+        made = self.scorer.contributions(x) if output == "contributions" else self.scorer.score(x)
         scores = np.array(made, np.float64)
         if bad is not None:
             scores[bad] = np.nan
