@@ -1,8 +1,8 @@
 """Clusters: how near rows are to their centre and how far clusters are apart, from sums made where the rows lie.
 
 There is no target: rows are judged by their features as the model gets them. The headline is the mean squared distance
-to the row's own centre in the model's space. Davies-Bouldin and Calinski-Harabasz indices, which more clusters do not
-improve by themselves, are of the features and of the centroids of the rows at hand.
+to the row's own centre in the model's space. The Davies-Bouldin index, which more clusters do not improve by
+themselves, is of the features and of the centroids of the rows at hand.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ class Clustering(Evaluator):
     metrics = (
         Metric("inertia", False, label="inertia per row"),
         Metric("davies_bouldin", False),
-        Metric("calinski_harabasz", True),
     )
     figure = "plots/clusters.png"
 
@@ -90,22 +89,16 @@ class Clustering(Evaluator):
         [sums] = parts.add(functools.partial(_sums, len(assigned.histogram)), summed)
         centroids = sums / np.maximum(assigned.histogram, 1)[:, None]
         around = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
-        distances, within = summed([part[:2] for part in around])
+        distances, sample, labels = zip(*around, strict=True)
         some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
-        counts, clusters = assigned.histogram[some], int(some.sum())
-        between = float(counts @ ((centroids[some] - sums.sum(axis=0) / rows) ** 2).sum(axis=1))
-        calinski_harabasz = 0.0  # Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27
-        if 1 < clusters < rows:
-            calinski_harabasz = between * (rows - clusters) / (within * (clusters - 1)) if within > 0 else 1.0
         metrics = {
             "inertia": assigned.squares / rows,
-            "davies_bouldin": davies_bouldin(centroids[some], distances[some] / counts),
-            "calinski_harabasz": calinski_harabasz,
+            "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / assigned.histogram[some]),
             ROWS: float(rows),
         }
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
-        sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in around), strict=True))
-        return ClusteringEvaluation(metrics, interval, assigned, centroids, sample, labels)
+        drawn = np.concatenate(sample), np.concatenate(labels)
+        return ClusteringEvaluation(metrics, interval, assigned, centroids, *drawn)
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the rows of each cluster."""
@@ -161,14 +154,13 @@ def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:
     return [sums]
 
 
-def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, float, Floats, Ints]:
-    """Sum a part's distances from the centroids by cluster, and their squares; return every ``step``-th row beside."""
-    distances, squares = np.zeros(len(centroids)), 0.0
+def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, Floats, Ints]:
+    """Sum a part's distances from the centroids by cluster; return every ``step``-th row beside."""
+    distances = np.zeros(len(centroids))
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)
         away = features - xp.asarray(centroids)[labels]
         norms = xp.sqrt((away * away).sum(axis=1))
         distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
-        squares += float(xp.dot(norms, norms))
     sample = to_host(values_of(x)[::step]).astype(np.float64)
-    return distances, squares, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)
+    return distances, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)

@@ -38,7 +38,7 @@ MISSING = -1.0
 """What features hold where a value is missing."""
 
 PARAMS = {
-    "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "device", "eval_metric", "gamma",
+    "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eval_metric", "gamma",
     "grow_policy", "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth",
     "max_leaves", "min_child_weight", "n_estimators", "reg_alpha", "reg_lambda", "sampling_method", "scale_pos_weight",
     "subsample", "tree_method", "verbosity",
@@ -65,6 +65,7 @@ HINTS = {
     "early_stopping_rounds": "model.fit.early_stopping_rounds",
     "seed": "seed=...",
     "nthread": "cluster.threads_per_worker",
+    "device": "backend=cpu or backend=gpu",
     "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
     "objective": "task=...: it implies the objective",
 }
@@ -118,20 +119,13 @@ class XGBoost(Estimator):
         """The model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit`` as XGBoost takes them.
 
         ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
-        parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count, C010 another device.
+        parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count.
         """
         check_names("params", self.params, PARAMS, HINTS)
         check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
         given = {name: value for name, value in self.params.items() if value is not None}
-        device = str(given.pop("device", self.device))
-        if device.partition(":")[0] != self.device:
-            what, fix = f"must be {self.device}, got {device}", "choose the device by backend=cpu or backend=gpu"
-            raise TipcastError("C010", "model.params.device", what, fix)
         if given.get("tree_method") == "gpu_hist":
             given["tree_method"] = "hist"
-        if given.get("tree_method", "hist") != "hist":
-            what = f"{given['tree_method']} needs the rows in one place"
-            raise TipcastError("C003", "model.params.tree_method", what, "use hist")
         objective, default = OBJECTIVES[self.kind]
         metrics = given.setdefault("eval_metric", default)
         for metric in [metrics] if isinstance(metrics, str) else metrics:

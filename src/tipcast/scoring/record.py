@@ -6,6 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ class Results:
         self.entries[name] = entry
         self.total = total([self.total, sums], self.judge)
 
-    @property
+    @cached_property
     def labelled(self) -> Evaluation | None:
         """Of rows whose answer is known."""
         found: Evaluation | None = self.judge.of_sums(self.total.predictions, self.manifest.get("threshold"))
