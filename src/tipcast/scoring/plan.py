@@ -124,7 +124,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
 
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, storage, file_stamp(uri, storage) or "")
+        item = Item(name, uri, storage, file_stamp(uri, storage))
         if entry := _kept(item, config, recipe, present):
             return entry
         try:

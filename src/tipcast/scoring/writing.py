@@ -27,8 +27,8 @@ LOG = logging.getLogger("tipcast")
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
-MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
-"""What stores and servers tell of a content, the best first."""
+MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
+"""What stores and servers tell of a content, the best first; last a disk's time of any change, which no copy sets."""
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
 FOOTER = b"tipcast"
@@ -36,26 +36,20 @@ FOOTER = b"tipcast"
 KIND, VERSION = "tipcast scores", 1
 
 
-def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
-    """Return what a file looks like without reading it, None where there is none; D022 of a store that does not answer.
+def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
+    """Return what a file looks like without reading it, "" where there is none; D022 of a store that does not answer.
 
-    Of a local file it has the time of the last change of anything too, which no copying tool sets back.
+    It ends in a dash where a server tells the size alone.
     """
-    if not address.scheme(uri):
-        try:
-            found = Path(uri).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
     try:
         with address.reaching(uri):
             store = address.filesystem(uri, storage)
             store.invalidate_cache(uri)
-            info = store.info(uri)
+            info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))  # not the time of a link
     except TipcastError as problem:
         if problem.code != "D001":
             raise
-        return None
+        return ""
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
     return f"{info.get('size')}-{mark}"
 

@@ -15,13 +15,25 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.waiting import wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.scoring import plan
 from tipcast.scoring.plan import output_names
-from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, look, read_manifest, written
+from tipcast.scoring.writing import (
+    FOOTER,
+    MANIFEST,
+    UNFINISHED,
+    Entry,
+    Scores,
+    alone,
+    file_stamp,
+    look,
+    read_manifest,
+    written,
+)
 from tipcast.tasks.base import Task
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
@@ -229,3 +241,13 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(
         plan.plan_files(config(input="link", block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
     again = plan.plan_files(config(input=["link", "mine.parquet"], block_bytes=1 << 20), inside, model)  # type: ignore[arg-type]
     assert [item.name for item in again.due] == ["mine.parquet"], "scores are not scored"
+
+
+def test_the_stamp_of_a_link_is_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    stamp = file_stamp(str(tmp_path / "link"), {})
+    assert stamp == file_stamp(str(tmp_path / "a"), {})
+    assert stamp.startswith("1-")
+    assert file_stamp(str(tmp_path / "none"), {}) == ""
+    wait_until(lambda: (tmp_path / "a").write_bytes(b"2") and file_stamp(str(tmp_path / "link"), {}) != stamp)

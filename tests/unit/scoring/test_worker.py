@@ -108,7 +108,7 @@ def score(tmp_path: Path) -> Callable[..., Any]:
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}, "recipe")
         found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
         parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
-        item = Item("a.parquet", given, {}, file_stamp(given, {}) or "", parts)
+        item = Item("a.parquet", given, {}, file_stamp(given, {}), parts)
         return score_file(replace(item, **more), Doubles(), work, replaces=False, threads=2)
 
     return run
