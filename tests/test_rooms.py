@@ -34,7 +34,7 @@ BUDGET = {
     "jobs": 2875,
     "measure": 245,
     "models": 1804,
-    "scoring": 1062,
+    "scoring": 1064,
     "search": 1004,
     "tasks": 252,
     "tipcast": 582,

@@ -332,9 +332,11 @@ def alone(folder: str) -> Iterator[None]:
         else:
             for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
                 path.unlink(missing_ok=True)
-        yield
-        for empty, _, _ in os.walk(folder, topdown=False):
-            with contextlib.suppress(OSError):  # others have scores
-                Path(empty).rmdir()
+        try:
+            yield
+        finally:
+            for empty, _, _ in os.walk(folder, topdown=False):
+                with contextlib.suppress(OSError):  # others have scores
+                    Path(empty).rmdir()
     finally:
         os.close(descriptor)

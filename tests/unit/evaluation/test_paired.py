@@ -1,4 +1,4 @@
-"""The difference of two models' AUC against DeLong's definition and a bootstrap."""
+"""The difference of two models' AUC against DeLong's definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
-from sklearn.metrics import roc_auc_score
 from tests.unit.evaluation.conftest import spread
 
 from tipcast.evaluation.classification import Classification
@@ -43,17 +42,6 @@ def _delong(labels: Any, first: Any, second: Any) -> tuple[float, float]:
     return float(kernels.mean()), float(np.sqrt(variance))
 
 
-def _bootstrap(labels: Any, first: Any, second: Any) -> tuple[float, float]:
-    """Return the 95 % bounds of the difference by a paired bootstrap, stratified by class."""
-    r, sides = np.random.default_rng(0), [np.flatnonzero(labels == label) for label in (1, 0)]
-    drawn = []
-    for _ in range(1000):
-        at = np.concatenate([r.choice(side, len(side)) for side in sides])
-        drawn.append(roc_auc_score(labels[at], first[at]) - roc_auc_score(labels[at], second[at]))
-    low, high = np.quantile(drawn, (0.025, 0.975))
-    return float(low), float(high)
-
-
 def _found(client: Client, labels: Any, first: Any, second: Any, *, binned: bool = False) -> Difference:
     columns = [spread(client, values, (700, 701, 2200)) for values in (first, second, labels)]
     both = [Classification().evaluate(client, scores, columns[2]) for scores in columns[:2]]
@@ -72,13 +60,6 @@ def test_agrees_with_delongs_definition(client: Client, better: float, binned: b
     bounds = (value - Z95 * error, value + Z95 * error)
     assert (found.interval.low, found.interval.high) == pytest.approx(bounds, abs=1e-4 if binned else 1e-12)
     assert (found.interval.low > 0) == (better > 0)
-
-
-def test_agrees_with_a_paired_bootstrap(client: Client) -> None:
-    labels, first, second = _rows(3000, 2, 0.2)
-    _, error = _delong(labels, first, second)
-    found = _found(client, labels, first, second).interval
-    assert (found.low, found.high) == pytest.approx(_bootstrap(labels, first, second), abs=0.25 * error)
 
 
 @pytest.mark.parametrize("binned", [False, True])

@@ -141,8 +141,8 @@ def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
             pass
     assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"]
     (output / "2019" / "a").unlink()
-    with alone(str(output)):
-        pass
+    with pytest.raises(RuntimeError), alone(str(output)):
+        raise RuntimeError
     assert not output.exists(), "it got no scores"
 
 
