@@ -161,13 +161,8 @@ class Classification(Evaluator):
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        both = [evaluation.sums for evaluation in evaluations]
-        curves = [(scores, *misses(p, n)) for scores, p, n in (sums.vertices() for sums in both)]
-        if both[0].ranked.size:  # of few rows all scores are here, both models' in the order of the rows
-            (first, labels), (second, _) = (sums.ranked for sums in both)
-            held, parts = curves, Parts(([first], [second], [labels]))
-        else:  # once on each worker, not in each task
-            held = parts.client.submit(list, curves, pure=False)
+        curves = [(scores, *misses(p, n)) for scores, p, n in (each.sums.vertices() for each in evaluations)]
+        held = parts.client.submit(list, curves, pure=False) if parts.client else curves  # once on each worker
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))

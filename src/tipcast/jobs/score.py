@@ -60,7 +60,6 @@ def _score(
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
-            planning.check_keep(fetched, config)
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):

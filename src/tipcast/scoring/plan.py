@@ -83,18 +83,14 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
-def check_keep(fetched: Fetched, config: ScoreConfig) -> None:
-    """Refuse (C003) columns to keep that scoring adds."""
-    for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
-        raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
-
-
 def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    for name in set(config.keep or ()) & set(added_columns(task)):
+        raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     check_names(dataset, config.columns, "columns")

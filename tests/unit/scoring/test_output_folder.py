@@ -205,14 +205,6 @@ def config(**more: Any) -> Any:
     return SimpleNamespace(**{**given, "keep": None, "tracking": tracking, **more})
 
 
-def test_columns_that_scoring_adds_are_not_kept() -> None:
-    task = Task("t", "classification", ("x0",), classes=("no", "yes")).facts()
-    model = SimpleNamespace(uri="u", manifest={"task": task, "features": ["x0"]})
-    plan.check_keep(model, config(keep=["x0"]))  # type: ignore[arg-type]
-    with pytest.raises(TipcastError, match=r"C003.*probability"):
-        plan.check_keep(model, config(keep=["probability"]))  # type: ignore[arg-type]
-
-
 def test_parts_without_rows_are_passed_over_and_partitions_refused(
     tmp_path: Path, monkeypatch: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,6 +224,8 @@ def test_parts_without_rows_are_passed_over_and_partitions_refused(
     assert "1 file without rows passed over" in caplog.text
     with pytest.raises(TipcastError, match="D009"):
         plan.plan_files(config(input="parts/b.parquet", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
+    with pytest.raises(TipcastError, match="C003.*keep.*prediction is a column that scoring adds"):
+        plan.plan_files(config(keep=["a", "prediction"]), present, model)  # type: ignore[arg-type]
     with pytest.raises(TipcastError, match="D025.*column region"):
         plan.plan_files(config(input="hive", block_bytes=1 << 20), present, model)  # type: ignore[arg-type]
     frame.to_parquet("mine.parquet")
