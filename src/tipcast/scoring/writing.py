@@ -136,12 +136,8 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
 
 def remove(uri: str, storage: Mapping[str, Any]) -> None:
     """Remove a file that may be gone already."""
-    with failures(uri):
-        if not address.scheme(uri):
-            Path(uri).unlink(missing_ok=True)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            address.filesystem(uri, storage).rm_file(uri)
+    with failures(uri), contextlib.suppress(FileNotFoundError):
+        address.filesystem(uri, storage).rm_file(uri)
 
 
 @contextlib.contextmanager
