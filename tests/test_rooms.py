@@ -33,7 +33,7 @@ BUDGET = {
     "evaluation": 1760,
     "jobs": 2874,
     "measure": 245,
-    "models": 1799,
+    "models": 1805,
     "scoring": 1056,
     "search": 1004,
     "tasks": 252,

@@ -38,8 +38,10 @@ ROWS_OF_THREAD = 10_000
 """Rows to score that are worth a thread."""
 DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
 """Rows whose contributions a figure shows, and those of models that take long."""
-DRAWN_SPLITS = 1e7
-"""Splits of a model times rows whose contributions take a second or two of a core."""
+DRAWN_SPLITS = 5e6
+"""Splits of a model times rows whose contributions take about a second of a core."""
+EXPLAINED_BY_THREAD = 10
+"""Rows to explain that are worth a thread."""
 
 Result = TypeVar("Result")
 
@@ -188,10 +190,13 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
     ``held`` is a future of a scorer, as ``hold`` and ``hold_saved`` return it.
     """
+    return list(client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score"))
+
+
+def _threads(client: Any, x: Sequence[Any]) -> int:
+    """Return how many threads a part may take: fewer parts than threads would leave cores idle."""
     nthreads = client.nthreads().values()
-    share = max(sum(nthreads) // len(x), 1)  # fewer parts than threads would leave cores idle
-    threads = min(share, max(nthreads, default=1))
-    return list(client.map(_score, x, scorer=held, threads=threads, pure=False, key="score"))
+    return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 
 def hold(client: Any, scorer: Scorer) -> Any:
@@ -245,14 +250,15 @@ def contributions(
     and ``step`` say where in each part to begin, and every how manieth row to take. Of several classes, contributions
     are to the margin of the class predicted. Returns (rows, features) and (rows, features + 1).
     """
-    parts = client.map(_of_part, x, list(starts), scorer=scorer, step=step, pure=False, key="explain")
+    how = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
+    parts = client.map(_of_part, x, list(starts), **how, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
     return np.concatenate(values), np.concatenate(added)
 
 
-def _of_part(x: Frame, start: int, scorer: native.XGBoostScorer, step: int) -> tuple[Array, Array]:
+def _of_part(x: Frame, start: int, scorer: native.XGBoostScorer, step: int, threads: int) -> tuple[Array, Array]:
     rows = x.iloc[start::step]
-    added = scorer.contributions(rows)
+    added = native.shared_out(scorer.contributions, rows, threads, EXPLAINED_BY_THREAD)
     if added.ndim == 3:
         predicted = to_host(scorer.score(rows)).argmax(axis=1)
         added = np.take_along_axis(added, predicted[:, None, None], axis=1)[:, 0]
