@@ -202,29 +202,6 @@ def taxi() -> Path:
     return TAXI
 
 
-def program(name: str, package: str, folders: str) -> str:
-    """Return where a server's program is, which Debian may keep off the PATH; skip, or fail, where it is not."""
-    found = shutil.which(name) or next((str(at / name) for at in sorted(Path("/").glob(folders[1:]), reverse=True)), "")
-    if Path(found).is_file():
-        return found
-    lack = f"no {name} here (Debian: apt-get install {package})"
-    if os.environ.get("TIPCAST_REQUIRE_SERVERS") == "1":
-        pytest.fail(lack)
-    pytest.skip(lack)
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
-
-    def find() -> int:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            return int(listener.getsockname()[1])
-
-    return find
-
-
 @pytest.fixture
 def closed_port() -> Iterator[int]:
     """A port of 127.0.0.1 that refuses connections, and that nobody else can take meanwhile."""

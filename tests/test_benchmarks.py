@@ -1,7 +1,5 @@
 """The measuring harness: which pairs count, what is recorded; and every committed result says where it comes from."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import importlib.util
@@ -13,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from tests.waiting import WATCHDOG_S, wait_until
@@ -68,29 +65,6 @@ def test_ones_own_work_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     assert harness._own_seconds() > before
 
 
-def test_a_failing_command_is_an_error() -> None:
-    with pytest.raises(subprocess.CalledProcessError):
-        compare([sys.executable, "-c", "raise SystemExit(3)"], lambda: None, pairs=1)
-
-
-ORPHAN = """
-import subprocess, sys
-import harness
-from tests.waiting import wait_until
-harness.adopt()
-before = harness._own_seconds()
-busy = f"{sys.executable} -c 'import time; [0 for _ in iter(lambda: time.process_time() < .4, False)]'"
-subprocess.run(["sh", "-c", f"({busy} &)"], check=True)
-wait_until(lambda: harness._own_seconds() - before >= 0.4)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="orphans go to init elsewhere")
-def test_what_outlives_its_parent_is_not_foreign() -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "benchmarks")])}
-    subprocess.run([sys.executable, "-c", ORPHAN], cwd=ROOT / "benchmarks", env=os.environ | path, check=True)
-
-
 def test_result_file(tmp_path: Path) -> None:
     result = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
     path = write_result("name", result, out=tmp_path / "results", rows=10)
@@ -110,17 +84,6 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
     assert not psutil.wait_procs(parts, WATCHDOG_S)[1]
 
 
-def test_a_script_runs_on_few_rows(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "benchmarks" / "xgboost_dask.py")]
-    command += ["--rows=8000", "--rounds=2", "--pairs=1", f"--out={tmp_path}"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
-    (file,) = tmp_path.glob("*.json")
-    results = json.loads(file.read_text())["results"]
-    assert results
-    assert not [row for row in results if "error" in row], done.stdout
-
-
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr(harness, "adopt", lambda: None)
@@ -131,13 +94,6 @@ def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytes
     assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
     monkeypatch.setattr(sys, "argv", ["script"])
     assert options("", rows=20).out == harness.RESULTS
-
-
-def test_started_processes_keep_the_libraries_of_pythonpath(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}src")
-    harness.import_from_here()
-    assert os.environ["PYTHONPATH"].split(os.pathsep) == [str(ROOT / "src"), str(tmp_path)]
 
 
 def test_tipcast_of_another_tree_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,68 +193,6 @@ def test_pages_tell_what_the_results_say() -> None:
         assert table.filled(text) == text, f"{page.name}: run benchmarks/table.py --write"
     shown = [name for text in texts for name in table.MARKED.findall(text)]
     assert sorted(shown) == sorted(table.tables())
-
-
-def test_a_page_keeps_what_is_between_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table, "tables", lambda: {"one": lambda: "| 1 |", "two": lambda: "| 2 |"})
-    page = "<!-- table: one -->\n<!-- end -->\ntext\n<!-- table: two -->\n\n| 3 |\n\n<!-- end -->\n"
-    new = "<!-- table: one -->\n\n| 1 |\n\n<!-- end -->\ntext\n<!-- table: two -->\n\n| 2 |\n\n<!-- end -->\n"
-    assert table.filled(page) == table.filled(new) == new
-
-
-def test_the_time_of_the_tests_is_shown(tree: Path) -> None:
-    assert table.suite().count("| not measured |") == 4
-    assert "| on an idle machine | not measured |  |  | <= 6; CPU <= 8 |" in table.suite()
-    assert "| not measured |  |" in table.suite_folders()
-    folders = {"tests/unit/gone": 250.4, "tests": 12.0}
-    (tree / "tests").mkdir()
-    row = {"way": "idle", "exit_code": 0, "wall_s": 300.0, "cpu_s": 960.0, "by_folder_s": folders}
-    slower, failed = row | {"wall_s": 330.0, "by_folder_s": {}}, row | {"way": "busy", "exit_code": 2, "wall_s": 1200.0}
-    path = tree / "benchmarks" / "results" / "suite.json"
-    path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": [row, slower, failed]}))
-    assert "idle machine | 2 of 2 | 5.5 | 16.0 | <= 6, met; CPU <= 8, **missed** |" in table.suite()
-    assert "below `nohup` in a script, interrupts ignored | not measured |" in table.suite()
-    assert "busy processes | 0 of 1 | 20.0 | 16.0 |  |" in table.suite()
-    assert table.suite_folders().splitlines()[2:] == ["| tests/unit/gone | 250 |", "| `tests` | 12 |"]
-
-
-def test_a_sweeps_gain_is_against_one_gpu_or_one_trial_at_a_time(tree: Path) -> None:
-    cases = {(1, 1): 20.0, (2, 1): 12.5, (1, 4): 10.0, (2, 4): 5.0}
-    found = [
-        {"gpus": gpus, "at_once": at_once, "seconds": seconds, "trials_per_minute": 60.0}
-        for (gpus, at_once), seconds in cases.items()
-    ]
-    path = tree / "benchmarks" / "results" / "gpu_sweep_2.json"
-    for results in (found, found[1:]):
-        path.write_text(json.dumps({"environment": MEASURED, "facts": {}, "results": results}))
-        told = table.tables()["gpu_sweeps"]()
-        assert ("| 2 | 1 | 60 | one GPU | 1.60 x | >= 1.90 x, **missed** |" in told) == (results is found)
-        assert ("| 1 | 4 | 60 | one at a time | 2.00 x | >= 1.35 x, met |" in told) == (results is found)
-        assert "| 2 | 4 | 60 | one GPU | 2.00 x | >= 1.90 x, met |" in told
-
-
-def test_trips_without_a_score_are_alike_on_both_machines() -> None:
-    carried = importlib.import_module("carried")
-    assert carried.furthest(np.array([0.25, np.nan]), np.array([0.5, np.nan])) == 0.25
-    assert np.isnan(carried.furthest(np.array([0.25, np.nan]), np.array([0.5, 0.5])))
-
-
-def test_versions_other_than_the_locked_ones_are_shown(tree: Path) -> None:
-    (tree / "requirements").mkdir()
-    lines = ["xgboost==3.2.0 ; python_full_version < '3.12' \\", "xgboost==3.4.1 ; python_full_version >= '3.12' \\"]
-    lines += [f"{name}==1.0 \\" for name in ("cudf-cu13", "cuml-cu13", "dask-cuda", "treelite", "dask", "distributed")]
-    (tree / "requirements" / "gpu.txt").write_text("\n".join([*lines, "mlflow==1.0 \\", "    --hash=sha256:0"]))
-    environment = {
-        "commit": "a",
-        "changed": False,
-        "python": "3.12.3",
-        "versions": {"xgboost-cu13": "3.3.0", "dask": "1.0"},
-    }
-    path = tree / "benchmarks" / "results" / "gpu_fit_1.json"
-    path.write_text(json.dumps({"environment": environment, "facts": {}}))
-    assert "| `xgboost` | 3.4.1 | 3.3.0 | **no** |" in table.environments()
-    assert "| `dask` | 1.0 | 1.0 | yes |" in table.environments()
-    assert "| `mlflow` | 1.0 | ? | **no** |" in table.environments()
 
 
 def test_what_scripts_import_of_tipcast_is_there() -> None:

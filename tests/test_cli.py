@@ -33,16 +33,11 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "-x"], "C005", 2, ["-x: unknown option", "--help"]),
         (["train", "--seed"], "C005", 2, ["--seed: needs a value", "--seed=..."]),
         (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
-        (["train", "cluster.kind=nope"], "C003", 2, ["cluster.kind", "must be local, got nope"]),
         (["train", "--modle", "x"], "C001", 2, ["modle"]),
-        (["train", "model.params.max_depth=deep"], "C003", 2, ["max_depth", "deep"]),
         (["train", "backend=gpu"], "K006", 4, ["backend"]),
-        (["train", "backend=tpu"], "C002", 2, ["backend"]),
         (["train", "data=files", "data.train=no.parquet", "data.test=no2.parquet"], "D001", 3, ["no.parquet"]),
         (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),
-        (["train", "data.train=2019-01..2019-03", "data.test=2019-02"], "D018", 3, ["2019-02"]),
         (["prepare", "out=x"], "C004", 2, ["data.months"]),
-        (["score", "input=x", "output=y"], "C004", 2, ["model_uri"]),
         (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
         (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
     ],
@@ -121,10 +116,14 @@ def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_is_not_imported_before_it_is_checked(tmp_path: Path) -> None:
+def test_a_class_is_not_imported_before_it_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
-    ended = python(tmp_path, "-m", "tipcast", "train", "model.cpu=evil.X", "data.rows=200")
-    assert ended.stderr.splitlines()[-1].startswith("error[C006] model.cpu")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "model.cpu=evil.X", "data.rows=200"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error[C006] model.cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
 
 

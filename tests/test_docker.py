@@ -1,7 +1,5 @@
 """docker/compose.yaml as far as it can be checked without Docker: pinned, private, in order, without secrets."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

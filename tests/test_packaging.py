@@ -1,7 +1,5 @@
 """What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -76,38 +74,22 @@ def test_mlproject_declares_no_parameters() -> None:
 
 
 @pytest.mark.parametrize("entry_point", ENTRY_POINTS)
-def test_mlproject_commands_start_the_job(entry_point: str) -> None:
-    command = load_project(ROOT).get_entry_point(entry_point).compute_command({"a.b": "1"}, None)
-    assert command.endswith(f"python -m tipcast {ENTRY_POINTS[entry_point]} --a.b 1")
-    assert "PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} " in command
-
-
-@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
-def test_hostile_values_stay_one_word(tmp_path: Path, entry_point: str) -> None:
-    """Run MLflow's command in a shell with a `python` that prints its arguments."""
+@pytest.mark.parametrize(("before", "path"), [(None, "src"), ("", "src"), ("/elsewhere", "src:/elsewhere")])
+def test_mlproject_commands_start_the_job(tmp_path: Path, entry_point: str, before: str | None, path: str) -> None:
+    """In a shell with a `python` that prints its arguments: hostile values stay one word, PYTHONPATH is kept."""
     python = tmp_path / "python"
-    python.write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:])\n", encoding="utf-8")
+    program = "import os, sys\nprint((sys.argv[1:], os.environ['PYTHONPATH']))\n"
+    python.write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
     python.chmod(0o755)
-    point = load_project(ROOT).get_entry_point(entry_point)
-    for value in HOSTILE:
-        command = point.compute_command({"key": value}, None)
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        assert ast.literal_eval(done.stdout) == ["-m", "tipcast", ENTRY_POINTS[entry_point], "--key", value]
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["python"]
-
-
-@pytest.mark.parametrize("before", [None, "", "/elsewhere"])
-def test_mlproject_keeps_the_users_python_path(tmp_path: Path, before: str | None) -> None:
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "$PYTHONPATH"\n', encoding="utf-8")
-    python.chmod(0o755)
-    command = load_project(ROOT).get_entry_point("main").compute_command({}, None)
+    values = {f"a.b{at}": value for at, value in enumerate(HOSTILE)}
+    command = load_project(ROOT).get_entry_point(entry_point).compute_command(values, None)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({} if before is None else {"PYTHONPATH": before})
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ("src:/elsewhere" if before else "src")
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    words = [word for key, value in values.items() for word in (f"--{key}", value)]
+    assert ast.literal_eval(done.stdout) == (["-m", "tipcast", ENTRY_POINTS[entry_point], *words], path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["python"]
 
 
 def test_pip_list_is_the_cpu_environment_with_the_build_of_xgboost_that_fits_both() -> None:
@@ -138,17 +120,16 @@ def test_mlflow_reads_the_environment_file() -> None:
 
 
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
-@pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_an_environment_has_one_xgboost(extra: str, platform: str) -> None:
+def test_an_environment_has_one_xgboost(extra: str) -> None:
     builds = [item for item in EXTRAS[extra] if item.name.startswith("xgboost")]
-    builds = [item for item in builds if item.marker is None or item.marker.evaluate({"sys_platform": platform})]
-    assert len(builds) == 1
+    for platform in ("linux", "darwin"):
+        assert sum(item.marker is None or item.marker.evaluate({"sys_platform": platform}) for item in builds) == 1
     assert not [item for item in BASE + EXTRAS["test"] if item.name.startswith("xgboost")]
 
 
-@pytest.mark.parametrize("name", FLOORS)
-def test_version_floor(name: str) -> None:
-    assert floor(by_name(BASE)[name]) >= Version(FLOORS[name])
+def test_version_floors() -> None:
+    for name, lowest in FLOORS.items():
+        assert floor(by_name(BASE)[name]) >= Version(lowest), name
 
 
 def test_every_import_is_a_declared_dependency() -> None:
@@ -192,21 +173,6 @@ def test_requirements_are_pinned_with_hashes(name: str, extras: list[str]) -> No
         assert all(wanted.specifier.contains(version) for version in versions), wanted
 
 
-def test_test_requirements_contain_the_cpu_ones() -> None:
-    pins = {
-        name: set(
-            re.findall(
-                r"^([\w.-]+)(?:\[[^]]*\])?==(\S+)",
-                (ROOT / f"requirements/{name}.txt").read_text(encoding="utf-8"),
-                re.MULTILINE,
-            )
-        )
-        for name in ("cpu", "test")
-    }
-    assert pins["cpu"]
-    assert pins["cpu"] <= pins["test"]
-
-
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Build the wheel as an installer does, without the network."""
@@ -227,15 +193,10 @@ def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert configuration
-    assert {f"tipcast/{name}" for name in configuration} <= names
-    assert sources <= names
     assert {name for name in names if ".dist-info/" not in name} == sources | {
         f"tipcast/{name}" for name in configuration
     }
-
-
-def test_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
-    (entry_points,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
     assert "tipcast = tipcast.cli:main" in wheel.read(entry_points).decode()
 
 

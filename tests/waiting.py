@@ -1,7 +1,5 @@
 """The one wait of all tests: until something is so, under a watchdog."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -15,11 +13,11 @@ WATCHDOG_S = 120.0
 
 
 def wait_until(condition: Callable[[], Value], limit: float = WATCHDOG_S, what: object = "") -> Value:
-    """Return the first true answer of a condition."""
+    """Return the first true answer of a condition; ``what`` says why there may be none, called only then."""
     end = time.monotonic() + limit
     while not (answer := condition()):
         if time.monotonic() > end:
-            pytest.fail(f"not so after {limit:g} s: {what or condition}")
+            pytest.fail(f"not so after {limit:g} s: {(what() if callable(what) else what) or condition}")
         time.sleep(0.02)
     return answer
 

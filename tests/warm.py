@@ -3,8 +3,6 @@
 The server process is :mod:`multiprocessing`'s own. It starts no thread before it forks but OpenBLAS's, which survive.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import multiprocessing

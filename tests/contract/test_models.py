@@ -1,7 +1,5 @@
 """Every model in conf/model, every cell of its table: fits, scores, saves, and explains itself."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -203,18 +203,3 @@ def test_a_dataset(train: Any) -> None:
     assert done.metrics["test/auc"] > 0.95
     found = done.load().predict(pd.DataFrame({"phase": [1.5, 4.7]}))
     assert found[0] > 0.6 > 0.4 > found[1]
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        "{callbacks: {x: {_target_: os.getcwd}}}",
-        "{mode: MULTIRUN, launcher: {_target_: os.getcwd}}",
-        "{mode: MULTIRUN, sweeper: {_target_: os.getcwd}}",
-    ],
-)
-def test_a_file_that_could_run_code_is_refused(train: Any, tmp_path: Path, keys: str) -> None:
-    evil = tmp_path / "own" / "task" / "far.yaml"
-    evil.write_text(f"# @package _global_\nhydra: {keys}\n")
-    with pytest.raises(tipcast.TipcastError, match="C006"):
-        train(task="far", data={"rows": 4000})

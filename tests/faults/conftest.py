@@ -1,7 +1,5 @@
 """Jobs as processes of their own, held at a gate while a test hits them, and what they must not leave behind."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -9,7 +7,6 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from tests import warm
+from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 LIMIT_S = 300.0
@@ -30,14 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.faults)
-
-
-def wait_until(condition: Callable[[], object], what: Callable[[], str] = str) -> None:
-    """Wait until a condition holds; ``what`` says why it may not."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.02)
 
 
 @dataclass
@@ -94,7 +84,7 @@ class Job:
             assert self.process.poll() is None, self.err
             return condition()
 
-        wait_until(holds, lambda: self.err)
+        wait_until(holds, LIMIT_S, lambda: self.err)
 
     def reached(self, point: str, times: int = 1) -> list[int]:
         """Wait until a point was reached so many times; return the processes that did."""
@@ -112,7 +102,7 @@ class Job:
     def ends(self, code: int) -> str:
         """Wait for the end, with this exit code and without processes left; return standard error's last line."""
         assert self.process.wait(LIMIT_S) == code, self.err
-        wait_until(lambda: not self.left(), lambda: f"left: {self.left()}")
+        wait_until(lambda: not self.left(), LIMIT_S, self.left)
         return self.err.splitlines()[-1] if self.err else ""
 
     def left(self) -> list[psutil.Process]:

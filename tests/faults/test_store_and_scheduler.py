@@ -1,7 +1,5 @@
 """What a job meets when it begins: another that makes the store's tables, a scheduler without workers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Sweeps that are hit: every trial is FINISHED exactly once, and nothing that has finished is begun again."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A store that the jobs of one test session share, and a way to run a job in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -1,12 +1,9 @@
 """A registered model through MLflow's own calls and commands: rows of docs/mlflow.md."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,8 @@ import pytest
 import xgboost
 import yaml
 from mlflow.exceptions import MlflowException
-from mlflow.models import convert_input_example_to_serving_input, validate_serving_input
-from tests.conftest import answering
+from mlflow.models import Model, convert_input_example_to_serving_input, validate_serving_input
+from tests.conftest import python
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
@@ -36,6 +33,22 @@ rows = spark.createDataFrame(pandas.read_parquet(sys.argv[2]))
 udf = mlflow.pyfunc.spark_udf(spark, sys.argv[1], result_type="double", env_manager="local")
 found = rows.withColumn("p", udf(functions.struct(*rows.columns))).select("p").toPandas()["p"]
 print(json.dumps(found.tolist()))
+"""
+WITHIN = """import mlflow, sys, tipcast
+store = sys.argv[1]
+mlflow.set_tracking_uri(store)
+experiment = mlflow.create_experiment("own")
+mlflow.autolog(silent=True)
+with mlflow.start_run(experiment_id=experiment) as own:
+    ended = tipcast.train(
+        data={"rows": 2000},
+        model={"params": {"n_estimators": 5}},
+        cluster={"processes": False, "n_workers": 1, "performance_report": False},
+        tracking={"uri": store, "experiment": "own", "system_metrics": False},
+        overrides=[f"+tracking.tags={{mlflow.parentRunId: {own.info.run_id}}}"],
+    )
+    mlflow.log_metric("mine", 1)
+print(own.info.run_id, ended.run_id)
 """
 
 
@@ -134,20 +147,6 @@ def test_signature_and_input_example(uri: str, model: Any) -> None:
     np.testing.assert_array_equal(found, model.predict(example))
 
 
-@pytest.mark.parametrize(("declared", "given"), [("double", "int64"), ("long", "float64"), ("string", "int64")])
-def test_declared_types_would_refuse_files(folder: Path, rows: pd.DataFrame, declared: str, given: str) -> None:
-    known = rows.drop(index=1).astype(dict.fromkeys(ZONES, given))
-    assert np.isfinite(mlflow.pyfunc.load_model(str(folder)).predict(known)).all()
-    described = yaml.safe_load((folder / "MLmodel").read_text())
-    inputs = json.loads(described["signature"]["inputs"])
-    for column in inputs:
-        column["type"] = declared if column["name"] in ZONES else column["type"]
-    described["signature"]["inputs"] = json.dumps(inputs)
-    (folder / "MLmodel").write_text(yaml.safe_dump(described))
-    with pytest.raises(MlflowException, match="Failed to enforce schema"):
-        mlflow.pyfunc.load_model(str(folder)).predict(known)
-
-
 def test_the_folder_moves_to_another_machine(model: Any, folder: Path, rows: pd.DataFrame, registered: Path) -> None:
     for path in (path for path in folder.rglob("*") if path.is_file()):
         assert str(registered.parent).encode() not in path.read_bytes(), path
@@ -182,6 +181,68 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
     assert {each.key: each.value for each in logged.metrics}.items() <= run.data.metrics.items()
 
 
+def test_runs_are_read_in_python(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
+    run = mlflow.get_run(model.metadata.run_id)
+    run_id = run.info.run_id
+    condition = "metrics.`test/auc` > 0 and params.`model.name` = 'xgboost' and tags.job = 'train'"
+    found = mlflow.search_runs(
+        experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
+    ).set_index("run_id")
+    assert found.loc[run_id, "metrics.test/auc"] == run.data.metrics["test/auc"]
+    assert [each.name for each in mlflow.search_experiments(filter_string="name = 'tipcast'")] == ["tipcast"]
+    assert mlflow.get_experiment_by_name("tipcast").experiment_id == run.info.experiment_id
+    assert len(mlflow.load_table("tables/roc.json", run_ids=[run_id])) > 10
+    assert mlflow.artifacts.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
+    assert mlflow.artifacts.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
+    (made,) = {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs}
+    assert made == "CodeDatasetSource"
+
+
+def test_a_run_is_added_to(model: Any) -> None:
+    before = mlflow.get_run(model.metadata.run_id)
+    with mlflow.start_run(run_id=before.info.run_id):
+        mlflow.log_metric("mine/dollars", 3.5)
+        mlflow.log_text("later", "mine.txt")
+        mlflow.set_tag("reviewed", "yes")
+    now = mlflow.get_run(before.info.run_id)
+    assert now.info.status == "FINISHED"
+    assert now.data.metrics == {**before.data.metrics, "mine/dollars": 3.5}
+    assert now.data.tags["reviewed"] == "yes"
+
+
+def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
+    """With MLflow's autologging on, too: it adds nothing, for a training logs by itself.
+
+    In a process of its own, for autologging leaves hooks in the imports of its process.
+    """
+    ended = python(tmp_path, "-c", WITHIN, mlflow.get_tracking_uri())
+    assert ended.returncode == 0, ended.stderr
+    own, training = ended.stdout.split()[-2:]
+    runs = {each.info.run_id: each for each in mlflow.search_runs(experiment_names=["own"], output_format="list")}
+    assert set(runs) == {own, training}
+    assert runs[own].data.metrics == {"mine": 1}
+    assert runs[training].data.tags["mlflow.parentRunId"] == own
+    assert {each.info.status for each in runs.values()} == {"FINISHED"}
+
+
+def test_models_are_described_and_registered_again(uri: str, model: Any) -> None:
+    client, run_id = mlflow.MlflowClient(), model.metadata.run_id
+    info = mlflow.models.get_model_info(uri)
+    assert (info.run_id, Model.load(uri).signature) == (run_id, info.signature)
+    assert "mlflow==" in Path(mlflow.pyfunc.get_model_dependencies(uri)).read_text()
+    version = mlflow.register_model(f"runs:/{run_id}/xgboost-high_tip", "again")
+    copied = client.copy_model_version(uri, "production")
+    client.set_registered_model_alias("production", "champion", copied.version)
+    rows = model.input_example
+    again = (f"runs:/{run_id}/xgboost-high_tip", f"models:/again/{version.version}", "models:/production@champion")
+    for same in again:
+        np.testing.assert_array_equal(mlflow.pyfunc.load_model(same).predict(rows), model.predict(rows))
+    (found,) = mlflow.search_model_versions(filter_string="name = 'production'")
+    assert found.tags["sha256"] == client.get_model_version("tipcast", "1").tags["sha256"]
+    assert {"tipcast", "again"} <= {each.name for each in mlflow.search_registered_models()}
+
+
 @pytest.mark.filterwarnings("ignore")  # MLflow's of whole numbers, and its libraries'
 def test_evaluate_of_a_classifier(model: Any, rows: pd.DataFrame) -> None:
     known = rows.drop(index=1)
@@ -197,70 +258,15 @@ def test_evaluate_of_a_classifier(model: Any, rows: pd.DataFrame) -> None:
     assert "accuracy_score" in {each.key for each in logged.metrics}
 
 
-def _python(variable: str, package: str) -> str:
-    """Return the Python of an environment that has a package which tests do without, with MLflow and XGBoost."""
-    found = os.environ.get(variable)
-    if not found:
-        pytest.skip(f"set {variable} to a Python with {package}, mlflow and xgboost")
-    return found
-
-
 def test_spark_udf(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path) -> None:
-    python = _python("TIPCAST_SPARK_PYTHON", "pyspark (and Java)")
+    program = os.environ.get("TIPCAST_SPARK_PYTHON")
+    if not program:
+        pytest.skip("set TIPCAST_SPARK_PYTHON to a Python with pyspark (and Java), mlflow and xgboost")
     rows.to_parquet(tmp_path / "rows.parquet")
     outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [python, "-c", INFER, str(folder), str(tmp_path / "rows.parquet")],
+        [program, "-c", INFER, str(folder), str(tmp_path / "rows.parquet")],
         cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S, check=False, env=outside,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(json.loads(done.stdout.splitlines()[-1]), model.predict(rows), atol=1e-6)
-
-
-def test_mlserver(folder: Path, rows: pd.DataFrame, model: Any, tmp_path: Path) -> None:
-    python = _python("TIPCAST_MLSERVER_PYTHON", "mlserver-mlflow")
-    (own := tmp_path / "served").mkdir()
-    described = {"implementation": "mlserver_mlflow.MLflowRuntime", "parameters": {"uri": str(folder)}}
-    (own / "model-settings.json").write_text(json.dumps({"name": "tips", **described}))
-    settings = {"http_port": 0, "grpc_port": 0, "metrics_endpoint": None, "host": "127.0.0.1", "parallel_workers": 0}
-    (own / "settings.json").write_text(json.dumps(settings))
-    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [Path(python).with_name("mlserver"), "start", own], stdout=log, stderr=log, env=outside, cwd=own
-        )
-    try:
-        sent = rows.head(3).astype({TIME: str})
-        url = answering(process, "http://127.0.0.1:0", tmp_path / "log", "v2/health/ready")
-        p = model.predict(sent)
-        split = json.loads(sent.to_json(orient="split", index=False))
-        for body, kind in (
-            (json.dumps({"dataframe_split": split}), "application/json"),
-            (sent.to_csv(index=False), "text/csv"),
-        ):
-            found = _ask(f"{url}/invocations", body, kind)["predictions"]
-            assert found[1] is None
-            np.testing.assert_allclose([found[0], found[2]], [p[0], p[2]], atol=1e-6)
-        kinds = {TIME: ("BYTES", "str"), "passenger_count": ("FP64", "np")}
-        inputs = [
-            {
-                "name": name,
-                "shape": [2],
-                "datatype": (of := kinds.get(name, ("INT64", "np")))[0],
-                "data": sent[name].fillna(1).tolist()[::2],
-                "parameters": {"content_type": of[1]},
-            }
-            for name in sent
-        ]
-        body = json.dumps({"inputs": inputs, "parameters": {"output": "label", "threshold": 0}})
-        (output,) = _ask(f"{url}/v2/models/tips/infer", body, "application/json")["outputs"]
-        assert output["data"] == [1, 1]
-    finally:
-        process.terminate()
-        process.wait(20)
-
-
-def _ask(url: str, body: str, kind: str) -> Any:
-    request = urllib.request.Request(url, data=body.encode(), headers={"Content-Type": kind})
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.load(answer, parse_constant=pytest.fail)

@@ -1,7 +1,5 @@
 """Own names of columns, from training to scores: what the model takes, and what scoring and preparing make of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,17 +92,6 @@ def test_files_are_scored_by_the_names_of_the_training_the_dataset_or_the_comman
         scores(job, usual, folders[1], tmp_path / "e")
     with pytest.raises(TipcastError, match="C003.*columns: unknown column of taxi 'picked_up'"):
         scores(job, usual, folders[1], tmp_path / "f", "columns={picked_up: started_at}")
-
-
-def test_a_csv_keeps_the_types_of_what_is_mapped(
-    job: Job, models: tuple[Any, Any], folders: tuple[Path, Path], tmp_path: Path
-) -> None:
-    trips = pd.read_parquet(folders[1] / "yellow_2019-02.parquet")
-    trips.to_csv(tmp_path / "yellow_2019-02.csv", index=False)
-    job("score", f"model_uri={models[1].said['model_uri']}", f"input={tmp_path}/yellow_2019-02.csv", "output=csv")
-    scored = pd.read_parquet(tmp_path / "csv")
-    assert scored["started_at"].equals(trips["started_at"])
-    assert scored["from zone"].dtype == "int64"
 
 
 def test_prepared_months_have_the_usual_names(job: Job, folders: tuple[Path, Path], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Jobs with backend=gpu as a user runs them, held against the same on the CPU."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,6 +12,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from tests.conftest import python
 from tests.waiting import wait_until
@@ -173,3 +172,61 @@ def test_sums_of_many_rows_are_exact(tmp_path: Path) -> None:
     words = ["model=linear", "model.fit.rows=null", "data=regression", "data.gigabytes=10", "task.validation=0"]
     said = said_by(tmp_path, "train", "backend=gpu", "tracking.system_metrics=false", *words)
     assert said["metrics"]["test/rmse"] == pytest.approx(10, rel=0.005)
+
+
+ROWS = {"svc": 100_000, "knn": 100_000}
+"""Of trips to score, where fewer than a million: the CPU takes a minute for more."""
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("model", ["xgboost", "random_forest", "xgboost_forest", "logistic", "svc", "knn"])
+def test_both_devices_score_alike(job: Callable[..., Any], tmp_path: Path, model: str) -> None:
+    trees = ["model.params.n_estimators=50"] if model in ("xgboost", "random_forest", "xgboost_forest") else []
+    name = f"gpu_{model}"
+    job("train", "backend=gpu", f"model={model}", *trees, "data.rows=200000", f"tracking.register={name}")
+    rows = ROWS.get(model, 1_000_000)
+    job("prepare", f"data.rows={rows}", "data.months=2019-04", "out=trips", "row_group_rows=60000")
+    (file,) = (tmp_path / "trips").glob("*.parquet")
+    found = {}
+    for device in ("cpu", "gpu"):
+        ended = job("score", f"backend={device}", f"model_uri=models:/{name}/1", "input=trips", f"output=on_{device}")
+        found[device] = pq.read_table(tmp_path / f"on_{device}" / file.name)
+        assert ended.said["rows"] == found[device].num_rows == pq.read_metadata(file).num_rows
+        manifest = json.loads((tmp_path / f"on_{device}" / "_manifest.json").read_text())
+        assert manifest["device"] == device
+    kept = pq.read_schema(file).names
+    assert found["gpu"].select(kept).equals(found["cpu"].select(kept))
+    apart = np.abs(found["gpu"]["probability"].to_numpy() - found["cpu"]["probability"].to_numpy())
+    assert apart.max() <= 1e-5
+    other = found["gpu"]["prediction"].to_numpy() != found["cpu"]["prediction"].to_numpy()
+    threshold = manifest["model"]["threshold"]
+    assert (np.abs(found["cpu"]["probability"].to_numpy()[other] - threshold) <= 1e-5).all()
+
+
+MODELS = (
+    (("model=random_forest", "task.features=[trip_distance,PULocationID]"), ("model=xgboost",)),
+    (
+        ("model=svc",),
+        ("model=knn",),
+    ),
+)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("pair", MODELS, ids=["trees", "neighbours"])
+def test_a_gpu_says_what_the_cpu_does(
+    job: Callable[..., Any], store: str, pair: tuple[tuple[str, ...], ...], request: pytest.FixtureRequest
+) -> None:
+    name = f"promoted_{request.node.callspec.id}"
+    for words in pair:
+        job("train", "backend=gpu", "data.rows=20000", f"tracking.register={name}", *words)
+    client = mlflow.MlflowClient(store)
+    found = {}
+    for device in ("gpu", "cpu"):
+        client.set_registered_model_alias(name, "champion", "1")
+        found[device] = job("promote", f"backend={device}", f"model_uri=models:/{name}/2", "margin=0.5").said
+        assert found[device]["moved"]
+    for metric, value in found["cpu"]["metrics"].items():
+        assert found["gpu"]["metrics"][metric] == pytest.approx(value, abs=1e-4), metric

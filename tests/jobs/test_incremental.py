@@ -1,7 +1,5 @@
 """`model=incremental`: learnt part by part, where the parts lie, so that rows may be more than memory holds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

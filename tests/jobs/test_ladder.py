@@ -113,7 +113,6 @@ def test_a_rung_has_as_many_threads_as_it_says(size: int, workers: int, threads:
         (["cores=[0]"], "must be at least 1, got 0"),
         (["cores=[]", "gpus=[]"], "nothing to run: both are empty"),
         (["cores=[100000]", "gpus=[]"], "nothing to run: the machine has"),
-        (["tolerance=-1"], "must be at least 0, got -1"),
         (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1"], "not on cluster=scheduler"),
     ],
 )

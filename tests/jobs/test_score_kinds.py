@@ -1,7 +1,5 @@
 """`tipcast score` with models of every kind of task: what is written, and metrics where answers are known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

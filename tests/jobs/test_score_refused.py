@@ -1,7 +1,5 @@
 """`tipcast score` into an object store that lets nobody in, or does not answer."""
 
-from __future__ import annotations
-
 import http.server
 import threading
 from collections.abc import Iterator

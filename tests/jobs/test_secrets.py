@@ -1,7 +1,5 @@
 """Secrets of the environment and of the reader's options never reach the store, its artifacts, or the screen."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -11,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import numpy as np
-import pandas as pd
 import pytest
+from tests.jobs.test_repeat import write
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import FilesData
@@ -34,23 +31,10 @@ CANARIES = {
 @pytest.fixture
 def trips(tmp_path: Path, bucket: Any) -> Iterator[str]:
     """Two months in an object store."""
-    draw = np.random.default_rng(0)
     for month in ("2019-01", "2019-02"):
-        rows = 1500
-        start = np.datetime64(f"{month}-01", "us")
-        frame = pd.DataFrame(
-            {
-                "tpep_pickup_datetime": start + draw.integers(0, 27 * 86_400, rows).astype("timedelta64[s]"),
-                "passenger_count": draw.integers(1, 6, rows),
-                "PULocationID": draw.integers(1, 264, rows),
-                "DOLocationID": draw.integers(1, 264, rows),
-                "fare_amount": draw.integers(250, 5000, rows) / 100,
-                "tip_amount": draw.integers(0, 1000, rows) / 100,
-            }
-        )
-        frame.to_parquet(tmp_path / "month.parquet")
-        bucket.put(str(tmp_path / "month.parquet"), f"trips/yellow_tripdata_{month}.parquet")
-    (tmp_path / "month.parquet").unlink()
+        write(tmp_path / "months", month, rows=1500)
+        bucket.put(str(tmp_path / "months" / f"yellow_{month}.parquet"), f"trips/yellow_tripdata_{month}.parquet")
+    shutil.rmtree(tmp_path / "months")
     yield "s3://trips/yellow_tripdata_2019-0{}.parquet"
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)

@@ -1,7 +1,5 @@
 """Every shipped question of every dataset, from the command to a saved model that answers it for raw rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,6 @@ def raw(dataset: str, rows: int = 50) -> pd.DataFrame:
     ("words", "headline", "bound"),
     [
         (("task=high_tip_card",), "auc", (0.5, 0.6)),
-        (("task=tip_amount",), "rmse", (0.5, 3.0)),
-        (("data=blobs", "task=target"), "log_loss", (0.0, 0.5)),
         (("data=regression", "data.columns=8", "task=target"), "rmse", (10.0, 150.0)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) and isinstance(value[0], str) else "",

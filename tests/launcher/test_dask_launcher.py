@@ -1,6 +1,4 @@
-"""Hydra's launcher `dask` under Hydra's own suites for launchers, unchanged, and on a cluster that is up."""
-
-from __future__ import annotations
+"""Hydra's launcher `dask` under Hydra's own suite for launchers, unchanged, and on a cluster that is up."""
 
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import pytest
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
 from hydra.plugins.launcher import Launcher
-from hydra.test_utils.launcher_common_tests import IntegrationTestSuite, LauncherTestSuite
+from hydra.test_utils.launcher_common_tests import LauncherTestSuite
 from hydra.version import VersionBase
 
 from hydra_plugins.dask_launcher.dask_launcher import DaskLauncher
@@ -44,13 +42,6 @@ def test_hydra_finds_it() -> None:
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("dask", ["hydra.launcher.n_workers=2"])])
 class TestLauncher(LauncherTestSuite):
     """All of Hydra's tests of a launcher."""
-
-
-@pytest.mark.parametrize(
-    ("task_launcher_cfg", "extra_flags"), [({}, ["-m", "hydra/launcher=dask", "hydra.launcher.n_workers=1"])]
-)
-class TestIntegration(IntegrationTestSuite):
-    """All of Hydra's tests of applications below a launcher."""
 
 
 def _app(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

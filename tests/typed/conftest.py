@@ -1,7 +1,5 @@
 """A folder with the files, runs and models that the documents' commands name, made once a test run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

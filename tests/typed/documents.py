@@ -1,7 +1,5 @@
 """The commands that README.md and docs show, and commands.yaml: what runs each of them, or why it cannot run."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,13 +1,11 @@
 """Cases that lie beside the project: scripts that use the commands as others do, and end with 0 where all is right."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,9 +21,11 @@ ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="no cases are here: se
 
 @pytest.mark.typed
 @pytest.mark.parametrize("script", SCRIPTS or [ABSENT], ids=[path.parent.name for path in SCRIPTS] or ["none"])
-def test_a_case_ends_right(script: Path, tmp_path: Path, free_port: Callable[[], int]) -> None:
+def test_a_case_ends_right(script: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
     own = os.environ.get("TIPCAST_BIN", str(Path(sys.executable).parent))
-    variables = {"TIPCAST_BIN": own, "TMPDIR": str(tmp_path), "PORT": str(free_port())}
+    variables = {"TIPCAST_BIN": own, "TMPDIR": str(tmp_path), "PORT": str(port)}
     with (tmp_path / "output").open("wb") as output:
         running = subprocess.Popen(
             ["bash", str(script)],

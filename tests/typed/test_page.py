@@ -1,7 +1,5 @@
 """commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no more than that."""
 
-from __future__ import annotations
-
 import re
 
 from .documents import PAGE, ROOT, entries, page, shown

@@ -1,7 +1,5 @@
 """Every command of README.md and docs, as a user types it: the console script's own process, started by a shell."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -10,7 +8,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from typing import Any
 
 import filelock
 import pytest
+from tests.waiting import wait_until
 
 from .conftest import environment
 from .documents import Entry, entries, with_ids
@@ -104,17 +102,16 @@ def _started(command: str, folder: Path, variables: dict[str, str]) -> Iterator[
 def _answers(url: str, folder: Path) -> None:
     """Wait until an address answers: with `/health` over HTTP, otherwise by taking a connection."""
     address = urllib.parse.urlsplit(url)
-    end = time.monotonic() + WATCHDOG_S
-    while True:
-        try:
+
+    def open_it() -> bool:
+        with contextlib.suppress(OSError):
             if address.path:
-                assert urllib.request.urlopen(url, timeout=5).status == 200
-            else:
-                socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5).close()
-            return
-        except OSError:
-            assert time.monotonic() < end, (folder / "servers").read_text(encoding="utf-8")[-6000:]
-            time.sleep(0.2)
+                return bool(urllib.request.urlopen(url, timeout=5).status == 200)
+            socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5).close()
+            return True
+        return False
+
+    wait_until(open_it, WATCHDOG_S, (folder / "servers").read_text)
 
 
 def _rows(folder: Path, query: str, *values: object) -> set[tuple[Any, ...]]:

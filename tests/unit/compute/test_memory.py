@@ -1,7 +1,5 @@
 """Peak memory of the driver and the workers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psutil

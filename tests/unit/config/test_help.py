@@ -81,23 +81,6 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
         assert compose(example.split()[0], to_overrides(example.split()[1:])), example
 
 
-def test_another_option_and_value_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "model=svc", "data.rows=5", "--help")
-    assert "model.fit.folds=3" in text
-    assert "data.rows=5 " in text
-    assert "num_boost_round" not in text
-
-
-@pytest.mark.parametrize("columns", [80, 100, 300])
-def test_it_fits_the_terminal(
-    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    for words in (["--help"], ["train", "--help"], ["score", "--help"]):
-        lines = shown(capsys, *words).splitlines()
-        assert max(map(len, lines)) < min(columns, WIDEST + 1)
-
-
 def test_the_list_of_jobs_is_that_of_conf(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "--help")
     for job in JOBS:

@@ -1,7 +1,5 @@
 """A configuration as plain values, without its secrets."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """Small trip files made in a temporary folder, and the way from their names to counted rows."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.server

@@ -50,15 +50,6 @@ def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -
         Taxi(files(own, columns={})).scan("train", NEEDED)
 
 
-def test_what_is_missing_is_told_with_all_that_is_needed(trip_files: Any) -> None:
-    path = trip_files.write("a_2019-02.parquet", lambda frame: frame.rename(columns={"tip_amount": "extra_money"}))
-    with pytest.raises(TipcastError) as caught:
-        Taxi(files(path, columns={})).scan("train", NEEDED)
-    assert "data.columns={tip_amount: ITS_NAME}" in caught.value.fix
-    assert "tpep_pickup_datetime, fare_amount, passenger_count, PULocationID, DOLocationID" in caught.value.fix
-    assert len(str(caught.value)) <= 300
-
-
 @pytest.mark.parametrize(
     ("columns", "code", "text"),
     [

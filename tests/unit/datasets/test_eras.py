@@ -1,7 +1,5 @@
 """Tests on the real files of every era: each is read right or refused by name, as docs/data.md says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

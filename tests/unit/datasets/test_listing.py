@@ -1,7 +1,5 @@
 """Folders and globs as others write them: parts without rows, partitions, tables that a log describes, an index."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

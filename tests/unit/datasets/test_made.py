@@ -1,7 +1,5 @@
 """Rows that are made up: the same for the same seed however they are cut, others for each side."""
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 from typing import Any

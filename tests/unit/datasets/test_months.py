@@ -1,7 +1,5 @@
 """Prepared months: planned, written, and known by what their footers say."""
 
-from __future__ import annotations
-
 import io
 import itertools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows on workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows with a signal, as the workers hold them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

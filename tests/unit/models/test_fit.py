@@ -1,7 +1,5 @@
 """Where rows lie, what becomes of a fit whose worker is lost, and one fit after another on the same workers."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

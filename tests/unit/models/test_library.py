@@ -1,17 +1,12 @@
 """Estimators of scikit-learn by name: what the adapter adds to them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.cluster import SpectralClustering
 from sklearn.datasets import make_moons
-from sklearn.ensemble import RandomForestRegressor
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
@@ -52,13 +47,6 @@ def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: boo
         np.testing.assert_array_equal(fitted.scorer.score(others.astype(np.float32))[:, 0], expected)
 
 
-@pytest.mark.filterwarnings("ignore:Graph is not fully connected:UserWarning")
-def test_clusters_are_the_librarys() -> None:
-    own = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, {}).fit(Split([FRAME]), seed=0)
-    theirs = SpectralClustering(**SPECTRAL, random_state=0).fit(X)
-    assert adjusted_rand_score(own.scorer.score(FRAME.to_numpy())[:, 0], theirs.labels_) == 1.0
-
-
 def test_rows_in_no_cluster_are_refused() -> None:
     scattered = clusters("sklearn.cluster.DBSCAN", {"eps": 0.001}, {})
     with pytest.raises(TipcastError, match=r"C003.*100\.0% of the training rows in no cluster"):
@@ -89,16 +77,6 @@ def test_categories_are_columns_of_their_own(tmp_path: Path, standardize: bool) 
     others = vectorizer.transform(new.assign(shop=new["shop"].astype(str)).to_dict("records"))
     expected = theirs.predict(others)
     np.testing.assert_allclose(native.load(saved.path, saved.format).score(new.to_numpy()), expected, rtol=1e-4)
-
-
-def test_a_forest_of_categories_is_scikit_learns() -> None:
-    """Bit by bit: the columns are in the order of the values, the others come after them."""
-    estimator = by_shop("ensemble.RandomForestRegressor", {}, n_estimators=5, max_depth=6)
-    fitted = estimator.fit(Split([SHOPS], [PRICES]), seed=3, threads=2)
-    rows = pd.get_dummies(SHOPS, columns=["shop"], dtype=float)
-    rows = scipy.sparse.csr_array(rows[[*rows.columns[1:], "size"]])
-    theirs = RandomForestRegressor(n_estimators=5, max_depth=6, random_state=3).fit(rows, PRICES.astype(float))
-    np.testing.assert_array_equal(fitted.scorer.score(SHOPS.to_numpy()), theirs.predict(rows))
 
 
 def test_a_model_that_takes_no_sparse_rows_is_refused_before_it_is_fitted() -> None:

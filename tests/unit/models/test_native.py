@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,26 +13,6 @@ import xgboost
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-
-
-@pytest.mark.parametrize("name", ["xgboost", "random_forest", "svc"])
-def test_the_file_alone_scores_in_another_process(parts, spec, tmp_path, name):
-    fitted = build(spec(name, **({} if name == "svc" else {"n_estimators": 20})), "cpu").fit(Split(*parts[0]), seed=1)
-    saved = fitted.save(tmp_path)
-    code = native.__file__  # it travels with the model
-    x = parts[3][0].to_numpy()
-    np.save(tmp_path / "x.npy", x)
-    script = (
-        "import sys, numpy as np\n"
-        "sys.modules['tipcast'] = None\n"  # importing tipcast fails
-        "import importlib.util as u\n"
-        f"spec = u.spec_from_file_location('native', {code!r})\n"
-        "native = u.module_from_spec(spec); spec.loader.exec_module(native)\n"
-        f"scores = native.load({str(saved.path)!r}, {saved.format!r}).score(np.load({str(tmp_path / 'x.npy')!r}))\n"
-        f"np.save({str(tmp_path / 'scores.npy')!r}, scores)\n"
-    )
-    subprocess.run([sys.executable, "-I", "-c", script], check=True, timeout=60)
-    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), fitted.scorer.score(x), rtol=1e-12)
 
 
 def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):

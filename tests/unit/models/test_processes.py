@@ -1,7 +1,5 @@
 """A worker process may die while trees grow, or while rows are scored."""
 
-from __future__ import annotations
-
 import os
 import signal
 

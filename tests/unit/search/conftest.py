@@ -1,7 +1,5 @@
 """A small study on synthetic trips, and real workers to run it on."""
 
-from __future__ import annotations
-
 import dataclasses
 import uuid
 from collections.abc import Callable

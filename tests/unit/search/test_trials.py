@@ -1,7 +1,5 @@
 """Trials on real workers: the results of a serial loop bit by bit, rows read once, failures told, memory freed."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import threading

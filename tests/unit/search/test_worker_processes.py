@@ -1,7 +1,5 @@
 """Workers of sweeps: what they import, one that is ended, one that is shared, one whose driver was killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

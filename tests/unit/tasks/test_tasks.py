@@ -85,10 +85,6 @@ def test_a_saved_task_gives_the_same_answers(name: str) -> None:
         np.testing.assert_array_equal(again.target(TRIPS, np), task.target(TRIPS, np))
 
 
-def test_the_words_of_a_target_have_its_params() -> None:
-    assert shipped("high_tip", "task.threshold=0.25").description == "tip_amount / fare_amount > 0.25"
-
-
 def far(columns: Any, xp: Any, *, miles: float) -> Any:
     """Whether a trip is far."""
     return columns["trip_distance"] > miles

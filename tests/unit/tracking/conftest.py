@@ -1,7 +1,5 @@
 """Fresh stores, a real tracking server, and small models in MLflow."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -1,10 +1,7 @@
 """Synthetic trips: the same for the same seed, and like real months in what the label depends on."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,12 +36,6 @@ KNOWN = [
 @pytest.fixture(scope="module")
 def trips() -> Block:
     return sample_block(WEEKS, 0, 7, ROWS, "yellow")
-
-
-@pytest.fixture(scope="module")
-def real(taxi: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((taxi / "profile.json").read_text())["yellow_2019_03_to_2020_02"]
-    return found
 
 
 def cents(values: np.ndarray) -> np.ndarray:
@@ -127,14 +118,6 @@ def test_pickups_lie_in_the_period_but_for_a_few(trips: Block) -> None:
     assert np.ptp(pickup[(pickup >= odd[0]) & (pickup < odd[1])]) > 3_500_000_000
 
 
-def test_nulls_come_together(trips: Block) -> None:
-    null = np.isnan(trips["passenger_count"])
-    assert 0.003 < null.mean() < 0.007
-    for name in ("payment_type", "RatecodeID", "congestion_surcharge"):
-        assert np.array_equal(np.isnan(trips[name]), null)
-    assert np.array_equal(trips["store_and_fwd_flag"] == None, null)  # noqa: E711
-
-
 def test_cash_shows_no_tip_and_refunds_are_negative(trips: Block) -> None:
     fare, tip, payment = cents(trips["fare_amount"]), cents(trips["tip_amount"]), trips["payment_type"]
     assert not tip[payment != 1][~np.isnan(payment[payment != 1])].any()
@@ -144,15 +127,6 @@ def test_cash_shows_no_tip_and_refunds_are_negative(trips: Block) -> None:
     assert not tip[fare < 0].any()
     assert (trips["total_amount"][fare < 0] < 0).all()
     assert 0 < (fare == 0).mean() < 0.002
-
-
-def test_ties_and_buttons(trips: Block) -> None:
-    fare, tip = cents(trips["fare_amount"]), cents(trips["tip_amount"])
-    assert 0.005 < ((tip * 5 == fare) & (fare > 0)).mean() < 0.015
-    due = cents(trips["total_amount"]) - tip
-    card = (trips["payment_type"] == 1) & (fare > 0)
-    assert 0.45 < (tip == (20 * due + 50) // 100)[card].mean() < 0.56
-    assert (trips["tip_amount"][fare > 0] / trips["fare_amount"][fare > 0] > 0.2).sum() == high(trips)[fare > 0].sum()
 
 
 def test_margins_are_the_shipped_ones(trips: Block) -> None:
@@ -166,33 +140,6 @@ def test_margins_are_the_shipped_ones(trips: Block) -> None:
         assert variation(trips[column], {i + 1: share / 1e6 for i, share in enumerate(made[side])}) < 0.03
     assert variation(trips["passenger_count"], dict(enumerate(made["passengers"][:7]))) < 0.01
     assert abs((trips["PULocationID"] == trips["DOLocationID"]).mean() - made["same_zone"]) < 0.005
-
-
-def test_margins_are_those_of_real_months(trips: Block, real: dict[str, Any]) -> None:
-    paid = trips["fare_amount"] > 0
-    assert abs(high(trips)[paid].mean() - real["label_rate_fare_gt_0"]) < 0.01
-    week_hour = (trips["tpep_pickup_datetime"] // 3_600_000_000 + 72) % 168
-    assert variation(week_hour, dict(enumerate(real["hour_of_week_share"]))) < 0.03
-    assert variation(trips["PULocationID"], {zone: share for zone, share, _ in real["pu_zones"]["top"]}) < 0.08
-    for n in range(1, 5):
-        assert abs((trips["payment_type"] == n).mean() - real["payment_type_share"][f"{n}.0"]) < 0.01
-    for q in ("0.1", "0.25", "0.5", "0.75", "0.9", "0.95"):
-        assert np.quantile(trips["fare_amount"][paid], float(q)) == pytest.approx(
-            real["fare"]["quantiles"][q], rel=0.12
-        )
-
-
-def test_label_depends_on_zone_hour_and_passengers_as_in_real_months(trips: Block, real: dict[str, Any]) -> None:
-    paid, label = trips["fare_amount"] > 0, high(trips)
-    for zone, _, rate in real["pu_zones"]["top"][:15]:
-        assert abs(label[paid & (trips["PULocationID"] == zone)].mean() - rate) < 0.03
-    hour = trips["tpep_pickup_datetime"] // 3_600_000_000 % 24
-    for n, rate in enumerate(real["hour_label_rate"]):
-        assert abs(label[paid & (hour == n)].mean() - rate) < 0.03
-    for n in range(1, 7):
-        assert (
-            abs(label[paid & (trips["passenger_count"] == n)].mean() - real["label_rate_by_passenger"][f"{n}.0"]) < 0.03
-        )
 
 
 def test_a_model_learns_as_much_as_from_real_months() -> None:

@@ -1,7 +1,5 @@
 """Tests of the columns' names."""
 
-from __future__ import annotations
-
 import pytest
 
 from tipcast.config.errors import TipcastError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import io
 import json
 import re
@@ -174,11 +172,3 @@ def test_a_column_that_is_missing(url: str, trips: pd.DataFrame, column: str) ->
 )
 def test_a_body_that_is_none(url: str, body: str | bytes, kind: str, says: str) -> None:
     assert says in _refused(url, body, kind)
-
-
-@pytest.mark.parametrize("kind", ["text/plain", "application/json; something=else", "text/csv; charset=latin-1"])
-def test_a_content_type_that_is_not_taken(url: str, kind: str) -> None:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=30)
-    with contextlib.closing(connection):
-        connection.request("POST", "/invocations", b"{}", {"Content-Type": kind})
-        assert connection.getresponse().status == 415
