@@ -25,8 +25,8 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1304,
-    "config": 1595,
+    "compute": 1188,
+    "config": 1432,
     "datasets": 4366,
     "evaluation": 1760,
     "jobs": 2874,
@@ -35,7 +35,7 @@ BUDGET = {
     "scoring": 1056,
     "search": 1004,
     "tasks": 252,
-    "tipcast": 582,
+    "tipcast": 579,
     "tracking": 2007,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

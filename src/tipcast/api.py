@@ -285,10 +285,7 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fr
         given = {name: value for name, value in settings.items() if name != "config_dir"}
         own = [f"--config-dir={settings['config_dir']}"] if "config_dir" in settings else []
         arguments = [*own, *as_overrides(given), *overrides]
-        composed, *others = joined(compose_jobs(job, arguments), arguments)
-        if others:
-            what, fix = f"ask for {1 + len(others)} jobs of {job}", "call it once for each"
-            raise TipcastError("C005", "overrides", what, fix)
+        (composed,) = compose_jobs(job, arguments)
         composed.config.print = Output.none
         if frames and not composed.config.cluster.kind.startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={composed.config.cluster.kind} are"

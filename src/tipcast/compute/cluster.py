@@ -7,12 +7,10 @@ import functools
 import logging
 import math
 import os
-import ssl
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,9 +33,6 @@ NEVER = "36500 days"
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
-LEAST_MEMORY = "512MiB"
-"""What a worker process needs for the libraries alone."""
-
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
 starts, which does no harm here: these workers are killed with the job."""
@@ -46,9 +41,7 @@ cores = dask.system.cpu_count  # that this process may use, by its affinity and 
 
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
-TLS_FILES = {"tls_ca_file": "tls_ca_file", "tls_cert": "tls_client_cert", "tls_key": "tls_client_key"}
-"""Key of the configuration -> what Dask's ``Security`` calls it."""
-TLS_FIX = "set cluster.tls_ca_file, tls_cert and tls_key to PEM files (or Dask's distributed.comm.tls.*)"
+TLS_FIX = "name PEM files in Dask's configuration: ca-file, client.cert and client.key below distributed.comm.tls"
 
 
 @contextlib.contextmanager
@@ -84,9 +77,8 @@ def _cluster_error(problem: Exception, spec: schema.ClusterSpec, client: Client)
     address = workers.address(client)
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
-        if isinstance(spec, schema.SchedulerCluster):
-            return TipcastError("K004", spec.address, "the scheduler is gone", "start it again and repeat the command")
-        return TipcastError("K004", address, "the scheduler is gone", "repeat the command")
+        fix = "start it again, if it was not tipcast's own, and repeat the command"
+        return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
     fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
         what = f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of memory, or gone"
@@ -112,7 +104,6 @@ def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
-        "logging": {"distributed": "error", **dict.fromkeys(workers.QUIET, "critical")},  # in the workers
     }
 
 
@@ -143,18 +134,26 @@ def check(spec: schema.ClusterSpec) -> None:
 
 
 def _check_local(spec: schema.LocalCluster) -> None:
-    """Refuse more workers than the machine can start, less memory than one needs, and variables of no process."""
+    """Refuse more workers than the machine can start, a bad size of memory, and variables without processes."""
     most = max(4 * cores(), 8)
     if (spec.n_workers or 1) > most:
         raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
     if spec.environment and spec.processes is False:
         raise incompatible("cluster.environment", "cluster.processes=false", "set the variables of the command itself")
-    try:
-        memory = dask.utils.parse_bytes(spec.memory_limit or LEAST_MEMORY)
-    except ValueError as problem:
-        raise must_be("cluster.memory_limit", "a size", spec.memory_limit, "write it as 8GiB") from problem
-    if memory < dask.utils.parse_bytes(LEAST_MEMORY):
-        raise must_be("cluster.memory_limit", f"at least {LEAST_MEMORY}", spec.memory_limit)
+    _check_sizes(spec, "memory_limit")
+
+
+def _check_sizes(spec: schema.ClusterSpec, *names: str) -> None:
+    """Refuse keys of memory that hold neither a share nor a size."""
+    for name in names:
+        value = getattr(spec, name)
+        try:
+            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
+            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
 
 
 def _check_scheduler(spec: schema.SchedulerCluster) -> None:
@@ -163,7 +162,7 @@ def _check_scheduler(spec: schema.SchedulerCluster) -> None:
         what = "a scheduler runs any client's code and this one is reached without TLS"
         fix = "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network"
         raise TipcastError("C009", spec.address, what, fix)
-    _connection(spec)
+    _certificates(spec)
 
 
 def _is_open(spec: schema.SchedulerCluster) -> bool:
@@ -171,26 +170,18 @@ def _is_open(spec: schema.SchedulerCluster) -> bool:
     return not spec.address.startswith("tls://") and host not in {"127.0.0.1", "localhost", "::1"}
 
 
-def _connection(spec: schema.SchedulerCluster) -> tuple[Security | None, dict[str, Any]]:
-    """Return the certificates, where the address needs them, and Dask's arguments for connecting."""
+def _certificates(spec: schema.SchedulerCluster) -> Security | None:
+    """Return those of Dask's configuration where the address needs them."""
     if not spec.address.startswith("tls://"):
-        return None, {}
-    given = {name: getattr(spec, key) for key, name in TLS_FILES.items() if getattr(spec, key) is not None}
-    security = Security(require_encryption=True, **given)  # the rest comes from Dask's own configuration
-    for key, name in TLS_FILES.items():
-        file = getattr(security, name)
-        if file is None and key != "tls_key":  # a key may be in the certificate's file
-            raise needs_value(f"cluster.{key}", TLS_FIX)
-        try:
-            if file is not None and "\n" not in file:
-                Path(file).open("rb").close()
-        except OSError as problem:
-            raise failed_to("read", f"cluster.{key}", f"{file}: {problem.strerror}", TLS_FIX, "C003") from problem
+        return None
+    security = Security(require_encryption=True)
     try:
-        return security, security.get_connection_args("client")
-    except ssl.SSLError as problem:
-        rule = "a certificate, its key and the CA's certificate"
-        raise must_be("cluster.tls_*", rule, problem, TLS_FIX) from problem
+        context = security.get_connection_args("client")["ssl_context"]
+    except OSError as problem:  # of a file, or of what is in it
+        raise failed_to("read", "distributed.comm.tls", problem, TLS_FIX, "C003") from problem
+    if context is None:
+        raise needs_value("distributed.comm.tls", TLS_FIX)
+    return security
 
 
 @contextlib.contextmanager
@@ -198,44 +189,29 @@ def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
     """Connect and wait for the workers; K001 where no scheduler answers in time."""
     if _is_open(spec):
         LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
-    security, arguments = _connection(spec)
+    security = _certificates(spec)
     try:
         # Dask's connect() has a timeout for the connection but none for the handshake.
-        LoopRunner().run_sync(wait_for, _answer(spec, arguments), spec.connect_timeout_s + HANDSHAKE_S)
+        LoopRunner().run_sync(wait_for, _answer(spec, security), spec.connect_timeout_s + HANDSHAKE_S)
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
-        fix = "start one with `dask scheduler`, or set cluster.address"
-        what = "no Dask scheduler answers here"
-        if isinstance(problem, TimeoutError):
-            what = f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
-            fix = "look whether it is a Dask scheduler and not stuck, or raise cluster.connect_timeout_s"
-        elif isinstance(problem, CommClosedError):
-            what = f"it closes the connection: {problem}"
-        raise TipcastError("K001", spec.address, what, fix) from problem
+        why = str(problem) or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+        fix = "start one with `dask scheduler`, set cluster.address, or raise cluster.connect_timeout_s"
+        raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
     with client:
         fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
         workers.wait(client, spec.n_workers, spec.wait_s, fix)
         yield client
 
 
-async def _answer(spec: schema.SchedulerCluster, arguments: dict[str, Any]) -> None:
+async def _answer(spec: schema.SchedulerCluster, security: Security | None) -> None:
+    arguments = security.get_connection_args("client") if security else {}
     (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
 
 
 def _check_cuda(spec: schema.LocalCudaCluster) -> None:
-    """Refuse early what Dask-CUDA would: bad sizes, settings that exclude each other, more workers than GPUs."""
-    for name in ("memory_limit", "device_memory_limit", "rmm_pool_size"):
-        value = getattr(spec, name)
-        try:
-            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
-        except (ValueError, TypeError):
-            good = False
-        if not good:
-            fix = "write a share as 0.5, bytes as 8GiB, none as null"
-            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
-    if spec.rmm_async and (spec.rmm_pool_size is not None or spec.rmm_managed):
-        fix = "set cluster.rmm_pool_size=null and cluster.rmm_managed=false, or cluster.rmm_async=false"
-        raise incompatible("cluster.rmm_async", "cluster.rmm_pool_size or cluster.rmm_managed", fix)
+    """Refuse early what Dask-CUDA would: bad sizes, and more workers than GPUs."""
+    _check_sizes(spec, "memory_limit", "device_memory_limit", "rmm_pool_size")
     there = len(gpus.visible())
     if spec.n_workers is not None and spec.n_workers > there:
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
@@ -253,11 +229,10 @@ def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
     """Start a worker for each GPU and connect."""
     own = {
         "device_memory_limit": spec.device_memory_limit,
-        "enable_cudf_spill": spec.spill,
+        "enable_cudf_spill": True,
         "rmm_pool_size": spec.rmm_pool_size,
-        "rmm_async": spec.rmm_async,
         "rmm_managed_memory": spec.rmm_managed,
-        "protocol": spec.protocol,
+        "protocol": "tcp",
     }
     kind, n_workers = functools.partial(_cuda_class(), cuda_environment(spec)), spec.n_workers or len(gpus.visible())
     with (

@@ -11,8 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -43,39 +42,8 @@ LEFT = "ignore:resource_tracker"
 
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
-_relay: _Relay | None = None
-"""Of the server's standard error, once it is started."""
-
-
-class _Relay(threading.Thread):
-    """Passes on standard error of the server and its workers until all have ended, and keeps the last line."""
-
-    def __init__(self, pipe: int) -> None:
-        super().__init__(daemon=True, name="stderr of workers")
-        self._pipe, self.last = pipe, ""
-
-    def run(self) -> None:
-        begun = b""  # a line may come in pieces
-        while text := os.read(self._pipe, 65536):
-            with contextlib.suppress(OSError):  # standard error may be closed, or nobody reads it any more
-                os.write(2, text)
-            lines = [line.strip() for line in (begun + text).decode(errors="replace").splitlines()]
-            self.last = next((line for line in reversed(lines) if line), self.last)
-            begun = (begun + text).replace(b"\r", b"\n").rpartition(b"\n")[2]
-        os.close(self._pipe)
-
-
-def last_line() -> str:
-    """Return the last line that the server or a worker wrote to standard error; "" if there was none."""
-    if _relay is None:
-        return ""
-    _relay.join(0.5)  # what an ended process wrote is in the pipe already
-    return _relay.last
-
-
-def ended() -> bool:
-    """Return whether the server was started and has ended, with all its workers."""
-    return _relay is not None and not _relay.is_alive()
+_started = False
+"""Whether the server runs."""
 
 
 def waiting() -> dict[str, str]:
@@ -89,53 +57,35 @@ def settings() -> dict[str, str]:
 
     Dask then names modules to preload too, which comes too late for a server that runs.
     """
-    return {"distributed.worker.multiprocessing-method": "forkserver" if _relay else "spawn"}
+    return {"distributed.worker.multiprocessing-method": "forkserver" if _started else "spawn"}
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
-    """Start the server if a cluster's workers would be forked from it; see ``start``."""
+    """Start the server if a cluster's workers would be forked from it; it then loads modules that can be imported.
+
+    Libraries may read the cluster's variables as they are loaded. Call it before the process has threads: it changes
+    the environment for a moment.
+    """
+    global _started
     kind = getattr(cluster, "kind", None)
     gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
     forked = local or (gpu and gpus.visible())
-    if own_process and forked and sys.platform == "linux":  # elsewhere libraries do not bear a fork
-        start([*(GPU_LIBRARIES if gpu else ()), *modules], cluster.environment)
-
-
-def start(modules: Sequence[str], own: Mapping[str, str]) -> None:
-    """Start the server, which then loads modules; those that cannot be imported are left out.
-
-    ``own`` are variables that libraries may read as they are loaded. Call it before the process has threads: it changes
-    the environment for a moment.
-    """
-    global _relay
+    if not (own_process and forked and sys.platform == "linux"):  # elsewhere libraries do not bear a fork
+        return
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | {name: str(value) for name, value in own.items()})
+    own = {name: str(value) for name, value in cluster.environment.items()}
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
     try:
-        multiprocessing.set_forkserver_preload([*LIBRARIES, *modules])
-        reader, writer = os.pipe()
-        with left_alone(), _standard_error(writer):
+        multiprocessing.set_forkserver_preload([*LIBRARIES, *(GPU_LIBRARIES if gpu else ()), *modules])
+        with left_alone():
             forkserver.ensure_running()
     finally:
         os.environ.clear()
         os.environ.update(before)
-    _relay = _Relay(reader)
-    _relay.start()
-
-
-@contextlib.contextmanager
-def _standard_error(pipe: int) -> Iterator[None]:
-    """Close a pipe's end, which the processes that start meanwhile have for their standard error."""
-    before = os.dup(2)
-    os.dup2(pipe, 2)
-    os.close(pipe)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
+    _started = True
 
 
 @contextlib.contextmanager

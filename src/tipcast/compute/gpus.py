@@ -13,7 +13,7 @@ from typing import Any
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, missing
 
-PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost")
+PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost", "pynvml")
 """Packages of ``tipcast[gpu]``; each imports without a GPU."""
 INSTALL = "install them: pip install '.[gpu]' in the checkout (RAPIDS 26.10 for CUDA 13)"
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -99,23 +99,22 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     """
     if backend.name != "gpu":
         return
-    local = isinstance(cluster, schema.LocalCudaCluster)
     packages = missing_packages()
-    unseen = importlib.util.find_spec("pynvml") is None and DRIVER.exists()
-    if local and not visible() and not unseen:
+    unseen = "pynvml" in packages and DRIVER.exists()  # by which GPUs are looked for
+    if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not unseen:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         what = "no NVIDIA GPU is visible" + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})")
         fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
         raise TipcastError("K006", "backend=gpu", what, fix)
-    if packages or unseen:
-        raise missing("backend=gpu", f"packages: {', '.join(packages or ['nvidia-ml-py'])}", INSTALL, "K007")
+    if packages:
+        raise missing("backend=gpu", f"packages: {', '.join(packages)}", INSTALL, "K007")
 
 
 class Watcher:
     """Samples one GPU's memory in a thread until the process ends.
 
     NVML counts everything on the device: CUDA's context, XGBoost's own allocations, other processes. It sees an RMM
-    pool's whole size, so the unused part, from RMM's statistics, is subtracted; of CUDA's asynchronous pool it is not.
+    pool's whole size, so the unused part, from RMM's statistics, is subtracted.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:

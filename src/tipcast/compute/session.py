@@ -8,7 +8,6 @@ import re
 import resource
 import sys
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -32,8 +31,6 @@ LOG = logging.getLogger("tipcast")
 
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster that it cannot use, and the one to use instead."""
-REPORT_FROM_S = 30.0
-"""Seconds from which a block gets a performance report by default."""
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -58,59 +55,50 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     Those of ``cluster.connect`` and ``own_gpus``, K007 a worker without RAPIDS.
     """
     gpu = backend.name == "gpu"
-    with connect(cluster, "cudf" if gpu else "pandas") as client, _out_of_memory() if gpu else contextlib.nullcontext():
-        devices = {}
-        if gpu:
-            found = own_gpus(client)
-            client.gather([client.submit(_load, workers=[address], pure=False) for address in client.nthreads()])
-            devices = {
-                "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
-                "gpu.count": str(len(found)),
-                "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
-            }
-        workers = known(client)
-        for address, worker in workers.items():
-            memory = format_bytes(worker["memory_limit"] or 0)
-            LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
-        yield Session(
-            client=client,
-            device="cuda" if gpu else "cpu",
-            frames=GpuFrames() if gpu else CpuFrames(),
-            n_workers=len(workers),
-            n_threads=sum(worker["nthreads"] for worker in workers.values()),
-            devices=devices,
-        )
+    with connect(cluster, "cudf" if gpu else "pandas") as client:
+        try:
+            yield _opened(client, gpu)
+        except Exception as problem:
+            if isinstance(problem, TipcastError) or not (gpu and out_of_memory(problem)):
+                raise
+            said = str(problem).strip().partition("\n")[0]
+            fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
+            raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
+
+
+def _opened(client: Client, gpu: bool) -> Session:
+    devices = {}
+    if gpu:
+        found = own_gpus(client)
+        client.gather([client.submit(_load, workers=[address], pure=False) for address in client.nthreads()])
+        devices = {
+            "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
+            "gpu.count": str(len(found)),
+            "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
+        }
+    workers = known(client)
+    for address, worker in workers.items():
+        memory = format_bytes(worker["memory_limit"] or 0)
+        LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
+    return Session(
+        client=client,
+        device="cuda" if gpu else "cpu",
+        frames=GpuFrames() if gpu else CpuFrames(),
+        n_workers=len(workers),
+        n_threads=sum(worker["nthreads"] for worker in workers.values()),
+        devices=devices,
+    )
 
 
 @contextlib.contextmanager
-def _out_of_memory() -> Iterator[None]:
-    """Turn any library's error about a full GPU memory into K008."""
-    try:
-        yield
-    except TipcastError:
-        raise
-    except Exception as problem:
-        if not out_of_memory(problem):
-            raise
-        said = str(problem).strip().partition("\n")[0]
-        fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
-        raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
-
-
-@contextlib.contextmanager
-def recorded(client: Client, path: Path, wanted: bool | None = True) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails.
-
-    Where ``wanted`` is None, only a block that takes longer than ``REPORT_FROM_S`` gets one: it takes a second or two.
-    """
-    if wanted is False:
+def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
+    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails."""
+    if not wanted:
         yield
         return
-    report, begun = performance_report(filename=str(path), mode="inline"), time.monotonic()
+    report = performance_report(filename=str(path), mode="inline")
     report.__enter__()
     yield
-    if wanted is None and time.monotonic() - begun < REPORT_FROM_S:
-        return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:

@@ -14,8 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from importlib.machinery import ModuleSpec
-from typing import Any, TypeVar
+from typing import Any
 
 import dask
 import distributed
@@ -28,7 +27,6 @@ from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 
-Started = TypeVar("Started", bound=SpecCluster)
 LOG = logging.getLogger("tipcast")
 
 QUIET = (
@@ -185,7 +183,7 @@ def local(
 
 
 @contextlib.contextmanager
-def closed(start: Callable[[], Started], where: str) -> Iterator[tuple[Started, Client]]:
+def closed(start: Callable[[], SpecCluster], where: str) -> Iterator[tuple[SpecCluster, Client]]:
     """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs.
 
     K002 worker processes that do not come up, at ``where``.
@@ -193,14 +191,13 @@ def closed(start: Callable[[], Started], where: str) -> Iterator[tuple[Started, 
     with _main_not_run():
         with left_alone():
             try:
-                if forkserver.ended():  # or each nanny would start it again
-                    raise EOFError("the process that workers are forked from has ended")
                 cluster = start()
             except BaseException as problem:
                 # It takes none that has half started, and the processes end with this one.
                 atexit.unregister(close_clusters)
-                if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the line above
-                    raise _start_error(problem, where) from problem
+                if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the fork server
+                    what = "a worker process ended while it started, or did not come up within cluster.wait_s"
+                    raise TipcastError("K002", where, what, f"correct what it says above, {SLOW}") from problem
                 raise
         try:
             with Client(cluster) as client:
@@ -211,19 +208,6 @@ def closed(start: Callable[[], Started], where: str) -> Iterator[tuple[Started, 
                     raise
         finally:
             _close(cluster)
-
-
-def _start_error(problem: BaseException, where: str) -> TipcastError:
-    """Return the K002 of workers that did not start, quoting the error or the last line of the process that ended."""
-    causes = [problem]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    if any(isinstance(cause, TimeoutError) for cause in causes):
-        return TipcastError("K002", where, "a worker process did not come up within cluster.wait_s", SLOW)
-    silent = isinstance(causes[-1], EOFError | OSError | RuntimeError)  # Dask's and Python's of a process that ended
-    reason = forkserver.last_line() if silent else f"{type(causes[-1]).__name__}: {causes[-1]}".partition("\n")[0]
-    what = f"a worker process ended while it started: {reason or 'killed, or out of memory'}"
-    return TipcastError("K002", where, what, "correct that and repeat the command; `tipcast doctor` may tell more")
 
 
 def _close(cluster: SpecCluster) -> None:
@@ -237,11 +221,6 @@ def _close(cluster: SpecCluster) -> None:
         LOG.debug("the cluster did not close: %r", problem)
 
 
-_held: list[ModuleSpec | None] = []
-"""The spec that ``__main__`` had before, once for each open cluster."""
-_holding = threading.Lock()
-
-
 @contextlib.contextmanager
 def _main_not_run() -> Iterator[None]:
     """Keep worker processes from running this process's script, which would start the job again without a main guard.
@@ -250,17 +229,13 @@ def _main_not_run() -> Iterator[None]:
     do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
     """
     main = sys.modules["__main__"]
-    with _holding:
-        _held.append(_held[0] if _held else getattr(main, "__spec__", None))
-        if _held[0] is None or not _held[0].name.endswith("__main__"):
-            main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    before = getattr(main, "__spec__", None)
+    if before is None or not before.name.endswith("__main__"):
+        main.__spec__ = importlib.util.find_spec("tipcast.__main__")
     try:
         yield
     finally:
-        with _holding:
-            before = _held.pop()
-            if not _held:
-                main.__spec__ = before
+        main.__spec__ = before
 
 
 def _kill(cluster: SpecCluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import os
 import re
 import shlex
@@ -13,8 +12,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from tipcast.config.errors import TipcastError, needs_value, unknown
-from tipcast.config.schema import JOBS
+from tipcast.config.errors import TipcastError, must_be, needs_value
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
@@ -24,36 +22,15 @@ FLAGS = {
     "-q, --quiet": "log warnings and errors only (TIPCAST_LOG=warning)",
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
     "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
-    "-c, --cfg job|hydra|all": "show the composed configuration, run nothing",
-    "-p, --package KEY": "with --cfg: only what is below a key, as data",
-    "--resolve": "with --cfg: with what ${...} stand for",
-    "-i, --info [WHAT]": "show all, config, defaults, defaults-tree, plugins or searchpath",
-    "--hydra-help": "Hydra's own help",
-    "-sc, --shell-completion": "complete words: install=bash, zsh or fish prints a script, uninstall= likewise",
+    "-c, --cfg job": "show the composed configuration, run nothing",
+    "-sc, --shell-completion": "complete words: install=bash prints a script, for zsh too",
     "-V, --version": "the version",
 }
-"""Flags before or after the job; Hydra's are those of its documentation."""
-ALONE = {*HELP, *MULTIRUN, "--hydra-help", "--resolve"}  # flags of Hydra's that take no value
-CONFIG_DIR = {"--config-dir", "-cd"}
-SHOWN = {
-    "--cfg": ("job", "hydra", "all"),
-    "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
-}
-"""Flag -> what it shows."""
-VALUED = {*SHOWN, "--package", "--config-dir"}
-RUN = {"--run", "-r"}  # what happens without a flag too
-REFUSED_FLAGS = {
-    "--config-path": "--config-dir DIR adds a folder of your own",
-    "--config-name": "the job's name says which configuration, as tipcast train",
-    "--experimental-rerun": "a run's tag command repeats it; Hydra's own file for that is a pickle, which can run code",
-}
-"""Flag -> what to use in its place."""
-SHORT = {
-    "-c": "--cfg", "-p": "--package", "-i": "--info", "-cd": "--config-dir", "-cp": "--config-path",
-    "-cn": "--config-name",
-}  # fmt: skip
-HYDRA_KEYS = {"hydra.verbose"}
-"""The only hydra.* keys that a user may set: others can name classes or search paths, and so run code."""
+"""Flags before or after the job."""
+SHOW = "--cfg=job"
+ALONE = HELP | MULTIRUN  # flags that take no value
+VALUED = {"--cfg", "--config-dir"}
+SHORT = {"-c": "--cfg", "-cd": "--config-dir"}
 OPEN = (
     "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",
     "storage_options=", "data.columns.", "data.columns=", "columns.", "columns=", "data.types.", "data.types=",
@@ -62,7 +39,7 @@ OPEN = (
 """Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
     "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
-    "tracking.artifact_root", "cluster.tls_ca_file", "cluster.tls_cert", "cluster.tls_key",
+    "tracking.artifact_root",
 }  # fmt: skip
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
 LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
@@ -82,12 +59,12 @@ SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
-    """Turn arguments into Hydra's flags and overrides, in their order.
+    """Turn arguments into flags and overrides of Hydra, in their order.
 
-    Arguments are what follows the job's name: ``key=value``, ``--key value``, ``--key=value``, ``--overrides
-    'a=1 b=2'`` (the forms that `mlflow run -P` produces), and Hydra's own flags.
+    Arguments are what follows the job's name: ``key=value``, flags, and what `mlflow run -P` makes of its pairs:
+    ``--key value``, also ``--overrides 'a=1 b=2'`` and ``--multirun 'a=1,2 b=3'``, which stand for several.
 
-    C005 a flag without a value or an unknown one, C006 a refused flag or key, C007 a secret on the command line.
+    C005 a flag without a value or an unknown one, C006 a refused key, C007 a secret on the command line.
     """
     result: list[str] = []
     rest, many = list(arguments), several(arguments)
@@ -97,40 +74,29 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         flag = SHORT.get(name, name)
         if argument in ALONE:
             result.append(argument)
-            if argument in MULTIRUN and rest and " " in rest[0]:  # as `mlflow run -P multirun='a=1,2 b=3'` passes it
+            if argument in MULTIRUN and rest and " " in rest[0]:
                 words = _words(rest[0])
-                rest[:1] = words if len(words) > 1 and all("=" in word for word in words) else rest[:1]
-        elif flag in REFUSED_FLAGS:
-            raise TipcastError("C006", name, "this flag of Hydra's is not offered", REFUSED_FLAGS[flag])
-        elif flag.startswith("--") and argument not in RUN:
-            if flag == "--info" and not value:  # in one word, so that none of the others becomes its value
-                value = rest.pop(0) if rest and re.fullmatch(r"\w[\w-]*", rest[0]) else "all"
-            elif not equals and (not rest or rest[0].startswith("--")):
+                rest[:1] = words if all("=" in word for word in words) else rest[:1]
+        elif flag.startswith("--"):
+            if not equals and (not rest or rest[0].startswith("--")):
                 raise _lacking(argument)
-            elif not equals:
-                value = rest.pop(0)
-            if value not in SHOWN.get(flag, [value]):
-                raise unknown(name, "thing to show", value, SHOWN[flag], "C005")
-            key, plain = flag[2:], f"{flag[2:]}={value}"
+            key, value = flag[2:], value if equals else rest.pop(0)
+            plain = f"{key}={value}"
             if flag in VALUED:
                 result.append(f"{flag}={value}")
-            elif key == "multirun":
-                rest = ["--multirun", *_words(value), *rest]
             elif key == "overrides":
                 rest = [*_words(value), *rest]
             else:  # a value that came as one word, whatever is in it
                 rest.insert(0, plain if key in PATHS | LISTS or parses(plain) else f"{key}={quoted(value)}")
-        elif name in ("multirun", "overrides") and equals:
-            rest.insert(0, f"--{argument}")
+        elif argument.startswith("-"):
+            raise _lacking(argument)
         elif name == "from" and equals:  # Python's word, which no field of a schema can have
             if not value:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
-        elif argument not in RUN and argument.startswith("-"):
-            raise _lacking(argument)
         elif name.lstrip("+") in PATHS | LISTS and equals:
             result.append(_path(name, value, many))
-        elif argument not in RUN:
+        else:
             result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
     for override in result:
         _check(override)
@@ -138,17 +104,14 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def _lacking(flag: str) -> TipcastError:
-    """Return the error of a key or flag without its value, or of an option that does not exist."""
-    keys = {field.name for job in JOBS.values() for field in dataclasses.fields(job)}
-    if SHORT.get(flag, flag) in VALUED or flag[2:].partition(".")[0] in keys:
-        return needs_value(flag, code="C005")
+    """Return the error of a key or flag without its value, or of a flag that does not exist."""
     long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
-    return TipcastError("C005", flag, "unknown option", f"write KEY=VALUE, or one of {long}")
+    return TipcastError("C005", flag, "unknown flag, or no value for it", f"write KEY=VALUE, or one of {long}")
 
 
 def several(arguments: Sequence[str]) -> bool:
     """Tell whether arguments ask for a job of each of several configurations."""
-    return any(word in MULTIRUN or word.startswith(("multirun=", "--multirun=")) for word in arguments)
+    return bool(MULTIRUN & set(arguments))
 
 
 def as_given(override: str) -> str:
@@ -199,7 +162,7 @@ def quoted(value: str) -> str:
 
 
 def _path(key: str, value: str, several: bool) -> str:
-    """Return an override of a path or of a list of them, as text where Hydra's grammar would not take it as such.
+    """Return an override of a path, as text where Hydra's grammar would not take it as such; a list is as it is.
 
     ``several``: whether a comma parts values to run one after another.
     """
@@ -208,13 +171,8 @@ def _path(key: str, value: str, several: bool) -> str:
     try:
         override = OverridesParser.create().parse_override(plain)
     except HydraException:
-        if value.startswith("[") and value.count("[") != value.count("]"):
-            return plain  # a list that is not closed, which Hydra refuses
-        items = re.findall(r"(?:\[[^\]]*\]|[^,\[\]])+", value[1:-1])
-        if name not in LISTS or f"[{','.join(items)}]" != value:  # no list, or its first bracket is a glob's: [12]*.csv
-            return text
-        bare = [item.strip() for item in items if item.strip()]
-        return f"{key}=[{','.join(item if item[0] in QUOTES else quoted(item) for item in bare)}]"
+        # What looks like a list is left to Hydra, which refuses it; the bracket that begins [12]*.csv is a glob's.
+        return plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
     if override.is_sweep_override():
         return text if not several and "," in value and (name in PATHS or os.path.lexists(value)) else plain
     return text if isinstance(override.value(), bool | int | float | dict) else plain
@@ -224,11 +182,10 @@ def _check(override: str) -> None:
     key = override.lstrip("+~").partition("=")[0].partition("@")[0]
     if not key:
         raise TipcastError("C005", override, "has no key before its =", "write key=value without blanks round the =")
-    if key in HYDRA_KEYS:
-        return
-    if key == "hydra" or key.startswith(("hydra.", "hydra/")):
-        allowed = ", ".join(sorted(HYDRA_KEYS))
-        raise TipcastError("C006", key, "this key of Hydra's may not be set", f"of Hydra's own keys use {allowed}")
+    if key == "--cfg" and override != SHOW:
+        raise must_be("--cfg", "job", override.partition("=")[2], "write --cfg job", "C005")
+    if re.match(r"hydra\b", key):  # such can name classes or search paths, and so run code
+        raise TipcastError("C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail")
     if "_target_" in override:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
     inside = override.partition("=")[2]

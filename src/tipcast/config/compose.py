@@ -19,32 +19,18 @@ from hydra._internal.core_plugins.bash_completion import BashCompletion
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.plugins import Plugins
-from hydra.core.utils import configure_log
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
-from hydra.plugins.completion_plugin import CompletionPlugin
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, help, schema
-from tipcast.config.arguments import CONFIG_DIR, FLAGS, HELP, HYDRA_KEYS, MULTIRUN, as_given
-from tipcast.config.errors import TipcastError, needs_value, unknown
+from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
+from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.schema import check_bounds
 
-QUIET = {
-    "hydra.run.dir": ".", "hydra.output_subdir": "null", "hydra/job_logging": "none", "hydra/hydra_logging": "none",
-}  # fmt: skip
-"""Hydra sets no logging up, and would write nothing into the working directory."""
-SHOWING = ("--cfg", "--info", "--hydra-help", "--resolve")
-"""Flags after which Hydra shows something and no job runs."""
 FOLDER = "--config-dir="
-ACTIVE = ["mode", "launcher", "sweeper", "callbacks", "hydra_logging", "job_logging", "job.env_set", "job.chdir"]
-"""Keys below ``hydra`` that can name classes, and so run code, or change the process."""
-
-SHELLS = ("bash", "zsh", "fish")
 QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
 
 
@@ -62,41 +48,33 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
     configuration, several with ``--multirun``, none where a flag only printed something.
 
-    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C006 an own file that could
-    run code, C012 a file of conf/ that cannot be read.
+    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
+    cannot be read.
     """
     _register()
     flags = [item for item in overrides if item.startswith("-")]
-    overrides = [item for item in overrides if item not in flags]
-    for named in [item for item in flags if item.startswith(FOLDER)]:
-        conf_files.use(named.removeprefix(FOLDER))
-        flags.remove(named)
+    for flag in flags:
+        if flag.startswith(FOLDER):
+            conf_files.use(flag.removeprefix(FOLDER))
     chosen = _register_recorded(recorded) if recorded else []
-    overrides = [*chosen, *overrides]
+    overrides = [*chosen, *(item for item in overrides if item not in flags)]
     try:
         if HELP & set(flags):
-            config, asked = _parted(_by_api(job, overrides))
-            print(help.text(job, config, asked.runtime.choices, overrides))
+            print(help.text(job, *_by_api(job, overrides), overrides))
             return []
-        if any(flag.startswith(SHOWING) for flag in flags):
-            _show(job, flags, overrides)
+        if SHOW in flags:
+            print(OmegaConf.to_yaml(_by_api(job, overrides)[0]), end="")
             return []
         if MULTIRUN & set(flags):
-            return [_alone(job, words, chosen, number) for number, words in enumerate(_combinations(overrides))]
+            return [_alone(job, words, chosen) for words in _combinations(overrides)]
         return [_alone(job, overrides, chosen)]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
-    except SystemExit as problem:  # of Hydra's parser of flags, which has said why
-        if type(problem) is not SystemExit:  # a signal's
-            raise
-        if not problem.code:
-            return []
-        what = "Hydra refuses a flag or its value, see above"
-        raise TipcastError("C005", "command line", what, f"see tipcast {job} --help") from problem
     except BrokenPipeError:  # the reader of what a flag prints has left, as `head` does
         raise
-    except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of flags that exclude each other
-        raise conf_files.unreadable(problem) from problem
+    except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
+        code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
+        raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
 
 
 @functools.cache
@@ -123,7 +101,7 @@ def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
 
 def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper combines them."""
-    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+    with _hydra():
         loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
         parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
@@ -132,71 +110,33 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     return combined
 
 
-def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str], number: int | None = None) -> Composed:
+def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Composed:
     """Compose one configuration, and name the overrides that repeat it: a user's own folder, none that ``chosen`` has.
 
-    By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names.
+    By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names, as of
+    callbacks or logging, which have no effect here.
     """
-    config = _by_api(job, overrides)
-    if number is not None:
-        config.hydra.job.num, config.hydra.job.id = number, str(number)
-    HydraConfig.instance().set_config(config)  # ${hydra:...}
-    try:
-        config, asked = _parted(config)
-        _check_own(job, asked)
-        OmegaConf.resolve(config)
-    finally:
-        HydraConfig.instance().cfg = None
-    configure_log(OmegaConf.create({"root": None}), asked.verbose)
+    config, _ = _by_api(job, overrides)
+    OmegaConf.resolve(config)
     folder = conf_files.own_dir()
     own = [] if folder is None else [f"{FOLDER}{folder}"]
-    given: Any = OmegaConf.to_container(asked.overrides.task, resolve=False)
-    return Composed(config, [*own, *(word for word in given if word not in chosen)])
+    return Composed(config, [*own, *(word for word in overrides if word not in chosen)])
 
 
-def _parted(config: DictConfig) -> tuple[DictConfig, Any]:
-    """Take what is Hydra's own out of a configuration, in place; return both."""
-    asked = config.hydra
+def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
+    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are raised."""
+    with _hydra():
+        config = hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
+    choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
-    return config, asked
+    return config, choices
 
 
-def _show(job: str, flags: Sequence[str], overrides: Sequence[str]) -> None:
-    """Let Hydra's command line print what its flags ask for."""
-    _check_own(job, _by_api(job, overrides).hydra)
-    keys = {override.partition("=")[0] for override in overrides}
-    quiet = [f"{key}={value}" for key, value in QUIET.items() if key not in keys]
-    words = sys.argv
-    sys.argv = [f"tipcast {job}", *flags, *overrides, *quiet, *conf_files.search_path()]  # argparse: flags first
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # let Hydra raise instead of printing a traceback and leaving
-    try:
-        hydra.main(version_base="1.3", config_path=str(conf_files.conf_dir()), config_name=job)(lambda _: None)()
-    finally:
-        sys.argv = words
-        del os.environ["HYDRA_FULL_ERROR"]
-        GlobalHydra.instance().clear()
-
-
-def _by_api(job: str, overrides: Sequence[str], *, own: bool = True) -> DictConfig:
-    """Compose a job, with Hydra's own configuration below ``hydra``, by the Compose API, whose errors are raised."""
+def _hydra() -> Any:
+    """Return a context in which Hydra knows the folder of options."""
     GlobalHydra.instance().clear()
-    folders = conf_files.search_path() if own else []
-    with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
-        return hydra.compose(job, [*overrides, *folders], return_hydra_config=True)
-
-
-def _check_own(job: str, asked: Any) -> None:
-    """Refuse what files of a user's own set of Hydra's that could run code, where Hydra made objects of it."""
-    if conf_files.own_dir() is None:
-        return
-
-    def active(part: Any) -> list[Any]:
-        return [OmegaConf.to_container(OmegaConf.create({key: OmegaConf.select(part, key)})) for key in ACTIVE]
-
-    if active(asked) != active(_by_api(job, [], own=False).hydra):
-        what = "a file there sets keys of Hydra's"
-        raise TipcastError("C006", "--config-dir", what, "leave what is below hydra alone")
+    return hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3")
 
 
 def to_object(config: DictConfig) -> Any:
@@ -227,65 +167,36 @@ def _check(specification: Any, prefix: str = "") -> None:
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
-    if isinstance(problem, OverrideParseException):
-        return _unparsed(job, as_given(problem.override))
-    if several := re.match(r"Ambiguous value for argument '([^']*)'", text):
-        return _unparsed(job, as_given(several[1]))
+    several = re.match(r"Ambiguous value for argument '([^']*)'", text)
+    if several or isinstance(problem, OverrideParseException):
+        word = several[1] if several else str(getattr(problem, "override", ""))
+        safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))  # a secret may be elsewhere in it
+        return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
     if isinstance(problem, MissingConfigException):
         group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
         options = sorted(conf_files.options(group))
         return unknown(f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}=")
-    if there := re.search(r"An item is already at '([^']*)'", text):
-        return TipcastError("C005", f"+{there[1]}", "the key is there already", f"write {there[1]}=VALUE without the +")
-    where = full[1] if (full := re.search(r"full_key: (\S+)", text)) else job
+    place = re.search(r"full_key: (\S+)", text)
+    where = place[1] if place else job
     key = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
     if key or re.search(r"Key '.*' (?:is )?not in", text):
-        in_file = re.search(r"In '([^']+)'", text)
-        return _unknown_key(job, overrides, key[1] if key else where, in_file[1] if in_file else "")
-    what = text.partition("\n    full_key")[0].rpartition("\n")[2]
+        return _unknown_key(job, overrides, key[1] if key else where, re.search(r"In '([^']+)'", text))
+    what = str(problem.__cause__ or problem).partition("\n")[0]
     return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
 
 
-def _unparsed(job: str, word: str) -> TipcastError:
-    """Explain a word that Hydra cannot read; one without an equals sign by the nearest option of a group, or key."""
+def _unknown_key(job: str, overrides: Sequence[str], key: str, file: re.Match[str] | None) -> TipcastError:
+    """Return the error of a key that a file has, or of one of the command line with the nearest of those there are."""
+    if file:
+        fix = f"{job} has no such key: correct the file, or choose another option"
+        return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
     near = list[str]()
-    if "=" not in word:
-        keys, choices = _valid(job, [])
-        names = {key: f"{key}=VALUE" for key in keys}
-        for group in sorted(choices, reverse=True):  # of two the first in the alphabet
-            names |= {option: f"{group}={option}" for option in conf_files.options(group)}
-        near = [names[name] for name in difflib.get_close_matches(word, names, 1)]
-    fix = f"did you mean {near[0]}?" if near else f"{QUOTES}; tipcast {job} --cfg job shows the keys"
-    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(word))  # what does not parse may have a secret elsewhere
-    return TipcastError("C005", safe, "must be key=value, of one value", fix)
-
-
-def _unknown_key(job: str, overrides: Sequence[str], key: str, in_file: str) -> TipcastError:
-    """Name the file that lists the valid keys and the nearest of them."""
-    pairs = [override.lstrip("+").partition("=")[::2] for override in overrides]
-    chosen = {group: option for group, option in pairs if conf_files.options(group)}
-    for group, option in chosen.items():
-        path = conf_files.options(group).get(option)
-        if path and (fault := conf_files.fault(path)):
-            return fault
-    if in_file.startswith("data/") and key == "task":  # which only a job that asks something has
-        what = f"rows of {in_file.replace('/', '=')} are for a task, and {job} has none"
-        return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
-    keys, choices = _valid(job, [f"{group}={option}" for group, option in chosen.items()])
-    near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
-    group, nested, _ = (near[0] if near else key).partition(".")
-    file = in_file or (f"{group}/{choices[group]}" if nested and choices.get(group) else job)
+    with contextlib.suppress(HydraException, OmegaConfBaseException):  # of another mistake beside it
+        config, choices = _by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])])
+        keys = [*choices, *(name for name, *_ in help.keys(config))]
+        near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
     fix = f"did you mean {near[0]}?" if near else f"see tipcast {job} --cfg job for the keys"
-    return TipcastError("C001", f"conf/{file}.yaml", f"unknown key '{key}'", fix)
-
-
-def _valid(job: str, groups: Sequence[str]) -> tuple[list[str], Mapping[str, str | None]]:
-    """Return the keys, and the option of each group, with the chosen groups, or without them where these fail."""
-    for words in (groups, []):
-        with contextlib.suppress(HydraException, OmegaConfBaseException):
-            config, asked = _parted(_by_api(job, words))
-            return [*asked.runtime.choices, *(key for key, *_ in help.keys(config))], asked.runtime.choices
-    return [], {}
+    return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
 
 def complete(words: Sequence[str]) -> None:
@@ -293,17 +204,16 @@ def complete(words: Sequence[str]) -> None:
 
     C005 other words.
     """
-    what, _, shell = (words[0] if len(words) == 1 else "").partition("=")
-    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
-        fix = "write -sc install=bash, zsh or fish, or uninstall= in its place"
-        raise TipcastError("C005", "--shell-completion", "needs to know what to do and for which shell", fix)
-    if what == "query":
+    plugin: Any = BashCompletion
+    if words == ["query=bash"]:
         print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
         return
+    if words != ["install=bash"]:
+        fix = "zsh takes the same script, after bashcompinit"
+        raise must_be("--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005")
     before, sys.argv = sys.argv, ["tipcast"]  # Hydra's script names the program that it completes
     try:
-        kinds: Any = Plugins.instance().discover(CompletionPlugin)
-        getattr(next(kind(None) for kind in kinds if kind.provides() == shell), what)()
+        plugin(None).install()
     finally:
         sys.argv = before
 
@@ -320,18 +230,12 @@ def candidates(line: str) -> list[str]:
         return sorted(flag for flag in flags if flag.startswith(word))
     if job not in schema.JOBS:
         return [] if job else [name for name in schema.JOBS if name.startswith(word)]
-    for flag, folder in zip(given, given[1:], strict=False):
-        if flag in CONFIG_DIR:
-            conf_files.use(folder)
     overrides = [item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN]
     _register()
-    GlobalHydra.instance().clear()
     try:
-        overrides += conf_files.search_path()
-        with hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3"):
+        with _hydra():
             plugin = BashCompletion(GlobalHydra.instance().config_loader())
-            offered = plugin._query(job, " ".join([*overrides, word]))
+            offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
-    keys = {item: item.lstrip("+~").partition("=")[0] for item in offered}
-    return [item for item, key in keys.items() if not key.startswith(("hydra", "schema")) or key in HYDRA_KEYS]
+    return [item for item in offered if not item.lstrip("+~").startswith(("hydra", "schema"))]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tipcast.config.errors import TipcastError, failed_to, missing
+from tipcast.config.errors import TipcastError, missing
 
 OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
 PACKAGE = "# @package _global_"
@@ -48,34 +48,21 @@ def search_path() -> list[str]:
     return [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
 
 
-def unreadable(problem: Exception) -> TipcastError:
-    """Return what PyYAML, the system or Hydra says of a file (C012), or of flags (C005)."""
-    if isinstance(problem, yaml.MarkedYAMLError) and (mark := problem.problem_mark or problem.context_mark):
-        where = f"{_shown(Path(mark.name))}, line {mark.line + 1}, column {mark.column + 1}"
-        fix = "mend that line: indent with blanks, quote a text that has any of : # [ ] { } * & !"
-        return TipcastError("C012", where, f"is no YAML: {problem.problem or problem.context}", fix)
-    if isinstance(problem, OSError) and str(problem.filename).endswith(".yaml"):
-        return failed_to("read", _shown(Path(problem.filename)), problem.strerror, "check its permissions", "C012")
-    files = [path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))]
-    return next(filter(None, map(fault, files)), TipcastError("C005", "command line", str(problem), "see --help"))
-
-
-def fault(path: Path) -> TipcastError | None:
-    """Return what is wrong with a YAML file that Hydra would not say, or says without its name."""
-    what = ""
-    try:
-        text = path.read_bytes().decode()
-        tree = yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        what = f"is no YAML in UTF-8: {problem}"
-    else:
-        if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
-            what = "holds no keys and values, or defaults that are no list"
-        elif path.parent.name == "experiment" and PACKAGE not in text.splitlines():
-            what = f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
-    return TipcastError("C012", _shown(path), what, "mend it, as conf/ has others") if what else None
-
-
-def _shown(path: Path) -> str:
-    """Return a path from conf/ on."""
-    return str(path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path)
+def fault() -> TipcastError | None:
+    """Return what is wrong with the first YAML file that Hydra would not say, or says without its name; C012."""
+    for path in (path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))):
+        what = ""
+        try:
+            text = path.read_bytes().decode()
+            tree = yaml.safe_load(text)
+        except (yaml.YAMLError, UnicodeDecodeError, OSError) as problem:
+            what = f"cannot be read as YAML in UTF-8: {problem}"
+        else:
+            if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
+                what = "holds no keys and values, or defaults that are no list"
+            elif path.parent.name == "experiment" and PACKAGE not in text.splitlines():
+                what = f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+        if what:
+            shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
+            return TipcastError("C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks")
+    return None

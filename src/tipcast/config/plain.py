@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from tipcast.config.schema import OF_MACHINE, SweepConfig
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
 NAMED = ("files", "table")  # sources whose files are named
+TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
 
 
 def to_plain(value: Any, hidden: bool = False) -> Any:
@@ -82,9 +83,7 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     What the command line gives of backend, cluster, tracking and output, and how the machine reaches the data, stays.
     ``where`` names the run. S003 the text is not what a sweep writes.
     """
-    with _understood("S003", where, "its config.yaml is not what a sweep writes", "start a new sweep"):
-        plain = yaml.safe_load(text)
-        _refuse_active(plain, where)
+    with _read(text, (*TRAINED, "search", "tracking"), where, "S003", "start a new sweep") as plain:
         register = given.tracking.register or plain["tracking"]["register"]
         search = _typed(schema.SearchSpec, plain["search"])
         tracking = dataclasses.replace(given.tracking, register=register)
@@ -96,11 +95,8 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
 
     M023 the text is not what a training writes.
     """
-    what = "its test rows are not known from its config.yaml"
-    with _understood("M023", where, what, "name them: data=... data.test=..."):
-        plain = yaml.safe_load(text)["data"]
-        _refuse_active(plain, where)
-        source = _data(plain)
+    with _read(text, ("data",), where, "M023", "name its test rows: data=... data.test=...") as plain:
+        source = _data(plain["data"])
         return dataclasses.replace(source, test=given.test or source.test)
 
 
@@ -112,29 +108,28 @@ def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None =
 
     M023 the artifacts are not what a training writes.
     """
-    what = "how it was trained is not known from its config.yaml"
-    fix = "train with tipcast train, and name what it shall be"
-    with _understood("M023", where, what, fix):
-        plain, read = yaml.safe_load(text), dict(files or {})
-        parts = {name: plain[name] for name in ("data", "task", "model", "seed")}
-        found = dict(json.loads(best))
-        _refuse_active([parts, found, read], where)
-        data = dict(parts["data"])
+    with _read(text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be") as plain:
+        found, read = dict(json.loads(best)), dict(files or {})
+        _refuse_active([found, read])
+        data = plain["data"]
         if data["source"] in NAMED:
             data |= {side: list(map(str, uris)) for side, uris in read.items() if data[side] is not None}
-        model = {**parts["model"], "params": {**parts["model"]["params"], **found}}
-        plain_values: dict[str, Any] = to_plain(_trained({**parts, "data": data, "model": model}))
+        plain["model"]["params"] |= found
+        plain_values: dict[str, Any] = to_plain(_trained(plain))
         return plain_values
 
 
 @contextlib.contextmanager
-def _understood(code: str, where: str, what: str, fix: str) -> Iterator[None]:
-    """Turn what is wrong with a run's artifacts into one line."""
+def _read(text: str, parts: Collection[str], where: str, code: str, fix: str) -> Iterator[dict[str, Any]]:
+    """Give parts of a run's ``config.yaml``; turn what is wrong with it, or with other artifacts, into one line."""
     try:
-        yield
+        whole = yaml.safe_load(text)
+        plain = {name: whole[name] for name in parts}
+        _refuse_active(plain)
+        yield plain
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
         why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        raise TipcastError(code, where, f"{what}: {why}", fix) from problem
+        raise TipcastError(code, where, f"its config.yaml is not what such a job writes: {why}", fix) from problem
 
 
 def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:
@@ -156,12 +151,12 @@ def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
     return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(plain))))
 
 
-def _refuse_active(value: Any, where: str) -> None:
-    """Refuse what OmegaConf or Hydra would act upon, and values that were hidden."""
+def _refuse_active(value: Any) -> None:
+    """Raise a ValueError of what OmegaConf or Hydra would act upon, and of values that were hidden."""
     if isinstance(value, Mapping):
         value = [part for name, item in value.items() if name != "storage_options" for part in (str(name), item)]
     if isinstance(value, list):
         for item in value:
-            _refuse_active(item, where)
+            _refuse_active(item)
     elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):
-        raise TipcastError("S003", where, f"its config.yaml holds {value!r}", "start a new sweep")
+        raise ValueError(f"it holds {value!r}")

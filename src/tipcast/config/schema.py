@@ -60,7 +60,7 @@ class ClusterSpec:
     worker_ttl_s: float = bounded(above=0, default=60.0)  # seconds without a sign of life: it is lost
     allowed_failures: int = bounded(0, default=2)  # workers that may die of one task before it has failed
     connect_timeout_s: float = bounded(above=0, default=10.0)  # seconds that a connection to the scheduler may take
-    performance_report: bool | None = None  # whether Dask's report is kept; null: after half a minute
+    performance_report: bool = False  # whether Dask's report of the training is kept
     partition_per_worker: bool = False  # whether a worker's rows are joined before a fit: twice the memory
 
 
@@ -83,9 +83,6 @@ class SchedulerCluster(ClusterSpec):
     address: str = MISSING  # of the scheduler, as tcp://HOST:8786 or tls://HOST:8786
     n_workers: int = bounded(1, default=1)
     insecure: bool = False  # whether it may be off this machine without TLS: whoever reaches it can run code
-    tls_ca_file: str | None = None  # PEM file; null: as Dask's own configuration says
-    tls_cert: str | None = None  # likewise
-    tls_key: str | None = None  # likewise
 
 
 @dataclass
@@ -96,10 +93,7 @@ class LocalCudaCluster(ClusterSpec):
     memory_limit: str | None = None
     device_memory_limit: Any = 0.8
     rmm_pool_size: Any = None
-    rmm_async: bool = False
     rmm_managed: bool = False
-    spill: bool = True
-    protocol: str = "tcp"
     environment: dict[str, str] = field(default_factory=dict)
     dashboard: bool = False
 

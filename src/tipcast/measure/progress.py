@@ -45,7 +45,7 @@ def shown(level: int) -> Iterator[None]:
     ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what libraries log as INFO.
     """
     root, handler = logging.getLogger(), _Handler()
-    handler.addFilter(lambda record: not record.name.startswith("hydra."))  # it prints what --info asks for itself
+    handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how it composes
     before = root.level, LOG.level
     root.addHandler(handler)
     root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)

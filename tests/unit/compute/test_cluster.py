@@ -243,9 +243,7 @@ def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> N
 def test_what_is_not_there_is_refused() -> None:
     with pytest.raises(TipcastError, match=r"C003.*unknown backend 'abacus'"):
         check(BackendSpec("abacus"), LocalCluster("local"))
-    with pytest.raises(TipcastError, match=r"C003.*cluster\.memory_limit: must be at least 512MiB, got 1KiB"):
-        check(BackendSpec("cpu"), LocalCluster("local", memory_limit="1KiB"))
-    with pytest.raises(TipcastError, match=r"memory_limit: must be a size, got 8 gigs\. Fix: write it as 8GiB"):
+    with pytest.raises(TipcastError, match=r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB"):
         check(BackendSpec("cpu"), LocalCluster("local", memory_limit="8 gigs"))
     with pytest.raises(TipcastError, match=r"C003.*cluster\.environment: cannot be combined with"):
         check(BackendSpec("cpu"), LocalCluster("local", processes=False, environment={"A": "1"}))

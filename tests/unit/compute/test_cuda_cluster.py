@@ -20,7 +20,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster
 
-CUDA_SETTINGS = ("device_memory_limit", "enable_cudf_spill", "rmm_pool_size", "rmm_async", "rmm_managed_memory")
+CUDA_SETTINGS = ("device_memory_limit", "enable_cudf_spill", "rmm_pool_size", "rmm_managed_memory")
 
 
 @pytest.fixture
@@ -37,14 +37,11 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"n_workers": 2, "rmm_pool_size": "8GiB", "device_memory_limit": None, "memory_limit": "64GiB"}, ""),
         ({"rmm_pool_size": 0.5}, ""),
         ({"rmm_pool_size": 1 << 30}, ""),
-        ({"rmm_async": True, "rmm_pool_size": None}, ""),
         ({"n_workers": 3}, "K006.*cluster.n_workers.*3 workers.*2 are visible"),
         ({"rmm_pool_size": 1.5}, "C003.*cluster.rmm_pool_size"),
         ({"rmm_pool_size": "lots"}, "C003.*cluster.rmm_pool_size"),
         ({"device_memory_limit": 0.0}, "C003.*cluster.device_memory_limit"),
         ({"memory_limit": "much"}, "C003.*cluster.memory_limit"),
-        ({"rmm_async": True, "rmm_pool_size": 0.2}, "C003.*cluster.rmm_async"),
-        ({"rmm_async": True, "rmm_managed": True}, "C003.*cluster.rmm_async"),
     ],
 )
 def test_settings(settings: dict[str, Any], told: str) -> None:
@@ -121,11 +118,11 @@ def test_dask_cuda_gets_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "dask_cuda", types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster))
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
-    spec = LocalCudaCluster("local_cuda", rmm_pool_size=0.5, protocol="tcp", environment={"NCCL_DEBUG": "INFO"})
+    spec = LocalCudaCluster("local_cuda", rmm_pool_size=0.5, environment={"NCCL_DEBUG": "INFO"})
     with cluster.connect(spec, "pandas") as client:
         assert not dask.config.get("distributed.scheduler.work-stealing")
         seen = client.run(lambda: dict(os.environ)).values()
         assert list(client.nthreads().values()) == [1, 1]
     assert {each["CUDA_VISIBLE_DEVICES"] for each in seen} == {"0", "1"}
     assert {(each["MLFLOW_TRACKING_TOKEN"], each["NCCL_DEBUG"]) for each in seen} == {("", "INFO")}
-    assert given == dict(zip(CUDA_SETTINGS, (spec.device_memory_limit, spec.spill, 0.5, False, False), strict=True))
+    assert given == dict(zip(CUDA_SETTINGS, (spec.device_memory_limit, True, 0.5, False), strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import workers as worker_processes
-from tipcast.compute.forkserver import WAITING, _Relay, waiting
+from tipcast.compute.forkserver import WAITING, waiting
 
 
 def cluster() -> LocalCluster:
@@ -33,23 +32,6 @@ def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
         assert not client.scheduler_info(n_workers=0)["workers"]
         assert set(worker_processes.known(client)) == set(client.nthreads())
-
-
-def test_a_last_line_that_comes_in_pieces_is_kept_whole(capfd: pytest.CaptureFixture[str]) -> None:
-    reader, writer = os.pipe()
-    relay = _Relay(reader)
-    relay.start()
-    for piece, last in (
-        (b"one\nValueError", "ValueError"),
-        (b": no such ", "ValueError: no such"),
-        (b"name\n", "name"),
-    ):
-        os.write(writer, piece)
-        wait_until(lambda last=last: relay.last.endswith(last))
-    os.close(writer)
-    relay.join(WATCHDOG_S)
-    assert relay.last == "ValueError: no such name"
-    assert capfd.readouterr().err == "one\nValueError: no such name\n"
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,14 +124,12 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(
     assert ended.returncode == 0, ended.stderr
 
 
-def test_clusters_that_overlap_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clusters_within_each_other_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "__spec__", None)  # as of a script
-    first, second = worker_processes._main_not_run(), worker_processes._main_not_run()
-    first.__enter__()
-    assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert main.__spec__ is not None, "the second would run the script"
-    second.__exit__(None, None, None)
+    with worker_processes._main_not_run():
+        assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
+        with worker_processes._main_not_run():
+            pass
+        assert main.__spec__ is not None, "the second would run the script"
     assert main.__spec__ is None

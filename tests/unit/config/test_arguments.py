@@ -31,19 +31,13 @@ PAYLOADS = [
         (["~model.params.gamma", "model.fit.x=1"], ["~model.params.gamma", "++model.fit.x=1"]),
         (["--overrides", "seed=1 data.train='a b'"], ["seed=1", "data.train=a b"]),
         (["--overrides", ""], []),
-        (["overrides=seed=1 print=json"], ["seed=1", "print=json"]),
         (["--data.train", "trips/2018-*.parquet"], ["data.train=trips/2018-*.parquet"]),
         (["--data.train", "it's; rm -rf {x}"], ["data.train='it\\'s; rm -rf {x}'"]),
         (["--data.train", "[2019-01,2019-02]"], ["data.train=[2019-01,2019-02]"]),
-        (["--cfg", "job", "seed=1", "-p", "data"], ["--cfg=job", "seed=1", "--package=data"]),
-        (
-            ["-c=hydra", "--info", "--info", "config", "-r", "--run", "-i", "seed=1"],
-            ["--cfg=hydra", "--info=all", "--info=config", "--info=all", "seed=1"],
-        ),
+        (["--cfg", "job", "seed=1", "-c=job"], ["--cfg=job", "seed=1", "--cfg=job"]),
         (["~data.test", "+data.x=1", "-m"], ["~data.test", "+data.x=1", "-m"]),
         (["resume=12e45678", "--resume", "01234567"], ["resume='12e45678'", "resume=01234567"]),
         (["resume=last"], ["resume=last"]),
-        (["hydra.verbose=true"], ["hydra.verbose=true"]),
     ],
 )
 def test_forms(arguments: list[str], expected: list[str]) -> None:
@@ -59,12 +53,14 @@ def test_a_repeated_command_is_as_it_was_given(given: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "code"),
     [
+        ("hydra.verbose=true", "C006"),
         ("hydra.job_logging.handlers=1", "C006"),
         ("+hydra/callbacks=evil", "C006"),
         ("model._target_=os.system", "C006"),
         ("+model.params={_target_:os.system}", "C006"),
         ("--seed", "C005"),
         ("-x", "C005"),
+        ("--cfg=hydra", "C005"),
         ("from=", "C005"),
         ("--from=", "C005"),
         ("data.storage_options.secret=hunter2", "C007"),
@@ -102,12 +98,7 @@ def test_a_path_is_text_where_hydras_grammar_reads_none(form: str) -> None:
     for path in paths:
         (override,) = to_overrides([form.format(path)])
         assert _value(override) == path
-    for text, expected in {
-        "[a[1].parquet, b c.parquet]": ["a[1].parquet", "b c.parquet"],
-        "['a[1]',ä]": ["a[1]", "ä"],
-        "[a,b]": ["a", "b"],
-        "null": None,
-    }.items():
+    for text, expected in {"['a[1]','ä']": ["a[1]", "ä"], "[a,b c]": ["a", "b c"], "null": None}.items():
         (override,) = to_overrides([form.format(text)])
         assert _value(override) == expected
 
@@ -121,9 +112,10 @@ def test_a_comma_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert to_overrides(["-m", "out=a,b"]) == ["-m", "out=a,b"]
 
 
-def test_a_list_that_is_not_closed_is_no_path() -> None:
-    assert to_overrides(["data.train=[a.parquet,b"]) == ["data.train=[a.parquet,b"]
-    assert not parses("data.train=[a.parquet,b")
+@pytest.mark.parametrize("text", ["[a.parquet,b", "[a[1].parquet,b]"])
+def test_a_list_that_does_not_parse_is_no_path(text: str) -> None:
+    assert to_overrides([f"data.train={text}"]) == [f"data.train={text}"]
+    assert not parses(f"data.train={text}")
 
 
 @pytest.mark.parametrize("text", ["", "\\", "'", "\\'", "a\\\\b[", "it\\'s\\"])
