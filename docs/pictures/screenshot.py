@@ -45,7 +45,7 @@ def main() -> None:
     page = f"{options.server}/#/experiments/{run.experiment_id}/runs/{run.run_id}"
     pictures = {
         "run.png": (page, "auc_low", ("Show more",)),
-        "roc.png": (f"{page}/artifacts/plots/roc.png", "roc_small.png", ()),
+        "roc.png": (f"{page}/artifacts/plots/roc.png", "roc.png", ()),
         "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema", ("Inputs",)),
     }
     sweeps = client.search_runs([run.experiment_id], "tags.job = 'sweep'", max_results=1)

@@ -98,7 +98,7 @@ def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
 def test_a_full_disk(score: Start, store: Any, trips: Path, tmp_path: Path) -> None:
     """F19: no file may grow beyond a limit, as on a full disk: what is there is whole, and the command goes on."""
     out = tmp_path / "scored"
-    score("compression=none", name="first").ends(0)
+    score(name="first").ends(0)
     room = store.file.stat().st_size + 2_000_000  # the store goes on
     path = sorted(trips.glob("*.parquet"))[0]
     table = pq.read_table(path)
@@ -106,10 +106,10 @@ def test_a_full_disk(score: Start, store: Any, trips: Path, tmp_path: Path) -> N
     pq.write_table(table.append_column("more", more), path)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
-    job = score("compression=none", name="full", before=full)
+    job = score(name="full", before=full)
     last = job.ends(5)
     assert re.match(r"error\[T008\] .*bytes free.* Fix: ", last)
     assert str(out) in last
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
-    score("compression=none", name="later").ends(0)
+    score(name="later").ends(0)
     finished(out, trips)

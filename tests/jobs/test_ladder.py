@@ -52,7 +52,6 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pyt
     assert "- 16 GPUs not run: " in note
     assert {file.path for file in client.list_artifacts(parent.info.run_id, "plots")} == {
         "plots/ladder.png",
-        "plots/ladder_small.png",
     }
     words = shlex.split(children["2 cores"].data.tags["command"])
     (composed,) = api.compose_jobs(words[1], words[2:])

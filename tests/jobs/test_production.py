@@ -146,7 +146,7 @@ def test_train_sweep_promote_and_score(
     client = mlflow.MlflowClient(store)
     version = client.get_model_version_by_alias("tips", "champion")
     assert (str(version.version), client.get_registered_model("tips").tags["alias.champion.previous"]) == ("2", "1")
-    assert "plots/roc_small.png" in version.description.replace("%2F", "/")
+    assert "plots/roc.png" in version.description.replace("%2F", "/")
     assert version.description.startswith("xgboost: test AUC "), "no Markdown where it is listed as it is"
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}

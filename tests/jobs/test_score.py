@@ -151,14 +151,13 @@ def test_what_a_run_tells(recorded: Any, trained: dict[str, Any], store: str) ->
     tested = client.get_run(training).data.metrics
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
         assert metrics[f"labelled/{name}"] == pytest.approx(tested[f"test/{name}"], abs=1e-4), name
-    assert metrics["labelled/rows_of_training"] == 0
     assert metrics["score/rows_per_s"] > 0
     files = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
     assert files == [len(recorded.names), 0, 0]
     paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
-    assert {"plots/scores.png", "plots/roc.png", "tables/files.json"} <= paths
+    assert {"plots/roc.png", "tables/files.json"} <= paths
     assert "models:/xgboost/1" in tags["mlflow.note.content"]
-    assert "get-artifact?path=plots%2Fscores_small.png" in tags["mlflow.note.content"]
+    assert "get-artifact?path=plots%2Froc.png" in tags["mlflow.note.content"]
 
 
 def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[str]) -> None:
@@ -175,7 +174,6 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert (score().said["scored"], score().run) == (0, None), "the same content"
     entries = manifest(out)["files"]
     assert entries[MONTHS[0]]["input_stamp"] == file_stamp(str(trips / MONTHS[0]), {}), "it is not read each time"
-    assert entries[MONTHS[1]]["stamp"] == file_stamp(str(out / MONTHS[1]), {})
     assert {name: state(out)[name][1] for name in MONTHS} == {name: before[name][1] for name in MONTHS}
 
     before, table = state(out), pq.read_table(trips / MONTHS[0])
@@ -185,12 +183,10 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert pq.read_metadata(out / MONTHS[0]).num_rows == table.num_rows - 100
     assert state(out)[MONTHS[1]] == before[MONTHS[1]]
 
-    content = bytearray((out / MONTHS[1]).read_bytes())
-    content[len(content) // 2] ^= 1
-    (out / MONTHS[1]).write_bytes(content)
+    shutil.copy(out / MONTHS[0], out / MONTHS[1])
     (trips / MONTHS[0]).unlink()
     less = score().said
-    assert (less["scored"], less["files"]) == (1, 1), "scores that were changed are made again"
+    assert (less["scored"], less["files"]) == (1, 1), "scores of another size are made again"
     assert state(out)[MONTHS[1]][1] == before[MONTHS[1]][1]
     assert set(state(out)) == {MONTHS[1], "_manifest.json"}, "of a file that is not named any more"
 
@@ -214,7 +210,7 @@ def test_files_that_an_interrupted_job_left_whole_stay(score: Job, trips: Path, 
 def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path) -> None:
     made = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
-        score("compression=snappy", *cluster, model="random_forest")
+        score(*cluster, model="random_forest")
         made.append({name: content for name, (_, content) in state(out).items() if name != "_manifest.json"})
         shutil.rmtree(out)
     assert made[0] == made[1]
@@ -368,22 +364,6 @@ def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: P
             score("keep=[]", given=given)
         assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
         assert state(out) == before
-
-
-def test_labels_that_the_model_was_trained_on_are_told(
-    score: Job, trips: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table = pq.read_table(trips / MONTHS[0])
-    march = table["tpep_pickup_datetime"].to_numpy() - np.timedelta64(31, "D")
-    at = table.column_names.index("tpep_pickup_datetime")
-    (trips / MONTHS[1]).unlink()
-    pq.write_table(table.set_column(at, "tpep_pickup_datetime", pa.array(march)), trips / MONTHS[0].replace("04", "03"))
-    ended = score()
-    assert ended.run.data.metrics["labelled/rows"] == pytest.approx(40_000, rel=0.02)
-    assert ended.run.data.metrics["labelled/rows_of_training"] == pytest.approx(20_000, rel=0.02)
-    told = " rows whose answer is known are of 2019-01-01..2019-03-31, which the model was trained on"
-    assert told in caplog.text
-    assert told in ended.run.data.tags["mlflow.note.content"]
 
 
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) -> None:

@@ -151,10 +151,6 @@ def test_the_history_has_one_value_a_round(trained: Trained) -> None:
     assert [value.step for value in values] == list(range(len(values)))
     assert values[0].value > min(value.value for value in values)
     assert 1 < len(values) <= 200
-    beside = trained.client.get_metric_history(trained.said["run_id"], "history/train_logloss")
-    assert [value.step for value in beside] == list(range(0, len(values), 10))
-    assert beside[-1].value < values[beside[-1].step].value, "of rows that it was trained on"
-    _artifact(trained, "plots/history.png")
 
 
 def test_the_run_holds_its_data(trained: Trained) -> None:
@@ -176,7 +172,7 @@ def _artifact(trained: Trained, path: str) -> bytes:
 
 def test_plots_are_pictures(trained: Trained) -> None:
     paths = [entry.path for entry in trained.client.list_artifacts(trained.said["run_id"], "plots")]
-    assert len(paths) >= 7
+    assert len(paths) >= 6
     for path in paths:
         with Image.open(io.BytesIO(_artifact(trained, path))) as picture:
             picture.verify()

@@ -61,11 +61,6 @@ def to_host(value: Any) -> Any:
     return value.get() if library == "cupy" else value.to_pandas() if library == "cudf" else value
 
 
-def device_of(array: Any) -> str:
-    """Return where an array is: ``cpu`` or, as XGBoost says it, ``cuda:0``."""
-    return f"cuda:{array.device.id}" if _library(array) == "cupy" else "cpu"
-
-
 def module_of(array: Any) -> Any:
     """Return the array module (numpy, cupy) that an array belongs to."""
     return sys.modules[_library(array)]

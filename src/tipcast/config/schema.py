@@ -380,7 +380,6 @@ class ScoreConfig(_WorkersConfig):
     columns: dict[str, str] = field(default_factory=dict)
     colour: str | None = None
     block_bytes: int = bounded(1024)
-    compression: str = MISSING
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     @property

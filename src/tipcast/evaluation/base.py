@@ -24,10 +24,7 @@ from tipcast.datasets.base import Counts
 from tipcast.evaluation.sums import (
     Cut,
     Difference,
-    Edges,
-    Floats,
     Interval,
-    Ints,
     Parts,
     added,
     half_width,
@@ -102,22 +99,15 @@ class Evaluator(ABC):
 
     kind: ClassVar[str]
     sums: ClassVar[type]
-    """What ``count`` returns, a dataclass; without arguments it is of no rows.
-
-    Its ``histogram`` has the rows by bin of their prediction: (bins,) whole numbers.
-    """
+    """What ``count`` returns, a dataclass; without arguments it is of no rows."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
-    interval_remark: ClassVar[str]
-    """What the headline's interval is, in a sentence."""
-    difference_remark: ClassVar[str]
-    """What the interval of two models' difference is, in a sentence."""
     figure: ClassVar[str]
     """Artifact path of the leading figure."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: Callable[[Array, Array], Array] | None = None
-    """(rows,) values of predictions and target whose mean is the headline, or its square; None where it is no mean."""
+    loss: Callable[[Array, Array], Array]
+    """(rows,) values of predictions and target whose mean is the headline, or its square; where it is such a mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
@@ -163,14 +153,11 @@ class Evaluator(ABC):
         """Evaluate parts, of this process without what only figures need."""
 
     def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
-        """Compare two models' headline on the same rows, the first less the second, with an interval; or M021.
+        """Compare two models' headline on the same rows, the first less the second, with an interval.
 
         ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
         interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
         """
-        if self.loss is None:
-            what = f"a {self.kind} has no target to be compared by"
-            raise TipcastError("M021", "model_uri", what, "look at both, and use force=true")
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline
@@ -200,16 +187,11 @@ class Evaluator(ABC):
         """Return what is kept as tables: artifact path -> columns."""
         return {}
 
-    def remark(self, evaluation: Any, *, chosen: bool) -> str:
-        """Return what is said below a table of metrics; ``chosen``: whether on validation rows."""
-        return self.interval_remark
-
     @abstractmethod
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Any:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
-        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row. ``edges`` are,
-        of numbers, the (bins + 1,) edges of the bins to count predictions in, as ``held_out`` has them.
+        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -224,14 +206,6 @@ class Evaluator(ABC):
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
         """Evaluate the counted rows whose target is known; None where that is not possible."""
 
-    def held_out(self, evaluation: Any, split: str) -> dict[str, Any]:
-        """Describe a split's predictions for a model's manifest: ``split``, ``shares`` of rows by bin, ``edges``.
-
-        Scorings draw theirs over these. The split is a held-out one: of training rows predictions are more extreme.
-        There are no edges where all models of the kind have the same bins.
-        """
-        return {"split": split, "shares": shares(evaluation.sums.histogram).tolist()}
-
 
 def _apart(
     loss: Callable[[Array, Array], Array], slopes: Sequence[float], first: Any, second: Any, target: Any
@@ -240,12 +214,6 @@ def _apart(
     truth = values_of(target)
     apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
     return [float(len(apart)), float(apart.sum()), float(module_of(apart).dot(apart, apart))]
-
-
-def shares(histogram: Ints) -> Floats:
-    """Return the (bins,) shares of the rows, of their numbers; zeros where there are no rows."""
-    parts: Floats = histogram / max(int(histogram.sum()), 1)
-    return parts
 
 
 def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:

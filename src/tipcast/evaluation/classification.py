@@ -24,7 +24,6 @@ from tipcast.evaluation.sums import (
     Z95,
     Cut,
     Difference,
-    Edges,
     Floats,
     Interval,
     Ints,
@@ -34,7 +33,6 @@ from tipcast.evaluation.sums import (
     kept,
     summed,
     values_of,
-    wilson,
 )
 
 BINS = 2**16
@@ -46,7 +44,6 @@ NOBODY = float(np.nextafter(np.float32(1), np.float32(2)))
 MOST_ROWS = 1 << 20
 """Rows counted at a time, so that temporaries stay small."""
 CALIBRATION_BINS = 16
-HISTOGRAM_BINS = 64
 TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 MAX_POINTS = 2000
@@ -85,12 +82,6 @@ class Binned:
             return scores, positives, np.bincount(places) - positives
         used = np.flatnonzero(self.positives + self.negatives)
         return used / len(self.rows), self.positives[used].astype(float), self.negatives[used].astype(float)
-
-    @property
-    def histogram(self) -> Ints:
-        """All rows by 1/64 of the score."""
-        rows: Ints = coarse(self.rows, HISTOGRAM_BINS)
-        return rows
 
 
 @dataclass(frozen=True)
@@ -141,8 +132,6 @@ class Classification(Evaluator):
         Metric("recall", True),
         Metric("f1", True),
     )
-    interval_remark = "Beside an AUC is its 95 % interval by DeLong, which is asymptotic."
-    difference_remark = "That of the difference is DeLong's of paired curves."
     figure = "plots/roc.png"
     threshold = 0.5
 
@@ -172,13 +161,8 @@ class Classification(Evaluator):
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        both = [evaluation.sums for evaluation in evaluations]
-        curves = [(scores, *misses(p, n)) for scores, p, n in (sums.vertices() for sums in both)]
-        if both[0].ranked.size:  # of few rows all scores are here, both models' in the order of the rows
-            (first, labels), (second, _) = (sums.ranked for sums in both)
-            held, parts = curves, Parts(([first], [second], [labels]))
-        else:  # once on each worker, not in each task
-            held = parts.client.submit(list, curves, pure=False)
+        curves = [(scores, *misses(p, n)) for scores, p, n in (each.sums.vertices() for each in evaluations)]
+        held = parts.client.submit(list, curves, pure=False) if parts.client else curves  # once on each worker
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
@@ -204,13 +188,7 @@ class Classification(Evaluator):
         tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
         return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
 
-    def remark(self, evaluation: Any, *, chosen: bool) -> str:
-        """Return at which threshold rows are called positive."""
-        basis = "the most accurate one on validation rows" if chosen else "set beforehand"
-        at = f"at threshold {evaluation.threshold:.4f}, {basis}"
-        return f"Accuracy, precision, recall and f1 {at}. {self.interval_remark}"
-
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Binned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
@@ -273,20 +251,16 @@ class Classification(Evaluator):
         tn = negatives - fp
         middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
         labelled = sums.positives + sums.negatives
-        total, of_one, binned = (
-            coarse(fine, CALIBRATION_BINS) for fine in (labelled * middles, sums.positives, labelled)
-        )
-        bins = np.flatnonzero(binned)
-        total, of_one, binned = total[bins], of_one[bins], binned[bins]
-        low, high = wilson(of_one / binned, binned)
+        fine = np.stack([labelled * middles, sums.positives, labelled])
+        coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
+        bins = np.flatnonzero(coarse[2])
+        total, of_one, binned = coarse[:, bins]
         calibration = {
             "from": bins / CALIBRATION_BINS,
             "to": (bins + 1) / CALIBRATION_BINS,
             "rows": binned,
             "mean_prediction": total / binned,
             "positive_rate": of_one / binned,
-            "rate_low": low,
-            "rate_high": high,
         }
         metrics = {
             "auc": auc,
@@ -312,11 +286,6 @@ class Classification(Evaluator):
             resolution=resolution,
             threshold=self.threshold if threshold is None else threshold,
         )
-
-
-def coarse(counts: Any, number: int) -> Any:
-    """Return counts in fewer bins."""
-    return np.asarray(counts).reshape(number, -1).sum(axis=1)
 
 
 def curve(scores: Floats, positives: Floats, negatives: Floats) -> Roc:
@@ -380,11 +349,11 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
     """Choose vertices of a monotone curve (points,) at even distances, the first and the last among them."""
-    turns = np.ones(len(x), dtype=bool)  # not inside a horizontal or a vertical stretch
     dx, dy = np.diff(x) == 0, np.diff(y) == 0
-    turns[1:-1] = ~((dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1]))
-    corners = np.flatnonzero(turns)
+    straight = (dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1])
+    corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
     if len(corners) <= MAX_POINTS:
         return corners
     along = (x + y)[corners]
-    return corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+    chosen: NDArray[np.intp] = corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+    return chosen

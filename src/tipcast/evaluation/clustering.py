@@ -1,8 +1,8 @@
 """Clusters: how near rows are to their centre and how far clusters are apart, from sums made where the rows lie.
 
 There is no target: rows are judged by their features as the model gets them. The headline is the mean squared distance
-to the row's own centre in the model's space. Davies-Bouldin and Calinski-Harabasz indices, which more clusters do not
-improve by themselves, are of the features and of the centroids of the rows at hand.
+to the row's own centre in the model's space. The Davies-Bouldin index, which more clusters do not improve by
+themselves, is of the features and of the centroids of the rows at hand.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, shares
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, summed, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
+from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -77,10 +77,7 @@ class Clustering(Evaluator):
     metrics = (
         Metric("inertia", False, label="inertia per row"),
         Metric("davies_bouldin", False),
-        Metric("calinski_harabasz", True),
     )
-    interval_remark = "Beside the inertia is its asymptotic 95 % interval; more clusters always lower it."
-    difference_remark = ""
     figure = "plots/clusters.png"
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
@@ -92,22 +89,16 @@ class Clustering(Evaluator):
         [sums] = parts.add(functools.partial(_sums, len(assigned.histogram)), summed)
         centroids = sums / np.maximum(assigned.histogram, 1)[:, None]
         around = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
-        distances, within = summed([part[:2] for part in around])
+        distances, sample, labels = zip(*around, strict=True)
         some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
-        counts, clusters = assigned.histogram[some], int(some.sum())
-        between = float(counts @ ((centroids[some] - sums.sum(axis=0) / rows) ** 2).sum(axis=1))
-        calinski_harabasz = 0.0  # Calinski, Harabasz (1974), Communications in Statistics 3(1), 1-27
-        if 1 < clusters < rows:
-            calinski_harabasz = between * (rows - clusters) / (within * (clusters - 1)) if within > 0 else 1.0
         metrics = {
             "inertia": assigned.squares / rows,
-            "davies_bouldin": davies_bouldin(centroids[some], distances[some] / counts),
-            "calinski_harabasz": calinski_harabasz,
+            "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / assigned.histogram[some]),
             ROWS: float(rows),
         }
         interval = mean_interval(rows, assigned.squares, assigned.fourths)
-        sample, labels = (np.concatenate(columns) for columns in zip(*(part[2:] for part in around), strict=True))
-        return ClusteringEvaluation(metrics, interval, assigned, centroids, sample, labels)
+        drawn = np.concatenate(sample), np.concatenate(labels)
+        return ClusteringEvaluation(metrics, interval, assigned, centroids, *drawn)
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the rows of each cluster."""
@@ -119,11 +110,10 @@ class Clustering(Evaluator):
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         first = next(iter(drawn.values()))
-        some = np.flatnonzero(first.sums.histogram)
-        centres = {"centroids": first.centroids[some]}
-        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle, some.tolist())
+        centres = {"centroids": first.centroids[first.sums.histogram > 0]}
+        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle)
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
@@ -136,8 +126,8 @@ class Clustering(Evaluator):
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows, of_all = int(sums.histogram.sum()), shares(sums.histogram)
-        rates = {f"cluster_{at}_rate": share for at, share in enumerate(of_all[:MOST_CLUSTERS].tolist())}
+        rows, counts = int(sums.histogram.sum()), sums.histogram[:MOST_CLUSTERS].tolist()
+        rates = {f"cluster_{at}_rate": count / max(rows, 1) for at, count in enumerate(counts)}
         return {"inertia": sums.squares / rows} | rates if rows else {}
 
     def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:
@@ -164,14 +154,13 @@ def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:
     return [sums]
 
 
-def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, float, Floats, Ints]:
-    """Sum a part's distances from the centroids by cluster, and their squares; return every ``step``-th row beside."""
-    distances, squares = np.zeros(len(centroids)), 0.0
+def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, Floats, Ints]:
+    """Sum a part's distances from the centroids by cluster; return every ``step``-th row beside."""
+    distances = np.zeros(len(centroids))
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)
         away = features - xp.asarray(centroids)[labels]
         norms = xp.sqrt((away * away).sum(axis=1))
         distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
-        squares += float(xp.dot(norms, norms))
     sample = to_host(values_of(x)[::step]).astype(np.float64)
-    return distances, squares, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)
+    return distances, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)

@@ -13,8 +13,8 @@ from typing import Any, final
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, keys, shares
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, kept, mean_interval, values_of
+from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, keys
+from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, kept, mean_interval, values_of
 
 MOST_CLASSES = 10
 """Of which each has its own recall among the metrics; of more it is in the table only."""
@@ -69,8 +69,6 @@ class Multiclass(Evaluator):
         Metric("f1_macro", True),
         Metric("brier", False),
     )
-    interval_remark = "Beside a log loss is its asymptotic 95 % interval."
-    difference_remark = "That of the difference is asymptotic too, of the same rows' log loss."
     figure = "plots/confusion.png"
     loss = staticmethod(log_loss)
 
@@ -108,7 +106,7 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         scores = values_of(predictions)
         xp, classes = module_of(scores), scores.shape[1]
@@ -135,7 +133,8 @@ class Multiclass(Evaluator):
 
     def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
-        return _by_class("predicted_rate", _names(sums, classes), shares(sums.histogram).tolist())
+        rates = sums.histogram / max(int(sums.histogram.sum()), 1)
+        return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None where there are none."""

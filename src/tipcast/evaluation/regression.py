@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +13,10 @@ import numpy as np
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.base import Counts
 from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Cut, Edges, Floats, Ints, Parts, added, kept, mean_interval, summed, values_of
+from tipcast.evaluation.sums import Cut, Floats, Parts, added, kept, mean_interval, values_of
 
-BINS = 50
-"""Of predictions and of true values."""
 SAMPLE = 512
-"""Rows that a part shows the driver, which cuts the figure's axes by them."""
-TAIL = 0.005
-"""Share of the sample that lies beyond each end of an axis; rows there are counted in the outermost bins."""
+"""Rows of a part that the figure may show."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +25,6 @@ class Errors:
 
     scored: int = 0
     score_sum: float = 0.0
-    histogram: Ints = dataclasses.field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
-    """(BINS,) all rows by the bin of their prediction, where the edges are given; else zeros."""
     rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
@@ -48,16 +41,6 @@ class Errors:
     """Targets that are not finite."""
     sample: Floats = dataclasses.field(default_factory=lambda: np.empty((0, 2)))
     """(rows, 2) target and prediction of some rows."""
-
-
-@dataclass(frozen=True)
-class RegressionEvaluation(Evaluation):
-    """How far predictions are from the target, with what figures are drawn from."""
-
-    axis: Floats
-    """(BINS + 1,) edges of the bins of predictions and of true values."""
-    joint: Ints
-    """(BINS, BINS) rows by the bins of true value and prediction."""
 
 
 def squared_error(predictions: Array, target: Array) -> Array:
@@ -79,56 +62,39 @@ class Regression(Evaluator):
         Metric("bias", False, ranks=False),
         Metric("max_error", False),
     )
-    interval_remark = "Beside an RMSE is its asymptotic 95 % interval."
-    difference_remark = "That of the difference is asymptotic too, of the same rows' squared errors."
     figure = "plots/predicted.png"
     loss = staticmethod(squared_error)
     root = True
 
     def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Sum errors in one pass, and count the figure's bins in another."""
+        """Sum errors in one pass."""
         errors: Errors = parts.add(self.count, self.total)
         parts.refuse(
             errors.scored + errors.not_numbers,
             ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
             ("D031", errors.unknown, "targets are not finite", "check the target"),
         )
-        evaluation = self.of_sums(errors)
-        if parts.client is None:
-            return evaluation
-        low = np.quantile(errors.sample, TAIL, axis=0).min()
-        high = np.quantile(errors.sample, 1 - TAIL, axis=0).max()
-        if low == high:
-            low, high = low - 0.5, high + 0.5
-        axis = np.linspace(low, high, BINS + 1)
-        [joint] = parts.add(functools.partial(_binned, axis), summed)
-        sums = dataclasses.replace(errors, histogram=joint.sum(axis=0))
-        return RegressionEvaluation(evaluation.metrics, evaluation.interval, sums, axis, joint)
+        return self.of_sums(errors)
 
-    def baseline(self, evaluation: RegressionEvaluation, trained: Counts, tested: Counts) -> dict[str, float]:
+    def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
         sums = evaluation.sums
         away = trained.target_sum / trained.rows - sums.target_mean
         return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
 
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values of what was evaluated over workers."""
+        """Draw predicted against true values of some rows."""
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
-        first = next(iter(drawn.values()))
-        if isinstance(first, RegressionEvaluation):  # else there are no bins, as of rows counted while they are scored
-            yield self.figure, plots.predicted(first, subtitle)
+        yield self.figure, plots.predicted(next(iter(drawn.values())), subtitle)
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None, edges: Edges = None) -> Errors:
-        """Sum the errors of rows whose target is not NaN, and count predictions between the edges."""
+    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Errors:
+        """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
         odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
         errors = Errors(len(scores), float(scores.sum()), not_numbers=odd)
-        if edges is not None:
-            bins = xp.bincount(_bins(scores, np.asarray(edges)), minlength=BINS)
-            errors = dataclasses.replace(errors, histogram=to_host(bins))
         if truth is None or not len(scores):
             return errors
         truth = truth.astype(xp.float64)
@@ -184,21 +150,3 @@ class Regression(Evaluator):
             ROWS: float(sums.rows),
         }
         return Evaluation(metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums)
-
-    def held_out(self, evaluation: RegressionEvaluation, split: str) -> dict[str, Any]:
-        """Describe a split's predictions, with the edges of their bins."""
-        return super().held_out(evaluation, split) | {"edges": evaluation.axis.tolist()}
-
-
-def _bins(values: Array, edges: Floats) -> Array:
-    """Return the bin of each value; beyond the ends it is the outermost."""
-    xp = module_of(values)
-    return xp.searchsorted(xp.asarray(edges[1:-1]), values, side="right")
-
-
-def _binned(axis: Floats, predictions: Any, target: Any) -> list[Ints]:
-    """Count a part's rows in the figure's bins."""
-    xp = module_of(values_of(predictions))
-    predicted, truth = (values_of(values).astype(xp.float64) for values in (predictions, target))
-    joint = to_host(xp.bincount(_bins(truth, axis) * BINS + _bins(predicted, axis), minlength=BINS * BINS))
-    return [joint.reshape(BINS, BINS)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator
@@ -49,7 +48,7 @@ def note(
         plot(run_id, judge.figure),
         table(["metric", *shown, *(["baseline"] if baseline else [])], lines),
         beaten(judge, test, baseline),
-        judge.remark(test, chosen=validation is not None),
+        _called(test, validation),
         _splits(splits),
         table(["phase", "seconds"], seconds),
         repeat(command, changes),
@@ -70,11 +69,10 @@ def version_page(
         headline(model, judge, test).removeprefix("### "),  # MLflow's list of versions shows it as it is
         plot(run_id, judge.figure),
         table(["test metric", "value"], lines),
-        judge.interval_remark,
         _splits(splits),
         USE.format(uri=uri),
     ]
-    return "\n\n".join(parts).replace("\u2003", "&emsp;") + "\n"  # this page, unlike a run's, strips the character
+    return "\n\n".join(parts) + "\n"
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
@@ -109,27 +107,21 @@ def number(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
 
 
+def _called(test: Evaluation, validation: Evaluation | None) -> str:
+    """Return at which threshold rows are called positive, where they are."""
+    if test.threshold is None:
+        return ""
+    basis = "the most accurate one on validation rows" if validation else "set beforehand"
+    return f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+
+
 def _splits(splits: Sequence[Split]) -> str:
     return table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
 
 
-def small_name(figure: str) -> str:
-    """Return the artifact path of a figure in half its size, as notes show it."""
-    return str(PurePosixPath(figure).with_name(f"{PurePosixPath(figure).stem}_small.png"))
-
-
-def log_figure(log: Callable[[bytes, str], None], picture: bytes, figure: str) -> None:
-    """Log a figure (PNG), and in half its size beside it for notes; ``log`` takes the content and its artifact path."""
-    from tipcast.evaluation.style import small  # Matplotlib takes half a second, which not every reader of notes needs
-
-    log(picture, figure)
-    log(small(picture), small_name(figure))
-
-
 def plot(run_id: str, figure: str) -> str:
-    """Return what shows the small version of a run's figure on MLflow's pages, which remove ``data:`` images."""
-    path = small_name(figure)
-    return f"![artifact {path}](get-artifact?{urlencode({'path': path, 'run_uuid': run_id})})"
+    """Return what shows a run's figure on MLflow's pages, which remove ``data:`` images."""
+    return f"![artifact {figure}](get-artifact?{urlencode({'path': figure, 'run_uuid': run_id})})"
 
 
 def repeat(command: str, changes: str = "") -> str:
@@ -139,8 +131,6 @@ def repeat(command: str, changes: str = "") -> str:
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table; the first column is text, the others are numbers."""
-    rows = [list(head), *([cell.replace("|", "\\|") for cell in line] for line in lines)]
-    for row in rows:  # em spaces: MLflow's page sets the columns of a table close together
-        row[1:] = [f"\u2003{cell}" for cell in row[1:]]
-    rows.insert(1, ["---", *["---:"] * (len(head) - 1)])
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows += [[cell.replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)

@@ -19,8 +19,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Cut = float | None
 """Score at and above which rows are called positive, of two classes."""
-Edges = Sequence[float] | None
-"""(bins + 1,) edges of bins, where these are not always the same."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +124,6 @@ def root_slope(value: float, root: bool) -> float:
     if not root:
         return 1.0
     return 1 / (2 * value) if value else 0.0
-
-
-def wilson(rate: Floats, rows: Ints) -> tuple[Floats, Floats]:
-    """Return the 95 % bounds of observed rates (bins,) by Wilson's score interval, which stays within 0..1."""
-    z = Z95 * Z95 / rows
-    middle = (rate + z / 2) / (1 + z)
-    half = np.sqrt(rate * (1 - rate) * z + z * z / 4) / (1 + z)
-    return middle - half, middle + half
-
-
-# Two models on the same rows
 
 
 @dataclass(frozen=True)

@@ -274,7 +274,7 @@ def record(
         drawn = plots.centroids("Centroids of every rung", shared[0], shared[1].tolist(), centres, subtitle)
         pictures["plots/centroids.png"] = drawn
     for path, picture in pictures.items():
-        report.log_figure(run.log_bytes, picture, path)
+        run.log_bytes(picture, path)
     parts = [
         context.table(rows, "tables/ladder.json", [name for name in rows[0] if name != "run"]),
         f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md.",

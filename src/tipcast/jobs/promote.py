@@ -300,7 +300,7 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
     subtitle = f"{first.rows:,} {test.name}, {period}"
     drawn = judge.figures(dict(zip(names, evaluations, strict=True)), subtitle, comparison.recipe.task.classes)
     path, picture = next(drawn)
-    report.log_figure(run.log_bytes, picture, path)
+    run.log_bytes(picture, path)
     checks = [
         {"check": check.name, "result": "passed" if check.passed else "failed", "what": check.what}
         for check in comparison.checks
@@ -310,7 +310,7 @@ def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -
         f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
         report.plot(run.id, judge.figure),
         context.table(checks, "tables/gate.json"),
-        f"Scored on the same rows of {period}. {judge.interval_remark} {judge.difference_remark}",
+        f"Scored on the same rows of {period}.",
         report.repeat(context.command, origin.source().remark),
     ]
     run.note("\n\n".join(parts))

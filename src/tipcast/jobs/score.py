@@ -28,14 +28,13 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
-PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS, "compression")
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS)
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says. S010 when some files were refused, after all others were scored."""
-    planning.check(config)
     clock = Clock()
     try:
         with clock.phase("list"):  # before the model is fetched: a folder that must not get scores needs none
@@ -61,7 +60,6 @@ def _score(
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
-            planning.check_model(fetched, config)
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
@@ -115,7 +113,7 @@ def about(record: ScoreRecord, refused: Mapping[str, TipcastError]) -> dict[str,
     return {
         "recipe": record.plan.recipe,
         "model": model | {"threshold": fetched.manifest.get("threshold")},
-        "configuration": {name: getattr(record.config, name) for name in ("keep", "compression", *FACTS)},
+        "configuration": {name: getattr(record.config, name) for name in ("keep", *FACTS)},
         "run_id": record.run.id,
         "device": record.config.backend.name,
         "tipcast": __version__,

@@ -25,7 +25,6 @@ from tipcast.measure import origin
 from tipcast.models.base import Fitted, NativeFile
 from tipcast.models.fit import contributions, drawn_rows, hold_saved
 from tipcast.tracking import portable
-from tipcast.tracking.models import PREDICTIONS
 from tipcast.tracking.run import FILES, Run
 
 LOG = logging.getLogger("tipcast")
@@ -124,16 +123,12 @@ class Record:
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
         evaluations = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
         for path, drawn in judge.figures(evaluations, subtitle, classes):
+            log(drawn, path)
             if path == judge.figure:
-                report.log_figure(log, drawn, path)
                 log(drawn, Path(path).name)  # MLflow's page of compared runs shows what lies at the root of all
-            else:
-                log(drawn, path)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
         trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
-        if max(map(len, fitted.history.values()), default=0) > 1:
-            log(plots.history(fitted.history, trained), "plots/history.png")
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
@@ -155,13 +150,12 @@ class Record:
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
-        code, held_out = origin.source(), "validation" if outcome.validation else "test"
+        code = origin.source()
         facts = {
             "features": list(task.features),
             "target": task.description,
             "task": task.facts(),
             "threshold": outcome.test.threshold,
-            PREDICTIONS: self.judge.held_out(outcome.validation or outcome.test, held_out),
             "model": self.config.model.name,
             "trained_on": device,
             "data_digest": train.digest,

@@ -61,7 +61,7 @@ def build(
 def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = (), kind: str | None = None) -> None:
     """Refuse a model that cannot be fitted, before any worker starts.
 
-    C001 unknown parameter, C003 bad value, C010 a device that is not the backend's; those of ``build``.
+    C001 unknown parameter, C003 bad value; those of ``build``.
     """
     build(model, device, categorical, kind).check()
 

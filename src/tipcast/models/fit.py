@@ -195,7 +195,7 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
 
 def _threads(client: Any, x: Sequence[Any]) -> int:
     """Return how many threads a part may take: fewer parts than threads would leave cores idle."""
-    nthreads = client.nthreads().values()
+    nthreads: Sequence[int] = list(client.nthreads().values())
     return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 

@@ -66,7 +66,6 @@ class Forest(Estimator):
         """Refuse parameters that scikit-learn would."""
         check_names("params", self.params, set(unfitted(self.kind, {}).get_params()) - set(RESERVED), RESERVED)
         check_names("fit", self.training, (), {})
-        positive("model.params.n_estimators", self.trees)
         judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     @property

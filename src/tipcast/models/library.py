@@ -18,8 +18,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from tipcast.compute.base import Array, Frame, device_of, module_of, to_host
-from tipcast.config.errors import TipcastError, must_be, travelling
+from tipcast.compute.base import Array, Frame, module_of, to_host
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import (
     RESERVED,
@@ -49,12 +49,11 @@ Taken = Sequence[tuple[Array, Array | None]]
 
 @dataclass(frozen=True)
 class Moments:
-    """Means of the columns of some rows, and sums of squared differences from them; what device the rows are on."""
+    """Means of the columns of some rows, and sums of squared differences from them, on the host."""
 
     rows: int
     mean: Array
     squares: Array
-    device: str
 
     @property
     def scale(self) -> Array:
@@ -83,7 +82,7 @@ def moments(x: Frame | Array) -> Moments:
     """Return the moments of a part, on the host."""
     values = (x.values if hasattr(x, "values") else x).astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return Moments(len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)), device_of(values))
+    return Moments(len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)))
 
 
 def combined(parts: Sequence[Moments]) -> Moments:
@@ -91,7 +90,7 @@ def combined(parts: Sequence[Moments]) -> Moments:
     rows = sum(part.rows for part in parts)
     mean = sum(part.rows * part.mean for part in parts) / rows
     squares = sum(part.squares + part.rows * (part.mean - mean) ** 2 for part in parts)
-    return Moments(rows, mean, squares, max(part.device for part in parts))
+    return Moments(rows, mean, squares)
 
 
 def standardized(values: Array, stats: Moments) -> Array:
@@ -139,11 +138,9 @@ class Library(Estimator):
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
         check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
         check_names("fit", list(self.training), FIT, {})
-        for key in ("rows", "passes"):
+        for key in ("rows", "passes", "folds"):
             if self.training.get(key) is not None:
                 positive(f"model.fit.{key}", self.training[key])
-        if "folds" in self.training and positive("model.fit.folds", self.training["folds"]) < 2:
-            raise must_be("model.fit.folds", "at least 2", 1)
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
@@ -319,20 +316,17 @@ class Library(Estimator):
         return own
 
     def fitted(self, model: Any, features: Sequence[str], stats: Moments, encoder: Any = None) -> Fitted:
-        """Return scikit-learn's object, whatever fitted it; C010 rows on another device, D015 a class that no row has.
+        """Return scikit-learn's object, whatever fitted it; D015 a class that no row has.
 
         ``encoder`` made columns of the categories, if there are any: their model tells no importance of features.
         """
-        if stats.device.partition(":")[0] != self.device:
-            what = f"the rows are on {stats.device} and not on {self.device}"
-            raise TipcastError("C010", "backend", what, "report this")
         model = _of_scikit_learn(model)
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
-        info: dict[str, str | float] = {"device": stats.device, "rows": stats.rows}
+        info: dict[str, str | float] = {"device": self.device, "rows": stats.rows}
         steps = getattr(model, "n_iter_", None)
         if steps is not None and np.ndim(steps) == 0:
             info["iterations"] = int(steps)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
-MANY_ROWS = 200_000  # from which sending rows to a GPU and back costs less than scoring them on a processor
 ROWS_OF_THREAD = 500  # fewer cost less than another thread
 BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -191,23 +190,6 @@ class SklearnScorer(Scorer):
         return p / p.sum(axis=1, keepdims=True)
 
 
-class BySizeScorer(Scorer):
-    """Scores few rows on the processor and many on a GPU, which is set up when it is first needed; on the host."""
-
-    def __init__(self, small: Any, large: Callable[[], Any]) -> None:
-        self.small, self._make = small, large
-        self._large: Any = None
-
-    def score(self, x: Any) -> Any:
-        """Score rows as ``Scorer`` does."""
-        if len(x) < MANY_ROWS:
-            return self.small.score(x)
-        if self._large is None:
-            self._large = self._make()
-        scores = self._large.score(x)
-        return scores.get() if hasattr(scores, "get") else scores
-
-
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
@@ -272,9 +254,8 @@ def load(
     """Load a saved model of one of the formats of ``PATHS``; ValueError for another.
 
     ``path`` is a file, or its content, whose digest the caller has checked: a damaged one can crash the process.
-    ``device`` is ``cpu``, ``cuda``, or ``auto``: few rows on the processor, many on a GPU where there is one, back on
-    the host. ``threads`` are those of one call of ``score``; 0 takes all cores. ``through`` is one of
-    ``available(format)``; None takes the first of the device.
+    ``device`` is ``cpu`` or ``cuda``. ``threads`` are those of one call of ``score``; 0 takes all cores. ``through`` is
+    one of ``available(format)``; None takes the first of the device.
 
     Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several
     classes, or (n, 2) label of the cluster and distance.
@@ -284,15 +265,7 @@ def load(
         needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
         raise ValueError(f"nothing that is installed here scores {format} on {device}; a processor needs {needed}")
     content = path if isinstance(path, bytes) else Path(path).read_bytes()
-    scorer = _load(content, ways[0], threads)
-    if device != "auto":
-        return scorer
-
-    def large() -> Any:
-        faster = available(format, on_gpu=True)
-        return _load(content, faster[0], threads) if faster else scorer
-
-    return BySizeScorer(scorer, large)
+    return _load(content, ways[0], threads)
 
 
 def _load(content: bytes, way: str, threads: int) -> Any:

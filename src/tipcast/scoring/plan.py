@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
-from tipcast.config.errors import TipcastError, unknown
+from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
-from tipcast.tasks.base import KINDS, Task, from_facts
+from tipcast.tasks.base import Task, from_facts
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
     from tipcast.tracking.models import Fetched
@@ -31,7 +31,6 @@ RECIPE = 1
 """Changes with what scoring makes of the same rows, model and configuration."""
 REFUSED = "refused"
 """Of the manifest: name -> error of files that were refused."""
-COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", "none")
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,6 @@ class Item:
     """For it, as ``address.storage`` returns them."""
     stamp: str
     fragments: tuple[Fragment, ...] = ()
-    seen: Period | None = None
-    """Of the rows that the model was trained on, where these are of the same kind."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +67,6 @@ class ScorePlan:
         return len(self.due) + len(self.kept) + len(self.refused)
 
 
-def check(config: ScoreConfig) -> None:
-    """Refuse values that there are not."""
-    if config.compression not in COMPRESSIONS:
-        raise unknown("compression", "compression", config.compression, COMPRESSIONS, "C003")
-
-
 def task_of(manifest: Mapping[str, Any]) -> Task:
     """Return the task of a model by its manifest."""
     return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
@@ -92,23 +83,14 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
-def check_model(fetched: Fetched, config: ScoreConfig) -> None:
-    """Refuse (C003, M006) a model that does not tell what it predicts, and columns to keep that scoring adds."""
-    task = fetched.manifest.get("task")
-    facts = task if isinstance(task, Mapping) else {}
-    lacks_threshold = facts.get("kind") == "classification" and fetched.manifest.get("threshold") is None
-    if facts.get("kind") not in KINDS or "columns" not in facts or lacks_threshold:
-        raise TipcastError("M006", fetched.uri, "does not tell what it predicts", "use another model")
-    for name in set(config.keep or ()) & set(added_columns(task_of(fetched.manifest))):
-        raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
-
-
 def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
     """
     dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    for name in set(config.keep or ()) & set(added_columns(task)):
+        raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     check_names(dataset, config.columns, "columns")
@@ -129,7 +111,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     if not files:
         raise refused(present.folder, "holds all files of the input", "name a folder beside it")
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
-    depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, config.compression, *config.facts.values()]
+    depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
     depends += [config.columns] if config.columns else []
     recipe = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
     same_recipe = present.about.get("recipe") == recipe
@@ -138,7 +120,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
 
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, storage, file_stamp(uri, storage) or "")
+        item = Item(name, uri, storage, file_stamp(uri, storage))
         if entry := _kept(item, config, recipe, present):
             return entry
         try:
@@ -148,7 +130,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
                 raise
             return problem
         notes.update(scan.notes)
-        return replace(item, fragments=scan.fragments, seen=fetched.seen(scan.facts))
+        return replace(item, fragments=scan.fragments)
 
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         outcomes = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
@@ -175,27 +157,23 @@ def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entr
         return None
     scores = f"{present.folder}/{item.name}"
     options = address.storage(scores, config.storage_options)
-    stamp = file_stamp(scores, options) or ""
-    given = _same(item.uri, item.storage, item.stamp, entry.input_stamp, entry.input_sha256)
-    sha256 = given and _same(scores, options, stamp, entry.stamp, entry.sha256)
-    if not sha256:
+    size = address.size(scores, options)
+    if entry.bytes not in (0, size) or not _unchanged(item, entry):
         return None
-    size = entry.bytes or address.size(scores, options)
-    return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256, stamp=stamp)
+    sha256 = entry.sha256 or file_sha256(scores, options)
+    return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256)
 
 
-def _same(uri: str, storage: Mapping[str, Any], now: str, stamp: str, sha256: str) -> str:
-    """Return the SHA-256 of a file that is what it was; nothing for others.
+def _unchanged(item: Item, entry: Entry) -> bool:
+    """Whether a file is what was scored: by its stamp, else by its content.
 
-    It is compared by its stamp, then by its content: one that looks different if it is local, one of which no stamp is
-    known wherever it is. Without a SHA-256 to compare with any content will do.
+    The content is read of a local file whose stamp differs, and of any file of whose stamp nothing was noted.
     """
-    if now and now == stamp and not now.endswith("-"):  # a server that tells the size alone tells too little
-        return sha256
-    if not now or (stamp and address.scheme(uri)):
-        return ""
-    found = file_sha256(uri, storage)
-    return found if found == (sha256 or found) else ""
+    if item.stamp == entry.input_stamp != "" and not item.stamp.endswith("-"):  # the size alone tells too little
+        return True
+    if not item.stamp or (entry.input_stamp and address.scheme(item.uri)):
+        return False
+    return file_sha256(item.uri, item.storage) == entry.input_sha256
 
 
 def stops_all(problem: BaseException) -> bool:

@@ -17,12 +17,12 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import ScoreConfig
-from tipcast.datasets import address, split
+from tipcast.datasets import address
 from tipcast.datasets.base import merged
 from tipcast.datasets.registry import dataset_of
-from tipcast.evaluation import evaluator, plots
-from tipcast.evaluation.base import Evaluation, logged, shares
-from tipcast.evaluation.report import log_figure, plot, repeat
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.base import Evaluation, logged
+from tipcast.evaluation.report import plot, repeat
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
@@ -30,14 +30,13 @@ from tipcast.models.fit import hold_saved
 from tipcast.scoring.plan import ScorePlan, stops_all, task_of
 from tipcast.scoring.worker import ROW_GROUP, Scored, Work, score_file, total
 from tipcast.scoring.writing import Entry, failures
-from tipcast.tracking.models import PREDICTIONS, Fetched
+from tipcast.tracking.models import Fetched
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
 FILES = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
 """Columns of the table of files."""
-SCORES_PLOT = "plots/scores.png"
 
 
 @dataclass
@@ -83,15 +82,13 @@ class Results:
         found |= {f"unscored/{reason}": rows for reason, rows in self.total.unscored.items()}
         if self.labelled:
             found |= logged(self.judge, self.labelled, "labelled", classes) | {"labelled/rows": self.labelled.rows}
-            if self.manifest.get("trained_until") is not None:
-                found["labelled/rows_of_training"] = self.total.seen
         return found
 
     @property
     def headlines(self) -> dict[str, float]:
         """What the job says at its end."""
         names = ("score/mean", "score/predicted_rate", f"labelled/{self.judge.headline.name}")
-        return {name: value for name, value in self.metrics.items() if name in (*names, "labelled/rows_of_training")}
+        return {name: value for name, value in self.metrics.items() if name in names}
 
 
 def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetched) -> Results:
@@ -112,11 +109,9 @@ def score(workers: Session, config: ScoreConfig, plan: ScorePlan, fetched: Fetch
         keep=None if config.keep is None else tuple(config.keep),
         name=fetched.name or str(fetched.model_id),
         version=fetched.version,
-        compression=config.compression,
         folder=folder,
         storage=address.storage(folder, config.storage_options),
         recipe=plan.recipe,
-        edges=manifest.get(PREDICTIONS, {}).get("edges"),
     )
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
@@ -172,12 +167,13 @@ class ScoreRecord:
         took = {f"seconds/{name}": value for name, value in phases.items()}
         peaks = {f"memory/{name}_peak_bytes": value for name, value in memory.items()}
         self.run.log_metrics({**results.metrics, **pace, **took, **peaks})
-        if warning := self._seen(results):
-            LOG.warning(warning)
         self._data(results)
         self._table(results)
-        if results.rows:
-            self._plots(results)
+        if results.labelled:
+            about = f"{self.model}, {results.labelled.rows:,} rows whose answer is known"
+            classes = task_of(self.fetched.manifest).classes
+            for path, drawn in results.judge.figures({"scored": results.labelled}, about, classes):
+                self.run.log_bytes(drawn, path)
         self.run.note(self._note(results))
 
     @property
@@ -186,25 +182,13 @@ class ScoreRecord:
         name, version = self.fetched.name, self.fetched.version
         return f"{name} version {version}" if version else self.fetched.uri
 
-    def _seen(self, results: Results) -> str:
-        """Return what is to be said of labelled rows that the model may have learnt; nothing where there are none."""
-        period = self.fetched.seen({})
-        if not results.labelled or not results.total.seen or period is None:
-            return ""
-        rows = f"{results.total.seen:,} of {results.labelled.rows:,} rows whose answer is known"
-        why = f"which the model was trained on: labelled/{results.judge.headline.name} is not that of new rows"
-        return f"{rows} are of {split.describe(period)}, {why}"
-
     def _note(self, results: Results) -> str:
         """Write the run's note in Markdown: what its metrics do not show."""
-        warning = self._seen(results)
         parts = [
             f"### {self.model} scored {results.rows:,} rows",
             f"Model `{self.fetched.uri}`, scores in `{to_plain(self.plan.present.folder)}`.",
             f"{len(results.refused)} files were refused: artifact `tables/files.json`." if results.refused else "",
-            plot(self.run.id, SCORES_PLOT) if results.total.predictions.histogram.any() else "",
-            results.judge.interval_remark if results.labelled else "",
-            f"**{warning}.**" if warning else "",
+            plot(self.run.id, results.judge.figure) if results.labelled else "",
             repeat(self.command, origin.source().remark),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -224,26 +208,3 @@ class ScoreRecord:
         lines += [[name, error.where, None, None, None, None, str(error)] for name, error in results.refused.items()]
         columns = {name: [line[at] for line in lines] for at, name in enumerate(FILES)}
         self.run.log_table(columns, "tables/files.json")
-
-    def _plots(self, results: Results) -> None:
-        subtitle = f"{self.model}, {results.rows:,} rows of {len(self.plan.due)} files"
-        classes = task_of(self.fetched.manifest).classes
-        log, then = self.run.log_bytes, self.fetched.manifest.get(PREDICTIONS, {})
-        behind = f"{then['split']} rows at training" if then else ""
-        histogram = results.total.predictions.histogram  # zeros where a model of numbers does not tell its bins
-        if histogram.any():
-            drawn = plots.distribution(
-                shares(histogram).tolist(),
-                then.get("shares"),
-                behind,
-                subtitle,
-                edges=then.get("edges"),
-                names=classes,
-                threshold=self.fetched.manifest.get("threshold"),
-            )
-            log_figure(log, drawn, SCORES_PLOT)
-        if results.labelled:
-            known = f"{self.model}, {results.labelled.rows:,} rows whose answer is known"
-            known += f", {results.total.seen:,} of the training's period" if results.total.seen else ""
-            for path, drawn in results.judge.figures({"scored": results.labelled}, known, classes):
-                log(drawn, path)

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -24,8 +24,8 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, Period
-from tipcast.datasets.delimited import bare_texts, read_table
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment
+from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import Evaluator, evaluator
 from tipcast.models.base import Scorer
@@ -58,15 +58,12 @@ class Work:
     name: str
     """Of the model; its version is None where it is not registered."""
     version: str | None
-    compression: str
     folder: str
     """That gets the scores."""
     storage: Mapping[str, Any]
     """For the folder, as ``address.storage`` returns them."""
     recipe: str
     """Digest of all that the scores depend on beside their input."""
-    edges: Sequence[float] | None
-    """Of numbers: the (bins + 1,) edges of the bins that predictions are counted in."""
 
     @property
     def on_gpu(self) -> bool:
@@ -83,8 +80,6 @@ class Scored:
     """Reason -> rows whose prediction is null."""
     predictions: Any
     """What the evaluator counted."""
-    seen: int
-    """Labelled rows of the period that the model was trained on."""
 
 
 @travelling
@@ -95,19 +90,15 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
     several files in hand, so that its GPU does not wait for the host. Where the scores replace some that the folder's
     manifest names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
     """
-    path = f"{work.folder}/{item.name}"
-    stop = threading.Event()
-    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool, ExitStack() as stack:
-        stack.callback(stop.set)  # a file that is refused does not wait for its digest
+    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if work.on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, item.storage, stop)  # beside scoring: both need the file's pages
-        parts = ahead(pool, partial(score_part, scorer=scorer, work=work, seen=item.seen), item.fragments, threads)
-        with written(path, work.storage) as file:
+        digest = pool.submit(file_sha256, item.uri, item.storage)  # beside scoring: both need the file's pages
+        parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
+        with written(f"{work.folder}/{item.name}", work.storage) as file:
             table, sums = next(parts)  # the first part has the schema
-            options = {"compression": work.compression, "write_page_checksum": True}
-            with pq.ParquetWriter(file, table.schema, **options) as writer:
+            with pq.ParquetWriter(file, table.schema, compression="zstd", write_page_checksum=True) as writer:
                 if table.num_rows:
                     writer.write_table(table, row_group_size=ROW_GROUP)
                 for table, scored in parts:
@@ -129,7 +120,7 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
-    return replace(entry, bytes=file.tell(), sha256=file.sha256(), stamp=file_stamp(path, work.storage) or ""), sums
+    return replace(entry, bytes=file.tell(), sha256=file.sha256()), sums
 
 
 def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
@@ -158,15 +149,15 @@ def _check_task() -> None:
             raise CancelledError
 
 
-def score_part(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[pa.Table, Scored]:
+def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Scored]:
     """Score all rows of one fragment: return what is written of them, and sums over them."""
     with GPU if work.on_gpu else nullcontext():
-        predicted, bad, sums = _predict(fragment, scorer, work, seen)
+        predicted, bad, sums = _predict(fragment, scorer, work)
     kept = read_passthrough(fragment, work.dataset, work.keep, added_columns(work.task))
     return with_predictions(kept, predicted, bad, work).combine_chunks(), sums
 
 
-def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None) -> tuple[Any, Any, Scored]:
+def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Scored]:
     """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and sums over them."""
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
     needed = dataset.code.needed_columns(work.task.features)
@@ -181,18 +172,9 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work, seen: Period | None
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
     predicted = scorer.score(frames.frame(matrix, work.task.features))
     good = slice(None) if bad is None else ~bad
-    known, labelled_seen = None if target is None else target[good], 0
-    if known is not None and seen is not None:
-        time = columns[str(dataset.time)][good]
-        answered = known >= 0 if known.dtype.kind == "i" else known == known
-        labelled_seen = int((answered & (time >= seen[0]) & (time < seen[1])).sum())
-    sums = Scored(
-        rows=rows,
-        unscored=unscored,
-        predictions=evaluator(work.task.kind).count(predicted[good], known, threshold=work.threshold, edges=work.edges),
-        seen=labelled_seen,
-    )
-    return to_host(predicted), None if bad is None else to_host(bad), sums
+    answers = None if target is None else target[good]
+    sums = evaluator(work.task.kind).count(predicted[good], answers, threshold=work.threshold)
+    return to_host(predicted), None if bad is None else to_host(bad), Scored(rows, unscored, sums)
 
 
 def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:
@@ -238,7 +220,6 @@ def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
         rows=sum(part.rows for part in parts),
         unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
         predictions=judge.total([part.predictions for part in parts]),
-        seen=sum(part.seen for part in parts),
     )
 
 
@@ -285,13 +266,7 @@ def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
     types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
     whole = {name for name in chosen if types.get(name) == pa.int64()}  # some files write 1.0
     types |= dict.fromkeys(whole, pa.float64())
-    names = chosen or header[:1]
-    try:
-        table = read_table(fragment, names, types)
-    except TipcastError as problem:
-        if problem.code != "D005":
-            raise
-        table = _trimmed(read_table(fragment, names, dict.fromkeys(names, pa.string())), types, problem)
+    table = read_table(fragment, chosen or header[:1], types)
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in whole:
@@ -300,17 +275,6 @@ def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
             column = pc.if_else(pc.equal(column, ""), None, column)
         columns.append(column)
     return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
-
-
-def _trimmed(table: pa.Table, types: Mapping[str, pa.DataType], problem: TipcastError) -> pa.Table:
-    """Return columns of texts as what they become, with blanks around numbers; the problem where one is none."""
-    columns = []
-    for name in table.column_names:
-        try:
-            columns.append(table[name] if types[name] == pa.string() else bare_texts(table[name]).cast(types[name]))
-        except pa.ArrowInvalid:
-            raise problem from None
-    return pa.Table.from_arrays(columns, names=table.column_names)
 
 
 def _chosen(

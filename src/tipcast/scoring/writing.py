@@ -9,11 +9,9 @@ import io
 import json
 import logging
 import os
-import threading
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +27,8 @@ LOG = logging.getLogger("tipcast")
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
-DIGESTED = 256 << 10
-"""Bytes that are digested at once."""
-MARKS = ("ETag", "Content-MD5", "Digest", "LastModified")
-"""What stores and servers tell of a content, the best first."""
+MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
+"""What stores and servers tell of a content, the best first; last a disk's time of any change, which no copy sets."""
 MANIFEST = "_manifest.json"
 """Readers of whole folders pass over names that begin with an underscore."""
 FOOTER = b"tipcast"
@@ -40,41 +36,28 @@ FOOTER = b"tipcast"
 KIND, VERSION = "tipcast scores", 1
 
 
-def file_stamp(uri: str, storage: Mapping[str, Any]) -> str | None:
-    """Return what a file looks like without reading it, None where there is none; D022 of a store that does not answer.
+def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
+    """Return what a file looks like without reading it, "" where there is none; D022 of a store that does not answer.
 
-    Of a local file it has the time of the last change of anything too, which no copying tool sets back.
+    It ends in a dash where a server tells the size alone.
     """
-    if not address.scheme(uri):
-        try:
-            found = Path(uri).stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}"
     try:
         with address.reaching(uri):
             store = address.filesystem(uri, storage)
             store.invalidate_cache(uri)
-            info = store.info(uri)
+            info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))  # not the time of a link
     except TipcastError as problem:
         if problem.code != "D001":
             raise
-        return None
+        return ""
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
     return f"{info.get('size')}-{mark}"
 
 
-def file_sha256(uri: str, storage: Mapping[str, Any], stop: threading.Event | None = None) -> str:
-    """Return the SHA-256 of a file's content; CancelledError as soon as ``stop`` is set."""
-    digest = hashlib.sha256()
+def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a file's content."""
     with address.opened(uri, storage) as file:
-        while content := file.read(DIGESTED):
-            if stop is not None and stop.is_set():
-                break
-            digest.update(content)
-        else:
-            return digest.hexdigest()
-    raise CancelledError
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
 class Output(io.RawIOBase):
@@ -153,12 +136,8 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
 
 def remove(uri: str, storage: Mapping[str, Any]) -> None:
     """Remove a file that may be gone already."""
-    with failures(uri):
-        if not address.scheme(uri):
-            Path(uri).unlink(missing_ok=True)
-            return
-        with contextlib.suppress(FileNotFoundError):
-            address.filesystem(uri, storage).rm_file(uri)
+    with failures(uri), contextlib.suppress(FileNotFoundError):
+        address.filesystem(uri, storage).rm_file(uri)
 
 
 @contextlib.contextmanager
@@ -202,14 +181,13 @@ class Entry:
     rows: int
     bytes: int = 0
     sha256: str = ""
-    stamp: str = ""
     unscored: Mapping[str, int]
     """Reason -> rows whose prediction is null."""
 
     @property
     def named(self) -> bool:
         """Whether a manifest names it; others are whole too, as an interrupted job leaves them."""
-        return bool(self.stamp)
+        return bool(self.sha256)
 
     @property
     def footer(self) -> dict[str, Any]:
@@ -250,8 +228,8 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
     content = {"kind": KIND, "version": VERSION, "rows": rows, **scores.about, "files": files}
     with written(f"{scores.folder}/{MANIFEST}", storage) as file:
         file.write(json.dumps(content, indent=2).encode())
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda name: remove(f"{scores.folder}/{name}", storage), obsolete))
+    for name in obsolete:
+        remove(f"{scores.folder}/{name}", storage)
     if obsolete:
         LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
 
@@ -273,34 +251,29 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
             if problem.code != "D001":
                 raise
             present = Scores(folder)
-        files = dict(present.files)
+        files = {}
         for name in _names(folder, storage):
             manifest = name == MANIFEST and present.about
-            if name in files or manifest or any(step.startswith(UNFINISHED) for step in name.split("/")):
+            if manifest or any(step.startswith(UNFINISHED) for step in name.split("/")):
                 continue
-            entry = _footer(f"{folder}/{name}", storage)
+            entry = present.files.get(name) or _footer(f"{folder}/{name}", storage)
             if entry is None:
                 what = f"holds {name}, which is none of tipcast's scores"
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
             files[name] = entry
-    return replace(present, files=files)
+    return Scores(folder, files, present.about if present.files.keys() <= files.keys() else {})
 
 
 def _located(output: str) -> str:
     """Return the absolute path or address of a folder that could hold scores."""
     if not output.strip():
         raise needs_value("output", "add output=FOLDER or output=s3://BUCKET/PREFIX")
-    if ".." in output.split("/"):
-        raise refused(output, "has .. in it, which leads upwards", "write the path without .. in it")
-    kind = address.scheme(output)
-    if kind == "s3":
-        bucket, _, prefix = output.removeprefix("s3://").rstrip("/").partition("/")
-        if not bucket or not prefix or "?" in output or "#" in output:
-            raise refused(output, "is a whole bucket", "add a prefix, as s3://BUCKET/scored")
+    if address.scheme(output):
+        scheme, _, place = output.rstrip("/").partition("://")
+        if scheme != "s3" or not place.partition("/")[2]:
+            raise refused(output, "cannot get scores", "use a folder or s3://BUCKET/PREFIX")
         return output.rstrip("/")
-    if kind:
-        raise refused(output, "cannot be written to", "use a folder or s3://BUCKET/PREFIX")
-    path = Path(output.removeprefix("file://")).expanduser().absolute()
+    path = Path(output.removeprefix("file://")).expanduser().resolve()
     if path.exists() and not path.is_dir():
         raise refused(output, "is a file", "name a folder")
     return str(path)
@@ -343,7 +316,7 @@ def alone(folder: str) -> Iterator[None]:
         yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor, locked = os.open(folder, os.O_RDONLY), True
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -351,19 +324,15 @@ def alone(folder: str) -> Iterator[None]:
             fix = "wait for it to end, or stop it"
             raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
         except OSError:
-            locked = False  # what looks unfinished may be another job's
-        _clear(folder if locked else "")
+            pass  # a disk without locks, where what looks unfinished may be another job's
+        else:
+            for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
+                path.unlink(missing_ok=True)
         try:
             yield
         finally:
-            _clear(folder if locked else "")
             for empty, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):  # others have scores
                     Path(empty).rmdir()
     finally:
         os.close(descriptor)
-
-
-def _clear(folder: str) -> None:
-    for path in [*Path(folder).rglob(f"{UNFINISHED}*")] if folder else ():
-        path.unlink(missing_ok=True)

@@ -37,8 +37,6 @@ PARSE_LIMIT_S = 120.0
 """How long the parse of a native file may take."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
-PREDICTIONS = "predictions"
-"""Of a manifest: what predictions of held-out rows were like, see ``Evaluator.held_out``."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
 _VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")

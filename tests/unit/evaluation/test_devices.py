@@ -46,7 +46,7 @@ def test_a_gpu_evaluates_as_the_cpu_does(
     assert gpu.metrics == pytest.approx(cpu.metrics, abs=1e-12, rel=1e-12)
     assert gpu.threshold == cpu.threshold
     np.testing.assert_array_equal(gpu.confusion, cpu.confusion)
-    np.testing.assert_array_equal(gpu.sums.histogram, cpu.sums.histogram)
+    np.testing.assert_array_equal(gpu.sums.rows, cpu.sums.rows)
     for one, other in ((vars(cpu.roc), vars(gpu.roc)), (cpu.calibration, gpu.calibration)):
         for name, values in one.items():
             np.testing.assert_allclose(values, other[name], rtol=1e-12, atol=1e-12, err_msg=name)
@@ -61,8 +61,6 @@ def test_each_device_evaluates_and_counts_alike(backend: Session, client: Client
     for field in dataclasses.fields(expected.sums):
         one, other = (getattr(each.sums, field.name) for each in (found, expected))
         np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=field.name)
-    if kind == "regression":
-        assert np.abs(found.joint - expected.joint).sum() <= 4, "rows on the border of a cell"
 
 
 def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:

@@ -1,4 +1,4 @@
-"""The difference of two models' AUC against DeLong's definition and a bootstrap."""
+"""The difference of two models' AUC against DeLong's definition."""
 
 from __future__ import annotations
 
@@ -78,4 +78,5 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
 def test_of_one_positive_nothing_is_known() -> None:
     labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])
     both = [Classification().evaluate_here(each, labels) for each in (scores, scores[::-1])]
-    assert Classification().difference(Parts([]), both).interval == Interval(-1.0, 1.0)
+    parts = Parts([[scores], [scores[::-1]], [labels]])
+    assert Classification().difference(parts, both).interval == Interval(-1.0, 1.0)

@@ -28,19 +28,6 @@ def test_an_unknown_format_is_refused(tmp_path):
         native.load(tmp_path / "model.pkl", "pickle")
 
 
-def test_few_rows_are_scored_on_the_processor(parts, spec, tmp_path, monkeypatch):
-    saved = build(spec("xgboost"), "cpu").fit(Split(*parts[0]), seed=0).save(tmp_path)
-    rows = parts[3][0].to_numpy()
-    scorer = native.load(saved.path, saved.format, device="auto")
-    expected = native.load(saved.path, saved.format).score(rows)
-    np.testing.assert_array_equal(scorer.score(rows), expected)
-    assert scorer._large is None
-    saved.path.unlink()  # nothing is read later whose digest nobody checked
-    monkeypatch.setattr(native, "MANY_ROWS", 10)
-    np.testing.assert_allclose(scorer.score(rows), expected, atol=1e-6)
-    assert scorer._large is not None
-
-
 def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
     with pytest.raises(ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"):

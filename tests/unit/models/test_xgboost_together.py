@@ -57,8 +57,7 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, tra
     here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
     alone = model.fit(Split(*here[:2], tuple(here[2:])), seed=1)
     np.testing.assert_allclose(found.scorer.score(asked), alone.scorer.score(asked), atol=2e-3)  # sums in another order
-    for name in ("train_logloss", "validation_logloss"):
-        assert found.history[name] == pytest.approx(alone.history[name], abs=1e-4)
+    assert found.history["validation_logloss"] == pytest.approx(alone.history["validation_logloss"], abs=1e-4)
 
 
 def test_a_workers_process_computes_with_all_its_threads(rows, spec):

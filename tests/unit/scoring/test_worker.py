@@ -30,7 +30,7 @@ from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, read_passthrough, score_file, with_predictions
-from tipcast.scoring.writing import FOOTER, file_sha256, file_stamp
+from tipcast.scoring.writing import FOOTER, file_stamp
 from tipcast.tasks.base import KINDS, Task
 
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
@@ -64,7 +64,7 @@ def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
     threshold = 0.5 if kind == "classification" else None
-    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "zstd", "", {}, "", None)
+    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "", {}, "")
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
         made = with_predictions(kept, predicted, bad, work)
@@ -105,10 +105,10 @@ def score(tmp_path: Path) -> Callable[..., Any]:
                 writer.write_table(table)
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", "regression", ("number",), columns=("answer",))
-        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", "zstd", f"{tmp_path}/scored", {}, "recipe", None)
+        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}, "recipe")
         found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
         parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
-        item = Item("a.parquet", given, {}, file_stamp(given, {}) or "", parts)
+        item = Item("a.parquet", given, {}, file_stamp(given, {}), parts)
         return score_file(replace(item, **more), Doubles(), work, replaces=False, threads=2)
 
     return run
@@ -139,25 +139,6 @@ def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any]
 def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(TipcastError, match="D005.*has changed"):
         score([rows(10, 0)], stamp="as it was")
-    assert [*(tmp_path / "scored").iterdir()] == []
-
-
-def test_a_refused_file_does_not_wait_for_its_digest(
-    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def endless(uri: str, storage: Any, stop: threading.Event) -> str:
-        assert stop.wait(60)
-        with pytest.raises(CancelledError):
-            file_sha256(uri, storage, stop)
-        raise CancelledError
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise TipcastError("D005", "a.parquet", "damaged", "mend it")
-
-    monkeypatch.setattr(worker, "file_sha256", endless)
-    monkeypatch.setattr(worker, "score_part", refuse)
-    with pytest.raises(TipcastError, match="D005"):
-        score([rows(10, 0)])
     assert [*(tmp_path / "scored").iterdir()] == []
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib.abc
 import importlib.machinery
+import importlib.util
 import io
 import json
 import os
@@ -41,9 +43,9 @@ class Model(mlflow.pyfunc.PythonModel):
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
         read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
         _teach_servers()
-        self.features = _module("tipcast_model_features", paths["features"])
-        native = _module("tipcast_model_native", paths["native"])
-        self.scorer = native.load(read["model"], self.manifest["format"], device="auto", threads=0)
+        self.features = _module("tipcast_model_features", read["features"])
+        native = _module("tipcast_model_native", read["native"])
+        self.scorer = native.load(read["model"], self.manifest["format"], threads=0)
 
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
         """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
@@ -70,7 +72,7 @@ class Model(mlflow.pyfunc.PythonModel):
         bad, _ = self.features.impossible(columns, list(columns))
         if bad is not None:
             x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
-        made = self.scorer.small.contributions(x) if output == "contributions" else self.scorer.score(x)
+        made = self.scorer.contributions(x) if output == "contributions" else self.scorer.score(x)
         scores = np.array(made, np.float64)
         if bad is not None:
             scores[bad] = np.nan
@@ -191,9 +193,21 @@ def _refused(what: str, fix: str = "send rows as the model was trained on") -> M
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
-def _module(name: str, path: Path) -> ModuleType:
-    module = ModuleType(name)
-    importlib.machinery.SourceFileLoader(name, str(path)).exec_module(module)
+class _Checked(importlib.abc.InspectLoader):
+    """Loads the very source that was checked: Python would rather run a compiled file beside it."""
+
+    def __init__(self, source: bytes) -> None:
+        self.source = source
+
+    def get_source(self, fullname: str) -> str:
+        """Return the source."""
+        return self.source.decode("utf-8")
+
+
+def _module(name: str, source: bytes) -> ModuleType:
+    loader = _Checked(source)
+    module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader))
+    loader.exec_module(module)
     return module
 
 
