@@ -29,9 +29,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1596,
-    "datasets": 4366,
+    "datasets": 4362,
     "evaluation": 2033,
-    "jobs": 2882,
+    "jobs": 2887,
     "measure": 245,
     "models": 1896,
     "scoring": 1184,

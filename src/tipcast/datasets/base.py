@@ -16,11 +16,13 @@ import numpy as np
 from tipcast.compute.base import Array, Frame, Frames, count
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
-from tipcast.tasks.base import TargetColumn
+from tipcast.tasks.base import TargetColumn, Task
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from tipcast.datasets.split import Draw
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
@@ -248,6 +250,14 @@ class Dataset(ABC):
 
     def with_categories(self, names: Sequence[str]) -> Self:
         """Return the dataset in which features are categories; C003 those that cannot be."""
+        return self
+
+    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
+        """Return the dataset as the rows of ``fragments`` define it that a draw does not test on."""
+        return self
+
+    def as_trained(self, manifest: Mapping[str, Any]) -> Self:
+        """Return the dataset with what a saved model knows of its columns."""
         return self
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
