@@ -148,20 +148,19 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     where = address.shown(uri)
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
-    whole = look.fragment(columns, schema.TIMES, period or (0, 0))
-    for at, end in enumerate(look.ends(whole)):  # so that most damage shows before a cluster starts
+    parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
+    ends = () if look.packed else parts if len(parts) == 1 else (parts[0], parts[-1])
+    for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
-        empty = any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read)
-        if at == 0 and empty:
+        if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
     if period is None:
         months, rows = Counter[str](), 0
-        for part in look.cut(whole, request.block_bytes):
+        for part in parts:
             pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
             months, rows = months + _months(pickup), rows + len(pickup)
         period = _period_of(months, rows, where)
-        whole = look.fragment(columns, schema.TIMES, period)
-    parts = look.cut(whole, request.block_bytes)
+        parts = tuple(replace(part, period=period) for part in parts)
     return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
 
 
