@@ -63,7 +63,7 @@ def last_name(uri: str) -> str:
 def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fsspec options for an address: the user's, completed from the environment.
 
-    S3 is read anonymously unless the environment or ``options`` hold credentials; AWS_ENDPOINT_URL is honoured.
+    S3 is read anonymously unless the environment or ``options`` hold credentials.
     """
     kind = scheme(uri)
     if not kind:
@@ -74,9 +74,6 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
     if not {"anon", "key", "profile", "token"} & set(chosen):
         there = Path("~/.aws/credentials").expanduser().exists()
         chosen["anon"] = not there and not any(os.environ.get(name) for name in _CREDENTIALS)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
-        chosen["endpoint_url"] = endpoint
     config = {"connect_timeout": _CONNECT_S, "retries": {"total_max_attempts": 3}, **chosen.get("config_kwargs", {})}
     return {**chosen, "config_kwargs": config}
 

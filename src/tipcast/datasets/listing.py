@@ -6,9 +6,8 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,8 @@ PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a partition is empty."""
-LOGS = {
-    "Delta": ("_delta_log/*", "deltalake.DeltaTable(FOLDER).to_pandas()"),
-    "Hudi": (".hoodie/*", "spark.read.format('hudi').load(FOLDER).toPandas()"),
-    "Iceberg": ("metadata/[v0-9]*.metadata.json", "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()"),
-}
-"""Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
+LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9]*.metadata.json"}
+"""Format of tables whose log alone tells which of their files count -> the files of the log."""
 
 
 def scan_files(
@@ -136,21 +131,19 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             return {address.last_name(path): prefix + path}
         if folder:
             start = path.rstrip("/")
-            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path)) if file.is_file()]
+            files = list(store.find(path)) if kind else _below(path)
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
             files = [file for file in store.glob(path) if kind or store.isfile(file)]
         steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
         hidden = (".", "_") if folder else (".",)
         data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
-        within = {start, *(file.rpartition("/")[0] for file in data)}
-        above = {str(each) for inner in within for each in (Path(inner), *Path(inner).parents) if each.name}
-        logs = (file for each in above for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}"))
-        for file, (name, (log, reader)) in itertools.product((*files, *logs), LOGS.items()):
-            if fnmatchcase(file, f"*/{log}"):
-                table = address.shown(prefix + file.rpartition(f"/{Path(log).parent}/")[0])
+        above = {str(each) for file in data for each in Path(file).parents if each.name}
+        for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
+            if store.glob(f"{table}/{log}"):
                 what = f"is a table of {name}: its log alone tells which of its files hold rows that count"
-                raise TipcastError("D025", table, what, f"write one file: {reader}.to_parquet('t.parquet')")
+                fix = "read it with a library of that format, and write one Parquet file"
+                raise TipcastError("D025", address.shown(prefix + table), what, fix)
     if not data and folder:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
@@ -160,14 +153,14 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     return uris
 
 
-def below(folder: Path) -> Iterator[Path]:
-    """Find all files below a folder; OSError where one may not be looked into, which is not to say that it is empty."""
+def _below(folder: str) -> list[str]:
+    """Return all files below a local folder; OSError where one may not be looked into, which is not to be empty."""
 
     def refuse(problem: OSError) -> None:
         raise problem
 
-    for above, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(above, name) for name in sorted(names))
+    found = (Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names)
+    return [str(file) for file in found if file.is_file()]
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
@@ -177,21 +170,16 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
             where = address.shown(folder or file)
-            reader = f"pandas.read_parquet({where!r})"
-            if file.lower().endswith(CSV):
-                reader = f"pyarrow.dataset.dataset({where!r}, format='csv', partitioning='hive').to_table().to_pandas()"
-            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
+            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
+            raise TipcastError("D025", where, what, fix)
 
 
-def check_format(uri: str, request: ScanRequest) -> str:
-    """Return ``parquet`` or ``csv`` as a file's name says; D001 missing, D003 empty, D004 neither."""
+def check_format(uri: str) -> str:
+    """Return ``parquet`` or ``csv`` as a file's name says; D004 neither."""
     name = address.last_name(uri).lower()
     if name.endswith((*PARQUET, *CSV)):
         return "parquet" if name.endswith(PARQUET) else "csv"
-    where = address.shown(uri)
-    if address.size(uri, address.storage(uri, request.storage)) == 0:
-        raise TipcastError("D003", where, "is empty", "remove it")
-    raise TipcastError("D004", where, "is neither Parquet nor CSV by its name", FORMATS)
+    raise TipcastError("D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS)
 
 
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:

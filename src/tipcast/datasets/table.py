@@ -415,13 +415,7 @@ class Table(Dataset):
 
     def _ranges(self, scan: FileScan) -> list[Period | None]:
         """Return the first and last time in each fragment of a file, None where it has none; D010 no time at all."""
-        time = str(self.time)
-        if footer := scan.facts["footer"]:
-            groups = footer.time_ranges(scan.fragments[0].columns[time])
-            of_parts = [[groups[at] for at in part.part] for part in scan.fragments]
-            if all(ends for ends in itertools.chain(*of_parts)):
-                return [(min(first for first, _ in part), max(last for _, last in part)) for part in of_parts]
-        found: list[Period | None] = []
+        time, found = str(self.time), list[Period | None]()
         for fragment in scan.fragments:
             values = self.read(fragment, CpuFrames(), (time,))[time]
             values = values[values != NULL_TIME]
@@ -434,7 +428,7 @@ class Table(Dataset):
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     """Look at a file's footer or header, and cut it into fragments; its facts are the columns' types and names."""
     facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
-    if check_format(uri, request) == "parquet":
+    if check_format(uri) == "parquet":
         footer = parquet.read_footer(uri, request)
         footer.check_rows()
         types = {name: footer.types[own] for name, own in footer.names}

@@ -76,8 +76,8 @@ def test_bad_parquet(trip_files: Any, name: str, change: Change, code: str, colu
 
 BAD_BYTES: list[tuple[str, str, Change, str, str]] = [
     ("B03", "t.parquet", lambda b: b"", "D003", "empty"),
-    ("B06", "t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "web page"),
-    ("B07", "t.parquet", lambda b: b, "D005", "text"),
+    ("B06", "t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "not a Parquet"),
+    ("B07", "t.parquet", lambda b: b, "D005", "not a Parquet"),
     ("B32", "t.csv", lambda b: b"", "D003", "empty"),
     ("B33", "t.csv", lambda b: b[: b.index(b"\n") + 1], "D009", "no rows"),
     ("B34", "t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
@@ -139,7 +139,7 @@ def test_a_footer_that_is_cut_or_points_beyond_the_file(trip_files: Any) -> None
     length = int.from_bytes(content[-8:-4], "little") + 8
     for damaged in (content[: len(content) // 2], content[:100] + content[-length:]):
         path.write_bytes(damaged)
-        with pytest.raises(TipcastError, match="D005.*t.parquet: is (a Parquet file that was cut|shorter)"):
+        with pytest.raises(TipcastError, match="D005.*t.parquet: is (not a Parquet file|shorter)"):
             trip_files.listing(path)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
-from tipcast.datasets import address
+from tipcast.datasets import address, split
 from tipcast.datasets.base import (
     OUTSIDE_PERIOD,
     Counts,
@@ -236,12 +236,13 @@ class Taxi(Dataset):
         return f"{colour}_tripdata_{month}.parquet", fields
 
     def describe(self, which: str) -> str:
-        """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""
+        """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
         data = self.spec
         if isinstance(data, TlcData):
             request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
             return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        return files.describe_files(self.scan(which, DESCRIBED))
+        listing = self.scan(which, DESCRIBED)
+        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
 
 
 def _type(name: str) -> pa.DataType:
