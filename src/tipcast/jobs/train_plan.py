@@ -88,7 +88,7 @@ def make_plan(config: TrainConfig) -> Plan:
     if task.kind == "classification" and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
     dataset = dataset.with_categories(task.categorical)
-    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, own_counts=True)
+    recipe = test_recipe = Recipe(dataset, task)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)

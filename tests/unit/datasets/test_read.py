@@ -58,7 +58,6 @@ BAD_PARQUET: list[tuple[str, Change, str, str]] = [
     ("B26", _set("fare_amount", np.inf, 0.2), "D011", "fare_amount"),
     ("B27", _set("tip_amount", np.nan, 0.5), "D012", "tip_amount"),
     ("B28", _set("passenger_count", np.nan), "D012", "passenger_count"),
-    ("B28 almost all", _set("passenger_count", np.nan, 0.995), "D012", "passenger_count"),
     ("B29", _set("PULocationID", 2**40), "D013", "PULocationID"),
 ]
 

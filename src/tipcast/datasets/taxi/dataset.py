@@ -32,8 +32,6 @@ from tipcast.datasets.listing import named_by, read_fragment, request_of
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME, SPARSE
 
-CARD, CASH = 1, 2
-"""The TLC's payment types of a credit card and of cash."""
 IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
@@ -64,7 +62,6 @@ class Rule:
     code: str = ""
     limit: str = ""
     """Name in ``data.limits``; empty: there may be any number."""
-    fix: str = "mend the file"
 
 
 def _missing(values: Array, period: Period) -> Array:
@@ -85,9 +82,6 @@ RULES = (
          f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
 )  # fmt: skip
 """A trip is dropped under the first that applies."""
-MISSING_PASSENGERS = Rule("missing_passengers", ("passenger_count",), _missing,
-    "is empty", "D012", "missing_passengers", "leave it out of task.features")  # fmt: skip
-"""Such trips are kept and counted."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,6 @@ class Taxi(Dataset):
     features = features.FEATURES
     time = "pickup"
     known_columns = (*schema.SPELLINGS, *schema.TIMES, "store_and_fwd_flag")
-    optional = ("payment_type",)
     sparse = SPARSE
     nominal = ("zone_pair",)
 
@@ -189,25 +182,18 @@ class Taxi(Dataset):
                     rest &= ~bad
         return keep, dict(+dropped)
 
-    def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
-        """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
-        if cleaned:
-            return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
-        missing = MISSING_PASSENGERS.bad(columns.get("passenger_count", np.empty(0)), EVER)
-        return {MISSING_PASSENGERS.reason: int(missing.sum())}
-
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
         super().check_files(listing, per_file, limits)
         for uri, counts in per_file.items():
             names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
-            for rule in (*RULES, MISSING_PASSENGERS):
+            for rule in RULES:
                 most = getattr(limits, rule.limit) if rule.limit else None
-                rows = {**counts.dropped, **counts.extra}.get(rule.reason, 0)
+                rows = counts.dropped.get(rule.reason, 0)
                 if most is not None and rows > most * counts.rows_read:
                     column = " or ".join(repr(names[name]) for name in rule.columns if name in names)
                     what = f"column {column} {rule.fault} in {rows} of {counts.rows_read} rows"
-                    fix = f"{rule.fix}, or raise data.limits.{rule.limit}"
+                    fix = f"mend the file, or raise data.limits.{rule.limit}"
                     raise TipcastError(rule.code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
