@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1596,
-    "datasets": 4166,
+    "datasets": 4134,
     "evaluation": 2033,
     "jobs": 2887,
     "measure": 245,

@@ -198,15 +198,11 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
     """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
 
     Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null. D001
-    gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
+    gone, D005 damaged, D016 not UTF-8, D022 not reached.
     """
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
         return {}
-    for name in wanted:
-        if name not in fragment.columns:
-            where = address.shown(fragment.uri)
-            raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
     reader = parquet if fragment.format == "parquet" else delimited
     read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
     return {name: read[fragment.columns[name]] for name in wanted}

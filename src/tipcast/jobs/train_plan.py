@@ -125,10 +125,6 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
             splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
     if config.cluster.partition_per_worker:
         splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
-    if "validation" in splits:
-        held_out = splits["validation"].counts.rows
-        if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):
-            LOG.warning(line)
     return splits
 
 
