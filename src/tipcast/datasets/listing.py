@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             return {address.last_name(path): prefix + path}
         if folder:
             start = path.rstrip("/")
-            files = list(store.find(path)) if kind else _below(path)
+            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path)) if file.is_file()]
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
             files = [file for file in store.glob(path) if kind or store.isfile(file)]
@@ -153,14 +153,14 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     return uris
 
 
-def _below(folder: str) -> list[str]:
-    """Return all files below a local folder; OSError where one may not be looked into, which is not to be empty."""
+def below(folder: Path) -> Iterator[Path]:
+    """Find all files below a folder; OSError where one may not be looked into, which is not to say that it is empty."""
 
     def refuse(problem: OSError) -> None:
         raise problem
 
-    found = (Path(above, name) for above, _, names in os.walk(folder, onerror=refuse) for name in names)
-    return [str(file) for file in found if file.is_file()]
+    for above, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(above, name) for name in sorted(names))
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:

@@ -205,8 +205,8 @@ class Table(Dataset):
 
         def look(fragment: Fragment) -> tuple[Part]:
             (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
-            few = part.x.isin(rare).any(axis=1).to_numpy()
-            return (replace(part, x=part.x[few], y=None, place=part.place[few]),)
+            place, few = np.asarray(part.place), part.x.isin(rare).any(axis=1).to_numpy()
+            return (replace(part, x=part.x[few], y=None, place=place[few]),)
 
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
             learnt = [part.x for parts in draw_all([*pool.map(look, fragments)], recipe) for part in parts]

@@ -100,9 +100,8 @@ def make_plan(config: TrainConfig) -> Plan:
     if not draw.test and {part.digest for part in train.fragments} & {part.digest for part in test.fragments}:
         LOG.warning("data.test has files of data.train: the model is tested on rows that it has learnt")
     if draw.test:
-        dataset = dataset.without_tested(train.fragments, task, draw)
-        recipe = dataclasses.replace(recipe, dataset=dataset)
-        test_recipe = dataclasses.replace(test_recipe, dataset=dataset, draw=dataclasses.replace(draw, parts=("test",)))
+        recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
+        test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
     if draw.test or draw.validation:
         recipe = dataclasses.replace(recipe, draw=draw)
     return Plan(train, test, recipe, test_recipe)
