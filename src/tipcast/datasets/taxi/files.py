@@ -42,10 +42,8 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     for item in items:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
         last = last if dots else first
-        if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last)):
-            raise TipcastError("C003", key, f"{str(item)!r} is not a month", MONTHS)
-        if last < first:
-            raise TipcastError("C003", key, f"{str(item)!r} ends before it starts", "write the earlier month first")
+        if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last) and first <= last):
+            raise TipcastError("C003", key, f"{str(item)!r} is not a month or more", MONTHS)
         found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
     if not found:
         raise TipcastError("C003", key, "names no month", MONTHS)
