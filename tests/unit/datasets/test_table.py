@@ -269,6 +269,16 @@ def test_other_files_must_have_the_same_columns(table: Callable[..., Table], tmp
         assert caught.value.code == code
 
 
+def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(table: Callable[..., Table]) -> None:
+    known = {"word": {"type": "category", "categories": ["fig", "apple"], "fill": None}}
+    known |= {"size": {"type": "number", "categories": [], "fill": 7.0}, "gone": {"type": "number"}}
+    opened = table().as_trained({"columns": [{"name": name, **column} for name, column in known.items()]})
+    x, _, _ = rows_of(opened, Recipe(opened, task(opened, "class", features=["word", "size", "count"])))
+    assert x["word"].tolist() == frame()["word"].map({"fig": 0, "apple": 1}).fillna(-1).tolist()
+    assert x["size"][4] == 7
+    assert x["count"].tolist() == frame()["count"].tolist()
+
+
 def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
     opened = table(time="at")
     again = Table.of_model(opened.facts())
