@@ -29,7 +29,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1309,
     "config": 1596,
-    "datasets": 4125,
+    "datasets": 4126,
     "evaluation": 2033,
     "jobs": 2882,
     "measure": 245,
