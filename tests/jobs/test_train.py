@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -29,7 +30,9 @@ from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_mode
 from tests.waiting import wait_until
 
 from tipcast import cli
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
+from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train_plan import make_plan
@@ -272,3 +275,21 @@ def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     plan = make_plan(to_object(composed.config))
     assert plan.recipe.cutoff == of_months("2019-12")[1] - 9 * 86_400_000_000
     assert "copy_2019-02.parquet and yellow_2019-02.parquet have the same content" in caplog.text
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(tmp_path: Path, ending: str) -> None:
+    rows = pd.DataFrame({"word": [f"w{row}" if row < 60 else "often" for row in range(300)], "y": [0, 1, 1] * 100})
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    rows.to_parquet(tmp_path / "t.parquet", row_group_size=80)
+    words = ["data=table", f"data.train={tmp_path}/t.{ending}", "data.block_bytes=1024", "+data.types.word=category"]
+    (composed,) = compose("train", [*words, "task.target=y"])
+    plan = make_plan(to_object(composed.config))
+    drawn = dataclasses.replace(plan.recipe.draw, parts=("train", "validation", "test"))
+    recipe = dataclasses.replace(plan.test_recipe, draw=drawn)
+    parts = draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in plan.test.fragments], recipe)
+    train, held_out, test = (pd.concat([part[side].x for part in parts])["word"] for side in range(3))
+    (listed,) = (each.categories for each in plan.dataset.columns if each.name == "word")
+    assert 30 < len(listed) < 60
+    assert {*train, *held_out} == {*range(len(listed))}
+    assert set(test) == {-1, listed.index("often")}

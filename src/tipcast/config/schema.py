@@ -106,7 +106,6 @@ class Limits:
     bad_zone: float = 0.01  # zone ids outside 1 to 265
     non_finite: float = 0.01  # infinite or absurd numbers (|x| > 1e6) in fare, tip or passengers
     missing: float = 0.01  # missing fare, tip, pickup time or zone
-    missing_passengers: float = 0.99  # missing numbers of passengers
     min_rows: int = 100  # fewest rows that a period must keep
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,6 @@ from tipcast.config.errors import TipcastError
 
 REMOTE = ("s3", "https", "http")
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-_CREDENTIALS = (
-    "AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-)  # fmt: skip
 _CONNECT_S = 10
 AT_ONCE = 8
 """Files or parts that one process looks at side by side."""
@@ -61,22 +56,12 @@ def last_name(uri: str) -> str:
 
 
 def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fsspec options for an address: the user's, completed from the environment.
-
-    S3 is read anonymously unless the environment or ``options`` hold credentials; AWS_ENDPOINT_URL is honoured.
-    """
-    kind = scheme(uri)
+    """Return the fsspec options for an address: the user's, with limits on what a silent server costs."""
+    kind, chosen = scheme(uri), dict(options)
     if not kind:
         return {}
-    chosen = dict(options)
     if kind != "s3":
         return {**chosen, "client_kwargs": {"trust_env": True, **chosen.get("client_kwargs", {})}}
-    if not {"anon", "key", "profile", "token"} & set(chosen):
-        there = Path("~/.aws/credentials").expanduser().exists()
-        chosen["anon"] = not there and not any(os.environ.get(name) for name in _CREDENTIALS)
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if endpoint and "endpoint_url" not in chosen and "endpoint_url" not in chosen.get("client_kwargs", {}):
-        chosen["endpoint_url"] = endpoint
     config = {"connect_timeout": _CONNECT_S, "retries": {"total_max_attempts": 3}, **chosen.get("config_kwargs", {})}
     return {**chosen, "config_kwargs": config}
 

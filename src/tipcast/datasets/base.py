@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,11 +15,13 @@ import numpy as np
 from tipcast.compute.base import Array, Frame, Frames, count
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
-from tipcast.tasks.base import TargetColumn
+from tipcast.tasks.base import TargetColumn, Task
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from tipcast.datasets.split import Draw
 
 Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
@@ -153,8 +154,6 @@ class Counts:
     """Reason -> rows."""
     raw_bytes: int = 0
     """Memory of the raw columns read."""
-    extra: Mapping[str, int] = field(default_factory=dict)
-    """The dataset's own counts."""
     bytes: int = 0
     """Memory of features and target."""
     classes: tuple[int, ...] = ()
@@ -188,11 +187,6 @@ class Dataset(ABC):
     def time(self) -> str | None:
         """Canonical column of the time that rows are split by; None: they are split at random."""
         return None
-
-    @property
-    def optional(self) -> tuple[str, ...]:
-        """Canonical columns that ``own_counts`` looks at, read of test rows where there."""
-        return ()
 
     @property
     def test_share(self) -> float:
@@ -231,10 +225,6 @@ class Dataset(ABC):
         """Make features: (rows, features) float32, each column contiguous."""
         return self.code.compute(columns, names, xp)
 
-    def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
-        """Return counts of the dataset's own, of rows before (with ``cleaned`` False) or after they are cleaned."""
-        return {}
-
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
         for uri, counts in per_file.items():
@@ -248,6 +238,14 @@ class Dataset(ABC):
 
     def with_categories(self, names: Sequence[str]) -> Self:
         """Return the dataset in which features are categories; C003 those that cannot be."""
+        return self
+
+    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
+        """Return the dataset as the rows of ``fragments`` define it that a draw does not test on."""
+        return self
+
+    def as_trained(self, manifest: Mapping[str, Any]) -> Self:
+        """Return the dataset with what a saved model knows of its columns."""
         return self
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
@@ -304,10 +302,6 @@ class Dataset(ABC):
         """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
         listing = self.scan(which, ())
         return f"{listing.size}, {listing.name}"
-
-    def feature_file(self) -> Path:
-        """Return the file that travels inside saved models."""
-        return Path(str(self.code.__file__))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""CSV files: header, both ends, how dates are written, digest and blocks; reading these, and the line at fault."""
+"""CSV files: header, how dates are written, digest and blocks; reading these, and the line at fault."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import csv
 import gzip
 import hashlib
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-from fsspec.utils import seek_delimiter
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
@@ -42,12 +41,8 @@ DATES = {
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
-_SLASHES = re.compile(rb'(?:^|,)"?\d{1,2}/\d{1,2}/\d{2,4}(?=[ T",\r]|$)', re.MULTILINE)
-ENDS = 256 << 10
-"""Bytes read at each end of a file before any worker sees it."""
-WHOLE = 64 << 20
-"""A local file up to this size is read whole for its digest."""
-_WINDOW = 64 << 10
+PIECE = 4 << 20
+"""Bytes read at once to look at a file; a header is shorter."""
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
 _FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
@@ -100,28 +95,10 @@ class Look:
         """Cut the file into blocks; a compressed one stays whole."""
         if self.packed:
             return (whole,)
-        with self._opened() as file:
-            cuts = blocks(file, self.head.start, self.size, block_bytes, quoted=self.quoted)
-        return tuple(replace(whole, part=cut) for cut in cuts)
-
-    def ends(self, whole: Fragment) -> tuple[Fragment, ...]:
-        """Return the first rows, and the last where those are others; nothing of a compressed file."""
-        if self.packed:
-            return ()
-        start = self.head.start
-        with self._opened() as file:
-            stop = _next_line(file, min(start + ENDS, self.size) - 1)
-            last = _next_line(file, max(stop, self.size - ENDS) - 1)
-        found = [replace(whole, part=(start, stop - start))]
-        if stop < self.size and last < self.size:
-            found.append(replace(whole, part=(last, self.size - last)))
-        return tuple(found)
-
-    @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
         with address.opened(self.uri, self.storage) as file:
             address.seekable(self.uri, file)
-            yield file
+            cuts = blocks(file, self.head.start, self.size, block_bytes, quoted=self.quoted)
+        return tuple(replace(whole, part=cut) for cut in cuts)
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
@@ -130,38 +107,40 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     The period that the file's name tells decides between month/day and day/month. D003 to D005, D007, D016 not the CSV
     it should be, D009 no rows.
     """
-    where = address.shown(uri)
-    storage = address.storage(uri, request.storage)
-    size = address.size(uri, storage)
-    packed = _is_packed(uri)
-    beginning = pieces(uri, storage) if size else iter(())
-    first = next(beginning, b"")
+    where, storage = address.shown(uri), address.storage(uri, request.storage)
+    size, packed = address.size(uri, storage), _is_packed(uri)
+    stream = pieces(uri, storage) if size else iter(())
+    first = next(stream, b"")
     head = read_head(first, where)
-    while not first[head.start :].strip():  # the header may be longer than what is read at once
-        more = next(beginning, b"")
-        if not more:
-            raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
-        first += more
-        head = read_head(first, where)
-    whole = address.read_range(uri, storage, 0, -1) if size <= WHOLE and not (packed or address.scheme(uri)) else None
-    dates, slashed, notes = "iso", frozenset[tuple[int, ...]](), list[str]()
-    if b"/" in (whole or first) and _SLASHES.search(whole or first):
-        slashed = _slashed(pieces(uri, storage))
-        dates, *notes = reading(slashed, period)
-    # Of a remote file the beginning tells; a local one is read, a second a gigabyte.
-    large = whole is None and not (packed or address.scheme(uri))
-    quoted = packed or b'"' in (whole or first) or (large and any(b'"' in piece for piece in pieces(uri, storage)))
-    digest = _digest(uri, storage, whole, size, first)
-    return Look(uri, storage, size, packed, head, digest, dates, slashed, tuple(notes), request, quoted)
+    if not first[head.start :].strip():
+        raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
+    told, partly = "", packed or bool(address.scheme(uri))
+    if partly:  # which costs too much to read without need: the store and the beginning tell
+        with address.reaching(uri):
+            told = f"{address.filesystem(uri, storage).ukey(uri)} {size}"
+    digest, quoted, slashed, rest = hashlib.sha256(told.encode()), packed, set[tuple[bytes, ...]](), b""
+    for number, piece in enumerate(itertools.chain([first], stream)):
+        if number == 0 or not partly:
+            digest.update(piece)
+        quoted = quoted or b'"' in piece
+        lines, _, rest = (rest + piece).rpartition(b"\n")
+        if b"/" in lines:
+            slashed.update(_DATE.findall(lines))
+        if partly and not slashed:
+            break
+    slashed.update(_DATE.findall(rest))
+    found = frozenset(tuple(map(int, date)) for date in slashed)
+    dates, *notes = reading(found, period) if found else ("iso",)
+    return Look(uri, storage, size, packed, head, digest.hexdigest(), dates, found, tuple(notes), request, quoted)
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield a file's bytes, those of a ``.gz`` decompressed, ``ENDS`` at a time; D004 D005, and as ``reaching``."""
+    """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time; D004 D005, and as ``reaching``."""
     where, begun = address.shown(uri), False
     with address.opened(uri, storage) as file:
         try:
             stream: Any = gzip.GzipFile(fileobj=file) if _is_packed(uri) else file
-            while data := stream.read(ENDS):
+            while data := stream.read(PIECE):
                 begun = True
                 yield data
         except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
@@ -174,17 +153,6 @@ def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
 
 def _is_packed(uri: str) -> bool:
     return address.last_name(uri).lower().endswith(".gz")
-
-
-def _slashed(pieces: Iterable[bytes]) -> frozenset[tuple[int, ...]]:
-    """Return the distinct dates written with slashes, as their three numbers."""
-    found: set[tuple[bytes, ...]] = set()
-    rest = b""
-    for piece in pieces:
-        lines, _, rest = (rest + piece).rpartition(b"\n")
-        found.update(_DATE.findall(lines))
-    found.update(_DATE.findall(rest))
-    return frozenset(tuple(map(int, date)) for date in found)
 
 
 def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
@@ -204,18 +172,6 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     either = month_first == day_first and day_first[0] == len(dates)  # else one of them will not be read
     both = ", though all fit either order: write them as 2019-02-01" if either else ""
     return name, f"dates with slashes read as {order}{both}"
-
-
-def _digest(uri: str, storage: Mapping[str, Any], whole: bytes | None, size: int, first: bytes) -> str:
-    """Return SHA-256 of the content where it was read, else of what the store or the size, time and beginning tell."""
-    if whole is not None:
-        return hashlib.sha256(whole).hexdigest()
-    if address.scheme(uri):
-        with address.reaching(uri):
-            told = str(address.filesystem(uri, storage).ukey(uri)).encode()
-    else:
-        told = str(Path(uri).stat().st_mtime_ns).encode()
-    return hashlib.sha256(told + size.to_bytes(8, "little") + first).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -242,12 +198,9 @@ def read_head(raw: bytes, where: str) -> Head:
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
         raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        fix = "convert it, e.g. with iconv -f UTF-16 -t UTF-8"
-        raise TipcastError("D016", where, "line 1 is UTF-16, not UTF-8", fix)
-    if raw.startswith((b"PAR1", b"\x89PNG")) or b"\0" in raw[:1024]:
-        fix = "give the file the ending of its format"
-        raise TipcastError("D004", where, "is not a CSV file (it holds binary data)", fix)
+    if b"\0" in raw[:1024]:
+        fix = "convert it to UTF-8, or give it the ending of its format"
+        raise TipcastError("D004", where, "is not a CSV file of UTF-8 (it holds binary data)", fix)
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
@@ -259,9 +212,6 @@ def read_head(raw: bytes, where: str) -> Head:
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
     except csv.Error as problem:
-        if b"\r" in raw and b"\n" not in raw:
-            fix = "write line feeds, e.g. with tr '\\r' '\\n'"
-            raise TipcastError("D005", where, "its lines end with carriage returns alone", fix) from problem
         raise TipcastError("D005", where, f"its header does not parse: {problem}", "correct it") from problem
     text = ",".join(written)
     if text.lstrip().startswith("<"):
@@ -276,9 +226,7 @@ def read_head(raw: bytes, where: str) -> Head:
         fields, _ = _row(raw, start)
         if not any(fields[len(names) :]):
             fillers = tuple(f"_{at}" for at in range(len(names), len(fields)))
-    first_of = {name: at for at, name in reversed([*enumerate(names)])}
-    header = tuple(name if first_of[name] == at else f"_{at}" for at, name in enumerate(names))
-    return Head(names, header + fillers, start, tuple(written))
+    return Head(names, names + fillers, start, tuple(written))
 
 
 def _row(raw: bytes, start: int) -> tuple[list[str], int]:
@@ -297,13 +245,6 @@ def _skip_blank(raw: bytes, start: int) -> int:
     return start
 
 
-def _next_line(file: BinaryIO, offset: int) -> int:
-    """Return the offset after the next newline from ``offset``, or the file's size."""
-    file.seek(offset)
-    seek_delimiter(file, b"\n", _WINDOW)
-    return file.tell()
-
-
 def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: bool = False) -> list[tuple[int, int]]:
     """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines.
 
@@ -311,15 +252,12 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
     """
     cut = []
     while start < size:
-        aim = start + block_bytes
-        if quoted:
-            file.seek(start)
-            within = _ends_within_quotes(file.read(block_bytes) + file.readline(), within=False)
-            while within and (line := file.readline()):
-                within = _ends_within_quotes(line, within=True)
-            stop = file.tell()
-        else:
-            stop = size if aim >= size else _next_line(file, aim - 1)
+        file.seek(start if quoted else min(start + block_bytes, size) - 1)
+        text = (file.read(block_bytes) if quoted else b"") + file.readline()
+        within = quoted and _ends_within_quotes(text, within=False)
+        while within and (line := file.readline()):
+            within = _ends_within_quotes(line, within=True)
+        stop = file.tell()
         cut.append((start, stop - start))
         start = stop
     return cut
@@ -368,7 +306,6 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
     )
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
     block = _bytes(fragment)
-
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
     try:
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,8 @@ PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a partition is empty."""
-LOGS = {
-    "Delta": ("_delta_log/*", "deltalake.DeltaTable(FOLDER).to_pandas()"),
-    "Hudi": (".hoodie/*", "spark.read.format('hudi').load(FOLDER).toPandas()"),
-    "Iceberg": ("metadata/[v0-9]*.metadata.json", "pyiceberg.table.StaticTable.from_metadata(FILE).scan().to_pandas()"),
-}
-"""Format of tables whose log alone tells which of their files count -> the files of the log, and what reads a table."""
+LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9]*.metadata.json"}
+"""Format of tables whose log alone tells which of their files count -> the files of the log."""
 
 
 def scan_files(
@@ -143,14 +138,12 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
         hidden = (".", "_") if folder else (".",)
         data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
-        within = {start, *(file.rpartition("/")[0] for file in data)}
-        above = {str(each) for inner in within for each in (Path(inner), *Path(inner).parents) if each.name}
-        logs = (file for each in above for log, _ in LOGS.values() for file in store.glob(f"{each}/{log}"))
-        for file, (name, (log, reader)) in itertools.product((*files, *logs), LOGS.items()):
-            if fnmatchcase(file, f"*/{log}"):
-                table = address.shown(prefix + file.rpartition(f"/{Path(log).parent}/")[0])
+        above = {str(each) for file in data for each in Path(file).parents if each.name}
+        for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
+            if store.glob(f"{table}/{log}"):
                 what = f"is a table of {name}: its log alone tells which of its files hold rows that count"
-                raise TipcastError("D025", table, what, f"write one file: {reader}.to_parquet('t.parquet')")
+                fix = "read it with a library of that format, and write one Parquet file"
+                raise TipcastError("D025", address.shown(prefix + table), what, fix)
     if not data and folder:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
@@ -177,21 +170,16 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
             where = address.shown(folder or file)
-            reader = f"pandas.read_parquet({where!r})"
-            if file.lower().endswith(CSV):
-                reader = f"pyarrow.dataset.dataset({where!r}, format='csv', partitioning='hive').to_table().to_pandas()"
-            raise TipcastError("D025", where, what, f"write one file: {reader}.to_parquet('t.parquet')")
+            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
+            raise TipcastError("D025", where, what, fix)
 
 
-def check_format(uri: str, request: ScanRequest) -> str:
-    """Return ``parquet`` or ``csv`` as a file's name says; D001 missing, D003 empty, D004 neither."""
+def check_format(uri: str) -> str:
+    """Return ``parquet`` or ``csv`` as a file's name says; D004 neither."""
     name = address.last_name(uri).lower()
     if name.endswith((*PARQUET, *CSV)):
         return "parquet" if name.endswith(PARQUET) else "csv"
-    where = address.shown(uri)
-    if address.size(uri, address.storage(uri, request.storage)) == 0:
-        raise TipcastError("D003", where, "is empty", "remove it")
-    raise TipcastError("D004", where, "is neither Parquet nor CSV by its name", FORMATS)
+    raise TipcastError("D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS)
 
 
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
@@ -210,15 +198,11 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
     """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
 
     Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null. D001
-    gone, D005 damaged, D007 a column the file lacks, D016 not UTF-8, D022 not reached.
+    gone, D005 damaged, D016 not UTF-8, D022 not reached.
     """
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
         return {}
-    for name in wanted:
-        if name not in fragment.columns:
-            where = address.shown(fragment.uri)
-            raise TipcastError("D007", where, f"missing column {name!r}", "use a file that has it")
     reader = parquet if fragment.format == "parquet" else delimited
     read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
     return {name: read[fragment.columns[name]] for name in wanted}

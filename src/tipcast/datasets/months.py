@@ -20,11 +20,10 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import travelling
 from tipcast.datasets import split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
+from tipcast.datasets.parquet import FOOTER_ENDS
 
 KEY = b"tipcast"
 """Of a footer's metadata: ``Written`` as JSON."""
-FOOTER_ENDS = 8
-"""Bytes of its length and the magic word after a footer."""
 PIECE = 1 << 20
 VERSION = 2
 """Of what a recipe means: raise it with any change to the files."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,10 +22,10 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, merged, seen_names
 
+FOOTER_ENDS = 8
+"""Bytes of its length and the magic word after a footer."""
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
-NO_PARQUET = {b"PAR1": "is a Parquet file that was cut off", b"<": "is a web page", b"": "is text or else, not Parquet"}
-"""Beginning of a file without the end that Parquet has -> what it is."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ class Footer:
         """Of the file."""
         return int(self.metadata.num_rows)
 
-    @property
-    def group_rows(self) -> list[int]:
-        """Rows of each row group."""
-        return [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
-
     def check_rows(self) -> None:
         """Refuse a file without rows; D009."""
         if self.rows == 0:
@@ -97,27 +91,15 @@ class Footer:
         empty = {field.name: self.rows for field in self.schema if pa.types.is_null(field.type)}
         return {name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows} | empty
 
-    def time_ranges(self, own: str) -> list[Period | None]:
-        """Return a time column's first and last value in each row group, in microseconds; None where it is not told."""
-        unit, found = getattr(self.schema.field(own).type, "unit", ""), list[Period | None]()
-        at = next(at for at in range(self.metadata.num_columns) if self.metadata.schema.column(at).path == own)
-        for group in range(self.metadata.num_row_groups):
-            chunk = self.metadata.row_group(group).column(at)
-            counted = chunk.statistics
-            if counted is None or not counted.has_min_max or chunk.physical_type != "INT64" or counted.null_count:
-                found.append(None)
-                continue
-            ends = np.array([counted.min_raw, counted.max_raw], f"datetime64[{unit}]").astype("datetime64[us]")
-            found.append((int(ends[0].astype(int)), int(ends[1].astype(int))))
-        return found
-
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
-        found = []
-        for group, rows in enumerate(self.group_rows):
-            options = {"storage": self.storage, COLUMN_NAMES: dict(self.request.names)}
-            if rows:
-                found.append(Fragment(self.uri, "parquet", (group,), columns, period, self.digest, rows, options))
+        options = {"storage": self.storage, COLUMN_NAMES: dict(self.request.names)}
+        rows = [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
+        found = (
+            Fragment(self.uri, "parquet", (group,), columns, period, self.digest, number, options)
+            for group, number in enumerate(rows)
+            if number
+        )
         return merged(found, MERGED_ROWS)
 
 
@@ -132,24 +114,18 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         size = file.seek(0, 2)
         if size == 0:
             raise TipcastError("D003", where, "is empty", "remove it or download it again")
-        file.seek(max(size - 8, 0))
-        tail = file.read(8)
-        length = int.from_bytes(tail[:4], "little") + 8
-        if tail[4:] != b"PAR1" or length > size:
-            file.seek(0)
-            head = file.read(64).lstrip()
-            what = next(what for start, what in NO_PARQUET.items() if head.startswith(start))
-            raise TipcastError("D005", where, what, "download or write it again")
-        file.seek(size - length)
-        footer = file.read(length)
-    try:
-        metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
-        metadata.schema.to_arrow_schema()
-        chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
-        pages = sum(metadata.row_group(group).column(at).total_compressed_size for group, at in chunks)
-    except (OSError, ValueError, NotImplementedError) as problem:
-        raise TipcastError("D005", where, "has a damaged Parquet footer", "download or write it again") from problem
-    if pages > size - length:  # so that no worker has to find out
+        try:
+            metadata = pq.read_metadata(file)
+            metadata.schema.to_arrow_schema()
+            chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
+            pages = sum(metadata.row_group(group).column(at).total_compressed_size for group, at in chunks)
+        except (OSError, ValueError, NotImplementedError) as problem:
+            address.size(uri, storage)  # a remote end that fails looks like damage
+            what = "is not a Parquet file, or its footer is damaged"
+            raise TipcastError("D005", where, what, "download or write it again") from problem
+        file.seek(size - metadata.serialized_size - FOOTER_ENDS)
+        footer = file.read()
+    if pages > size - len(footer):  # so that no worker has to find out
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
     return Footer(uri, storage, metadata, digest, request)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.config.schema import DataSpec
+from tipcast.config.schema import BlobsData, DataSpec, FilesData, RegressionData, SampleData, TableData, TlcData
 from tipcast.datasets.base import Dataset, check_names
 from tipcast.datasets.made import Blobs, Regression
 from tipcast.datasets.table import Table
@@ -20,6 +20,12 @@ NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression,
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
 SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
 """``data.source`` -> the class."""
+
+SPECS = {
+    "sample": SampleData, "files": FilesData, "tlc": TlcData,
+    "table": TableData, "blobs": BlobsData, "regression": RegressionData,
+}  # fmt: skip
+"""``data.source`` -> the class of its configuration."""
 
 
 def register(name: str, dataset: Any) -> None:
@@ -41,6 +47,9 @@ def open_dataset(spec: DataSpec) -> Dataset:
     opened = _named(SOURCES, spec.source)
     if opened is None:
         raise unknown("data.source", "source", spec.source, SOURCES, "C003")
+    if type(spec) is not SPECS.get(spec.source, type(spec)):
+        what = f"{spec.source} has a configuration of its own"
+        raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
     dataset: Dataset = opened.open(spec)
     columns = getattr(spec, "columns", None)
     if isinstance(columns, Mapping):  # of made rows it is how many there are

@@ -44,8 +44,6 @@ class Recipe:
     """Microseconds since 1970: rows of a time from here on go into the second part. None: one part."""
     draw: Draw | None = None
     """Rows go into its parts at random, see ``draw_parts``. None: by ``cutoff``."""
-    own_counts: bool = False
-    """Whether to count what is the dataset's own of clean rows."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -59,9 +57,7 @@ class Recipe:
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
         needed = self.dataset.code.needed_columns(self.task.features)
-        sparse = (name for name in needed if name in self.dataset.sparse)
-        asked = (name for name in self.dataset.optional if self.own_counts and name not in self.columns)
-        return tuple(dict.fromkeys((*sparse, *asked)))
+        return tuple(dict.fromkeys(name for name in needed if name in self.dataset.sparse))
 
     def scan(self, which: str) -> Listing:
         """List the rows of a period, see ``Dataset.scan``."""
@@ -83,7 +79,6 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     columns = dataset.read(fragment, frames, recipe.wanted(fragment))
     rows = len(next(iter(columns.values())))
     raw_bytes = sum(int(values.nbytes) for values in columns.values())
-    extra = dataset.own_counts(columns, cleaned=False)
     keep, dropped = dataset.clean(columns, fragment.period, xp)
     with np.errstate(all="ignore"):
         target = task.target(columns, xp)
@@ -101,14 +96,12 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
         target, place = (None if values is None else values[keep] for values in (target, place))
-    if recipe.own_counts:
-        extra |= dataset.own_counts(columns, cleaned=True)
     matrix = dataset.compute(columns, task.features, xp)
     y, size = None, int(matrix.nbytes)
     if target is not None:
         target = target.astype(frames.real if task.kind == "regression" else xp.int32)
         y, size = frames.series(target, "target"), size + int(target.nbytes)
-    counts = Counts(len(matrix), rows, dropped, raw_bytes, extra, size, **_target_counts(target, task))
+    counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
     whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)
     if recipe.cutoff is None:
         return (whole,)
@@ -202,7 +195,7 @@ class Rows:
         return collection(self.y) if self.y else None
 
     def summary(self) -> dict[str, float]:
-        """Return what is logged: rows, class balance, partitions, bytes, rows dropped by reason, and the dataset's."""
+        """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by reason."""
         counts = self.counts
         summary: dict[str, float] = {"rows": counts.rows, "partitions": len(self.parts), "bytes": counts.bytes}
         if len(counts.classes) == 2:
@@ -210,7 +203,7 @@ class Rows:
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
-        return summary | {f"{name}_share": number / counts.rows for name, number in counts.extra.items()}
+        return summary
 
 
 def collection(parts: Sequence[Any]) -> Any:
@@ -295,14 +288,12 @@ def _field(parts: Sequence[Part], side: int, name: str) -> Any:
 def total(counts: Sequence[Counts]) -> Counts:
     """Return the sums of counts."""
     dropped: Counter[str] = Counter()
-    extra: Counter[str] = Counter()
     for count in counts:
         dropped.update(count.dropped)
-        extra.update(count.extra)
     classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
     summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
     sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
-    return Counts(**sums, classes=tuple(map(sum, classes)), extra=dict(extra), dropped=dict(dropped))
+    return Counts(**sums, classes=tuple(map(sum, classes)), dropped=dict(dropped))
 
 
 def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:

@@ -60,14 +60,6 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     return begins - begins % MINUTE
 
 
-def uneven(train: int, held_out: int, validation: float) -> str | None:
-    """Return a line to say where validation has less than half or more than twice its share of the rows, else None."""
-    share = held_out / max(train + held_out, 1)
-    if validation == 0 or validation / 2 <= share <= validation * 2:
-        return None
-    return f"validation is {share:.0%} of the training rows: task.validation={validation:g} is a share of their time"
-
-
 def overlap(one: Period, other: Period) -> bool:
     """Return whether two periods have a moment in common."""
     return one[0] < other[1] and other[0] < one[1]

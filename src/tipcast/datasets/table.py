@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from types import ModuleType
@@ -17,23 +17,23 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
-from tipcast.config.schema import DataSpec, TableData
+from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
+from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Part, Period, RawColumn, ScanRequest
 from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
+from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
+from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
-from tipcast.tasks.base import TargetColumn
+from tipcast.tasks.base import TargetColumn, Task
 
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
 MOST_CLASSES = 1_000
-MANY = 100
-"""Fewer rising values say nothing of a column."""
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
-NO_NAMES = "its name is one of its values: where the first line is a row, write a line of names above it"
 PARTIAL = "only some of the files have it"
-COUNTS = "rises from row to row: if it only numbers them, name the features without it in task.features"
+CHANCE = 1e-20
+"""Of all rows of a text to be drawn for the test, from which on it is looked for."""
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
 
@@ -44,28 +44,24 @@ class Table(Dataset):
 
     columns: tuple[RawColumn, ...]
     """All that a model can use, by their own names, the time column apart."""
-    time_column: str | None = None
+    time: str | None = None
     notes: tuple[str, ...] = ()
-    rising: tuple[str, ...] = ()
-    """Columns of whole numbers that rise from row to row, as those do that number the rows."""
     dates: str = ""
     """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
     report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
     """Of each column of the training files what it is taken for, and why; the driver's alone, as is the next."""
-    texts: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False, repr=False)
-    """The different texts of columns that are stored as text, where they are not too many."""
+    seen: Mapping[str, Seen] = field(default_factory=dict, compare=False, repr=False)
+    """Of each column what the training files hold."""
     spec: TableData | None = None
     name = "table"
     code: ClassVar[ModuleType] = table_features
 
     @classmethod
-    def open(cls, spec: DataSpec) -> Self:
+    def open(cls, spec: TableData) -> Self:
         """Look at the training files for what their columns hold.
 
         C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
         """
-        if not isinstance(spec, TableData):
-            raise TipcastError("C003", "data.source", "a table has a configuration of its own", "use data=table")
         if spec.test is None and not spec.test_share:
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
@@ -80,7 +76,7 @@ class Table(Dataset):
         seen = table_columns.look(scans, types)
         if spec.time is not None:
             kind = types[spec.time]
-            if not (seen[spec.time].are_times(cells=cells) if is_text(kind) else kind_of(kind) == "time"):
+            if not (seen[spec.time].are_times if cells else kind_of(kind) == "time"):
                 what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
                 raise TipcastError("D008", where, what, "write it as a timestamp, or leave data.time")
         written = scans[0].facts["written"]
@@ -88,9 +84,6 @@ class Table(Dataset):
             table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
-        values = [at for at, each in enumerate(taken) if each.column and each.name in each.seen.texts]
-        if cells and 2 * len(values) > len(taken):
-            taken[values[0]] = replace(taken[values[0]], note=NO_NAMES, warns=True)
         for name, kind in ((name, kind) for name, kind in every.items() if name not in types):
             taken.append(Taken(name, None, str(kind), Seen(), INDEX if name in indexes else PARTIAL))
         features = [each for each in taken if each.name != spec.time]
@@ -98,18 +91,9 @@ class Table(Dataset):
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
         table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates=dates, spec=spec)
-        by_part = table._sampled(scans)
-        sampled = {name: np.concatenate(parts) for name, parts in by_part.items()}
-        finite = {name: values[np.isfinite(values)] for name, values in sampled.items()}
-        fills = {name: float(np.median(values)) if len(values) else 0.0 for name, values in finite.items()}
-        report = [each.line() for each in taken]
-        for row in report:  # footers count nulls alone and not NaN
-            row["missing"] = max(row["missing"], int(np.isnan(sampled.get(row["column"], np.empty(0))).sum()))
+        fills = table._medians(scans)
         columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
-        whole = [name for name, values in finite.items() if len(values) > MANY and not (values % 1).any()]
-        rising = tuple(name for name in whole if all((part[1:] > part[:-1]).all() for part in by_part[name]))
-        texts = {name: list(seen[name].texts) for name in types}
-        return replace(table, columns=columns, rising=rising, report=tuple(report), texts=texts)
+        return replace(table, columns=columns, report=tuple(each.line() for each in taken), seen=seen)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -129,10 +113,6 @@ class Table(Dataset):
         return self.features if self.time is None else (*self.features, self.time)
 
     @property
-    def time(self) -> str | None:
-        return self.time_column
-
-    @property
     def test_share(self) -> float:
         """Share of rows that is drawn to test on, where no test files are named and rows have no time."""
         spec = self.spec
@@ -140,7 +120,7 @@ class Table(Dataset):
 
     def facts(self) -> dict[str, Any]:
         """Return the columns, with the vocabularies of categories."""
-        return {"table": [asdict(column) for column in self.columns], "time": self.time_column, "dates": self.dates}
+        return {"table": [asdict(column) for column in self.columns], "time": self.time, "dates": self.dates}
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         return tuple(self._by_name[name] for name in names)
@@ -173,10 +153,6 @@ class Table(Dataset):
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
-            if len(classes) > FEW_VALUES and table_columns.with_signs(classes) and kind != "multiclass":
-                what = f"column {name!r} has {len(classes):,} different texts that look like numbers, as {classes[0]!r}"
-                fix = "write them as numbers, without signs and separators, or task.kind=multiclass"
-                raise TipcastError("C003", "task.target", what, fix)
         elif kind == "regression":
             return TargetColumn(name, "regression")
         else:
@@ -204,13 +180,51 @@ class Table(Dataset):
         """
         for name in (name for name in names if self._type(name) == "number"):
             values = self._values(name, table_columns.MOST_CATEGORIES)
-            odd = [value for value in values if value < 0 or not value.is_integer()]
+            odd = any(value < 0 or not value.is_integer() for value in values)
             if odd or len(values) > table_columns.MOST_CATEGORIES:
-                what = f"column {name!r} holds {odd[0]:g}" if odd else f"column {name!r} has too many different numbers"
-                what += f": categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers from 0"
+                what = f"categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers from 0: not {name!r}"
                 fix = f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
                 raise TipcastError("C003", "task.categorical", what, fix)
         columns = (replace(each, fill=None) if each.name in names else each for each in self.columns)
+        return replace(self, columns=tuple(columns))
+
+    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
+        """Return the table without the texts that only rows to test on have: as any that training lacks, these miss.
+
+        Where a column has texts of so few rows that all may be drawn, it is read again.
+        """
+        rare: dict[str, list[int]] = {}
+        for column in (self._by_name[name] for name in task.features):
+            seen = self.seen[column.name]
+            rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
+            if few := [code for code, number in enumerate(rows) if draw.test**number > CHANCE]:
+                rare[column.name] = few
+        if not rare:
+            return self
+        recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
+
+        def look(fragment: Fragment) -> tuple[Part]:
+            (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
+            place, few = np.asarray(part.place), part.x.isin(rare).any(axis=1).to_numpy()
+            return (replace(part, x=part.x[few], y=None, place=place[few]),)
+
+        with ThreadPoolExecutor(address.AT_ONCE) as pool:
+            learnt = [part.x for parts in draw_all([*pool.map(look, fragments)], recipe) for part in parts]
+        columns = list(self.columns)
+        for at, column in enumerate(columns):
+            if codes := rare.get(column.name):
+                lost = set(codes).difference(*(x[column.name] for x in learnt))
+                texts = (text for code, text in enumerate(column.categories) if code not in lost)
+                columns[at] = replace(column, categories=tuple(texts))
+        return replace(self, columns=tuple(columns))
+
+    def as_trained(self, manifest: Mapping[str, Any]) -> Self:
+        """Return the table with a saved model's categories and fillings."""
+        trained = {(column["name"], column["type"]): column for column in manifest["columns"]}
+        columns = []
+        for column in self.columns:
+            known = trained.get((column.name, column.type), asdict(column))
+            columns.append(replace(column, categories=tuple(known["categories"]), fill=known["fill"]))
         return replace(self, columns=tuple(columns))
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
@@ -225,7 +239,7 @@ class Table(Dataset):
         if self.time is not None:
             scans = self._in_time(scans, which)
         if which == "train":
-            notes = (*notes, *self.notes, *(f"column {name} {COUNTS}" for name in self.rising if name in columns))
+            notes = (*notes, *self.notes)
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
@@ -268,25 +282,22 @@ class Table(Dataset):
                 host = [name for name in wanted if name != self.time]  # numbers have odd texts or blanks around them
                 table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
             read = frames.arrays(table, [name for name in plain if name not in host])
-        where = address.shown(fragment.uri)
         for name in host:
-            if name == self.time:
-                times = table_columns.times_of(table[name], self.dates or "iso", where)
-                read[name] = frames.arrays(times, [""])[""]
+            if name == self.time:  # of days
+                read[name] = frames.arrays(pa.table({"": table[name].cast(pa.timestamp("us"))}), [""])[""]
             else:
-                values = table_columns.values_of(table[name], self._by_name[name], where)
+                values = table_columns.values_of(table[name], self._by_name[name], address.shown(fragment.uri))
                 read[name] = frames.xp.asarray(values)
         return {name: read[name] for name in wanted}
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
         """Make features, with fillings for missing numbers."""
-        fills = {name: self._by_name[name].fill for name in names if columns[name].dtype.kind == "f"}
-        filled = {
-            name: xp.where(columns[name] == columns[name], columns[name], fill)
-            for name, fill in fills.items()
-            if fill is not None
-        }
-        return table_features.compute({**columns, **filled}, names, xp)
+        filled = dict(columns)
+        for name in names:
+            fill, values = self._by_name[name].fill, columns[name]
+            if fill is not None and values.dtype.kind == "f":
+                filled[name] = xp.where(values == values, values, fill)
+        return table_features.compute(filled, names, xp)
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
@@ -308,7 +319,7 @@ class Table(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "report": (), "texts": {}}
+        return {**vars(self), "report": (), "seen": {}}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
@@ -317,28 +328,25 @@ class Table(Dataset):
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
 
-        def different(column: Array) -> Array:
-            values = np.asarray(column, dtype=np.float64)
-            return np.unique(values[np.isfinite(values)])
-
-        if texts := self.texts.get(name):  # all rows were looked at already
-            column = pa.chunked_array([texts], pa.string())
-            return tuple(different(table_columns.values_of(column, self._by_name[name], "data.train")).tolist())
         values: Array = np.empty(0)
-        with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        if texts := self.seen[name].texts:  # all rows were looked at already
+            column = pa.chunked_array([list(texts)], pa.string())
+            parts: Iterable[Array] = [table_columns.values_of(column, self._by_name[name], "data.train")]
+        else:
             fragments = self.scan("train", (name,)).fragments
-            for part in pool.map(lambda each: different(self.read(each, CpuFrames(), (name,))[name]), fragments):
-                values = np.union1d(values, part)
-                if len(values) > most:  # leaving cancels what is not read yet
-                    break
+            parts = (self.read(fragment, CpuFrames(), (name,))[name] for fragment in fragments)
+        for part in parts:
+            values = np.union1d(values, part.astype(np.float64))
+            values = values[np.isfinite(values)]
+            if len(values) > most:
+                break
         return tuple(values.tolist())
 
     def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
         if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
             return True
-        stored = kind_of(kind)
-        return stored in (("time", "category") if self._type(name) == "time" else ("number", "category"))
+        return kind_of(kind) in (("time",) if self._type(name) == "time" else ("number", "category"))
 
     def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
         """Leave out optional columns that do not fit, and say which ones the host has to read."""
@@ -361,22 +369,22 @@ class Table(Dataset):
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _sampled(self, scans: Sequence[FileScan]) -> dict[str, list[Array]]:
-        """Return the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files."""
+    def _medians(self, scans: Sequence[FileScan]) -> dict[str, float]:
+        """Return the median of each number column in at most ``MOST_PARTS`` parts, evenly spread over the files."""
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
             read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
-        return {name: [part[name] for part in read] for name in numbers}
+        values = {name: np.concatenate([part[name] for part in read]) for name in numbers}
+        finite = {name: column[np.isfinite(column)] for name, column in values.items()}
+        return {name: float(np.median(column)) if len(column) else 0.0 for name, column in finite.items()}
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""
         texts = {name: frozenset(self._by_name[name].categories) for name in columns if self._type(name) == "category"}
         notes = []
         for name, seen in table_columns.look(scans, dict.fromkeys(texts, pa.string())).items():
-            if seen.many:
-                notes.append(f"the rows to test on have more than 10,000 different texts of {name}")
             lacking = Counter({text: rows for text, rows in seen.texts.items() if text not in texts[name]})
             if lacking:
                 shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
@@ -385,38 +393,29 @@ class Table(Dataset):
         return notes
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
-        """Give each file the side's period, and leave out those parts of it that have no row of that time."""
+        """Give the files the side's period, and leave out those parts of them that have no row of that time."""
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
             ranges = list(pool.map(self._ranges, scans))
-        spans = [
-            (min(r[0] for r in of_file if r), max(r[1] for r in of_file if r) + split.MINUTE) for of_file in ranges
-        ]
-        low, high = min(start for start, _ in spans), max(stop for _, stop in spans)
+        known = [ends for ends in itertools.chain(*ranges) if ends]
+        low, last = min(first for first, _ in known), max(last for _, last in known)
+        high = last + split.MINUTE
         if self.spec and self.spec.test is None:
-            border = high - int((high - low) * self.spec.test_share)
-            low, high = (low, border) if which == "train" else (border, high)
+            border = min(high - int((high - low) * self.spec.test_share), last)  # each side has a row
+            low, high = (low, max(border, low + 1)) if which == "train" else (border, high)
         inside = []
-        for scan, of_file, span in zip(scans, ranges, spans, strict=True):
-            start, stop = max(low, span[0]), min(high, span[1])
-            if start < stop:
-                parts = [
-                    replace(part, period=(start, stop))
-                    for part, ends in zip(scan.fragments, of_file, strict=True)
-                    if ends and ends[0] < stop and ends[1] >= start
-                ]
-                parts = parts or [replace(scan.fragments[-1], period=(start, stop))]
-                inside.append(replace(scan, period=(start, stop), fragments=tuple(parts)))
+        for scan, of_file in zip(scans, ranges, strict=True):
+            parts = [
+                replace(part, period=(low, high))
+                for part, ends in zip(scan.fragments, of_file, strict=True)
+                if ends and ends[0] < high and ends[1] >= low
+            ]
+            if parts:
+                inside.append(replace(scan, period=(low, high), fragments=tuple(parts)))
         return inside
 
     def _ranges(self, scan: FileScan) -> list[Period | None]:
         """Return the first and last time in each fragment of a file, None where it has none; D010 no time at all."""
-        time = str(self.time)
-        if footer := scan.facts["footer"]:
-            groups = footer.time_ranges(scan.fragments[0].columns[time])
-            of_parts = [[groups[at] for at in part.part] for part in scan.fragments]
-            if all(ends for ends in itertools.chain(*of_parts)):
-                return [(min(first for first, _ in part), max(last for _, last in part)) for part in of_parts]
-        found: list[Period | None] = []
+        time, found = str(self.time), list[Period | None]()
         for fragment in scan.fragments:
             values = self.read(fragment, CpuFrames(), (time,))[time]
             values = values[values != NULL_TIME]
@@ -429,7 +428,7 @@ class Table(Dataset):
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     """Look at a file's footer or header, and cut it into fragments; its facts are the columns' types and names."""
     facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
-    if check_format(uri, request) == "parquet":
+    if check_format(uri) == "parquet":
         footer = parquet.read_footer(uri, request)
         footer.check_rows()
         types = {name: footer.types[own] for name, own in footer.names}

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
@@ -31,8 +30,10 @@ MOSTLY, MOST_ODD = 0.9, 10
 NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
-YEAR_FIRST = r"\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}"
-DATE = rf"({YEAR_FIRST}|\d{{1,2}}/\d{{1,2}}/\d{{4}})" r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+DATE = (
+    r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
+    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+)
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(delimited.MISSING)
@@ -76,8 +77,7 @@ class Seen:
             "missing": absent,
             "numbers": is_number,
             "codes": pc.and_(is_number, _matches(bare, CODE)),  # no quantities: zeros in front, or too many digits
-            "dates": (dates := pc.and_(other, _matches(bare, DATE))),
-            "year_first": pc.and_(dates, pc.match_substring_regex(bare, f"^({YEAR_FIRST})")),  # read in one way only
+            "dates": pc.and_(other, _matches(bare, DATE)),
             "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
         }
         sums = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
@@ -92,9 +92,10 @@ class Seen:
             if self.many:
                 self.texts.clear()
 
-    def are_times(self, *, cells: bool) -> bool:
-        """Whether all values are dates; outside CSV, whose slashes are looked at, only with the year first."""
-        return self.present == self.counts["dates" if cells else "year_first"] > 0
+    @property
+    def are_times(self) -> bool:
+        """Whether all values are dates."""
+        return self.present == self.counts["dates"] > 0
 
 
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
@@ -269,28 +270,24 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
 
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
     """Return what a column of texts is taken for, and why where that may surprise."""
-    present, numbers, codes, dates = seen.present, *(seen.counts[kind] for kind in ("numbers", "codes", "dates"))
-    if seen.are_times(cells=cells):
+    present, (numbers, dates) = seen.present, (seen.counts[kind] for kind in ("numbers", "dates"))
+    if cells and seen.are_times:
         return "time", ""
     if cells and seen.counts["booleans"] == present:
         return "number", ""
     named = _named(seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT}))
     but = f", but for {named}" if named else ""
-    if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not codes:
+    if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.counts["codes"]:
         if cells:
             note = f"numbers{but}: these are missing values; data.types={{{name}: category}} otherwise"
             return "number", note if named else ""
         if len(seen.texts) != 2:  # two may well be classes, and the file says that it is text
             return "category", f"texts that are numbers{but}: data.types={{{name}: number}} takes them so"
-    if numbers < present:
-        if with_signs(seen.texts or seen.odd):
-            return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
-        if dates == present:
-            return "category", "dates with slashes, of either order: write them as 2019-02-01 to have a time"
-        if dates >= MOSTLY * present:
-            return "category", f"{dates:,} of its {present:,} texts are dates: leave the others empty to have a time"
-        if numbers >= present / 2:
-            return "category", f"{numbers:,} of its {present:,} texts are numbers{but}"
+    if numbers < present and with_signs(seen.texts or seen.odd):
+        return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+    for kind, rows in (("numbers", numbers), ("dates", dates)):
+        if present / 2 <= rows and numbers < present:
+            return "category", f"{rows:,} of its {present:,} texts are {kind}{but if kind == 'numbers' else ''}"
     if cells and seen.absent:
         named = _named(seen.absent)
         return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
@@ -320,24 +317,6 @@ def notes(taken: Sequence[Taken]) -> list[str]:
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         lines.append(f"column {shown}{more} is no feature: {note}")
     return lines
-
-
-def times_of(column: pa.ChunkedArray, dates: str, where: str) -> pa.Table:
-    """Return days, or texts that are read as those of CSV are, as a table of one column, in microseconds.
-
-    ``dates`` is a key of ``delimited.DATES``; D005 a text that is no time.
-    """
-    if not is_text(column.type):
-        return pa.table({"": column.cast(pa.timestamp("us"))})
-    cells = pa.BufferOutputStream()
-    pa.csv.write_csv(pa.table({"": pc.fill_null(delimited.bare_texts(column), "")}), cells)  # no line is blank
-    options = {"null_values": [""], "timestamp_parsers": delimited.DATES[dates]}
-    convert = pa.csv.ConvertOptions(column_types={"": pa.timestamp("us")}, quoted_strings_can_be_null=True, **options)
-    try:
-        return pa.csv.read_csv(pa.BufferReader(cells.getvalue()), convert_options=convert)
-    except pa.ArrowInvalid as problem:
-        fix = "write times as 2019-02-01 18:30:00"
-        raise TipcastError("D005", where, f"the time column: {problem}", fix) from problem
 
 
 def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:

@@ -259,12 +259,15 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> No
     """Score the same rows with both versions, evaluate and compare them, and add the last check."""
     client, listing, recipe, checks = workers.client, comparison.test, comparison.recipe, comparison.checks
     judge, evaluations = evaluator(comparison.candidates[0].fetched.kind), comparison.evaluations
-    reading = rows.start(workers, listing, recipe)
-    with progress("read", reading):
-        test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))["test"]
-    predictions: list[Any] = []
-    with progress("score"):
-        for manifest, fetched in ((candidate.manifest, candidate.fetched) for candidate in comparison.candidates):
+    dataset, predictions = None, list[Any]()
+    for manifest, fetched in ((candidate.manifest, candidate.fetched) for candidate in comparison.candidates):
+        trained = recipe.dataset.as_trained(manifest)
+        if trained != dataset:  # the codes of its categories are its own
+            dataset, own = trained, dataclasses.replace(recipe, dataset=trained)
+            reading = rows.start(workers, listing, own)
+            with progress("read", reading):
+                test = collect(workers, listing, own, reading, comparison.limits, ("test",))["test"]
+        with progress("score"):
             x = client.map(partial(_columns, names=list(manifest["features"])), test.x, pure=False, key="columns")
             held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
             predictions.append(predict(client, held, x))

@@ -88,7 +88,7 @@ def make_plan(config: TrainConfig) -> Plan:
     if task.kind == "classification" and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
     dataset = dataset.with_categories(task.categorical)
-    recipe, test_recipe = Recipe(dataset, task), Recipe(dataset, task, own_counts=True)
+    recipe = test_recipe = Recipe(dataset, task)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
         LOG.warning(note)
@@ -100,7 +100,8 @@ def make_plan(config: TrainConfig) -> Plan:
     if not draw.test and {part.digest for part in train.fragments} & {part.digest for part in test.fragments}:
         LOG.warning("data.test has files of data.train: the model is tested on rows that it has learnt")
     if draw.test:
-        test_recipe = dataclasses.replace(test_recipe, draw=dataclasses.replace(draw, parts=("test",)))
+        recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
+        test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
     if draw.test or draw.validation:
         recipe = dataclasses.replace(recipe, draw=draw)
     return Plan(train, test, recipe, test_recipe)
@@ -123,10 +124,6 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
             splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
     if config.cluster.partition_per_worker:
         splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
-    if "validation" in splits:
-        held_out = splits["validation"].counts.rows
-        if line := split.uneven(splits["train"].counts.rows, held_out, plan.task.validation):
-            LOG.warning(line)
     return splits
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tipcast.compute.base import Array
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import TaskSpec
 
 KINDS = ("classification", "multiclass", "regression", "clustering")
@@ -124,14 +124,9 @@ def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: fl
     return xp.where(columns["payment_type"] == CARD, high, xp.int8(-1))
 
 
-def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True, **minutes: float) -> Array:
-    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by card.
-
-    ``minutes``: those of ``duration``; NaN where that has no answer.
-    """
+def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True) -> Array:
+    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by card."""
     tip = columns["tip_amount"]
-    if minutes:
-        tip = xp.where(xp.isnan(duration(columns, xp, **minutes)), xp.nan, tip)
     return xp.where(columns["payment_type"] == CARD, tip, xp.nan) if card_only else tip
 
 
@@ -170,10 +165,7 @@ def _function(name: str) -> Target:
         for entry in importlib.metadata.entry_points(group=GROUP, name=name):
             _TARGETS[name] = entry.load()
     if name not in _TARGETS:
-        installed = {entry.name for entry in importlib.metadata.entry_points(group=GROUP)}
-        what = f"no such target: {name}"
-        fix = f"use {', '.join(sorted(installed | set(_TARGETS)))}, or install a package with an entry point in {GROUP}"
-        raise TipcastError("C003", "task.function", what, fix)
+        raise unknown("task.function", "target function", name, _TARGETS, "C003")
     return _TARGETS[name]
 
 
@@ -230,22 +222,14 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
 
 
 def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:
-    known = dataset.features
-    others = [name for name in known if name not in columns]
-    there = others if spec.function is None else list(known)
-    usual = [name for name in others if name not in dataset.nominal]
+    known = [name for name in dataset.features if spec.function is not None or name not in columns]
+    usual = [name for name in known if name not in (*columns, *dataset.nominal)]
     chosen = usual if spec.features is None else list(spec.features)
-    if not chosen:
-        raise TipcastError("C003", "task.features", "no feature is named", f"use {', '.join(there)}")
-    if len(set(chosen)) < len(chosen):
-        raise TipcastError("C003", "task.features", "a feature is named twice", "name each once")
-    for name in spec.categorical:
-        if name not in chosen:
-            what = f"{name} is none of task.features"
-            raise TipcastError("C003", "task.categorical", what, "name features of the task")
-    for name in chosen:
-        if name not in known:
-            raise TipcastError("C003", "task.features", f"no such feature: {name}", f"use {', '.join(there)}")
-        if name not in there:
-            raise TipcastError("C003", "task.features", f"{name} is what is predicted", "leave it out")
+    if not chosen or len(set(chosen)) < len(chosen):
+        what = "a feature is named twice" if chosen else "no feature is named"
+        raise TipcastError("C003", "task.features", what, f"use some of {', '.join(known)}, each once")
+    for key, names, choices in (("features", chosen, known), ("categorical", spec.categorical, chosen)):
+        for name in names:
+            if name not in choices:
+                raise unknown(f"task.{key}", "feature", name, choices, "C003")
     return tuple(chosen)

@@ -101,7 +101,7 @@ def log_model(
     outputs = [*OUTPUTS[kind], *explained, "features"]
     signature = _signature(columns, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
-    sources = {"model": file, "features": dataset.feature_file(), "native": Path(native.__file__)}
+    sources = {"model": file, "features": Path(str(dataset.code.__file__)), "native": Path(native.__file__)}
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,

@@ -46,16 +46,17 @@ def test_s3(trip_files: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         for path in (trip_files.write("a_2019-02.parquet"), trip_files.write("b_2019-02.csv")):
             client.put_object(Bucket="trips", Key=f"month/{path.name}", Body=path.read_bytes(), ACL="public-read")
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        anonymous = {"anon": True}
         for named in (
             "s3://trips/month",
             "s3://trips/month/*",
             ["s3://trips/month/a_2019-02.parquet", "s3://trips/month/b_2019-02.csv"],
         ):
-            listing = trip_files.listing(named, block_bytes=20_000)
+            listing = trip_files.listing(named, block_bytes=20_000, storage_options=anonymous)
             assert [sums.rows for sums in trip_files.checked(listing).values()] == [1000, 1000]
-        assert listing.fragments[0].options["storage"]["anon"] is True
-        trip_files.refused("s3://trips/none.parquet", "D001", "none.parquet")
-        trip_files.refused("s3://trips/none*", "D001", "none")
-        trip_files.refused("s3://nobucket/a.parquet", "D001", "a.parquet")
+        trip_files.refused("s3://trips/none.parquet", "D001", "none.parquet", storage_options=anonymous)
+        trip_files.refused("s3://trips/none*", "D001", "none", storage_options=anonymous)
+        trip_files.refused("s3://nobucket/a.parquet", "D001", "a.parquet", storage_options=anonymous)
+        trip_files.refused("s3://trips/month", "D022", "month")
     finally:
         server.stop()

@@ -142,7 +142,7 @@ class Own(Dataset):
 
     def look(self, uri: str, request: ScanRequest) -> FileScan:
         """Look at a file."""
-        if check_format(uri, request) == "parquet":
+        if check_format(uri) == "parquet":
             footer = parquet.read_footer(uri, request)
             return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest)
         look = delimited.look(uri, request, None)

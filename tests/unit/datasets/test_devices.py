@@ -25,7 +25,7 @@ from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_facts
 
 pytestmark = pytest.mark.gpu
-RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")), own_counts=True)
+RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")))
 PICKUP = "tpep_pickup_datetime"
 
 

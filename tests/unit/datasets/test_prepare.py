@@ -68,7 +68,6 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     assert part.y.dtype == np.int32
     assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
-    assert part.counts.extra == {"missing_passengers": 1}
 
 
 def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
@@ -86,16 +85,6 @@ def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
     for cutoff, rows in ((fragment.period[0], (0, 1000)), (fragment.period[1], (1000, 0))):
         parts = prepare_fragment(fragment, frames, dataclasses.replace(whole, cutoff=cutoff))
         assert tuple(part.counts.rows for part in parts) == rows
-
-
-def test_trips_paid_in_cash_are_counted(trip_files: Any, frames: Frames) -> None:
-    recipe = Recipe(Taxi(), high_tip_task(("passenger_count",)), own_counts=True)
-    assert recipe.optional == ("payment_type",)
-    (fragment,) = trip_files.listing(
-        trip_files.write("yellow_tripdata_2019-02.parquet"), (*recipe.columns, *recipe.optional)
-    ).fragments
-    (part,) = prepare_fragment(fragment, frames, recipe)
-    assert part.counts.extra["cash"] == (trip_files.trips()["payment_type"] == 2).sum() > 0
 
 
 def test_the_first_clean_trips(trip_files: Any) -> None:

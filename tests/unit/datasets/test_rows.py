@@ -37,7 +37,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     cut = int(pd.Timestamp("2019-02-01").value // 1000)
-    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut, own_counts=True)
+    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=cut)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     (first, second), per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     assert (first.counts.rows, second.counts.rows) == (700, 495)

@@ -11,7 +11,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import split
-from tipcast.datasets.split import MINUTE, cutoff, describe, uneven
+from tipcast.datasets.split import MINUTE, cutoff, describe
 
 
 def _period(start: str, stop: str) -> tuple[int, int]:
@@ -38,14 +38,6 @@ def test_gaps_between_files_are_no_time_to_hold_out() -> None:
     assert cutoff(files, later, 31 / 90) == december[0]
     year = [_period("2019-01-01", "2019-12-01"), december]
     assert cutoff(year, later, 0.15) == cutoff([(JANUARY[0], december[1])], later, 0.15)
-
-
-def test_a_share_of_the_rows_far_from_that_of_the_time_is_said() -> None:
-    assert uneven(480, 520, 0.1) == (
-        "validation is 52% of the training rows: task.validation=0.1 is a share of their time"
-    )
-    assert uneven(99, 1, 0.1)
-    assert [uneven(90, 10, 0.1), uneven(85, 15, 0.1), uneven(100, 0, 0)] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import DataSpec, FilesData, Limits, SampleData, TlcData
-from tipcast.datasets import address
+from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
+from tipcast.datasets import address, split
 from tipcast.datasets.base import (
     OUTSIDE_PERIOD,
     Counts,
@@ -32,8 +32,6 @@ from tipcast.datasets.listing import named_by, read_fragment, request_of
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME, SPARSE
 
-CARD, CASH = 1, 2
-"""The TLC's payment types of a credit card and of cash."""
 IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
@@ -64,7 +62,6 @@ class Rule:
     code: str = ""
     limit: str = ""
     """Name in ``data.limits``; empty: there may be any number."""
-    fix: str = "mend the file"
 
 
 def _missing(values: Array, period: Period) -> Array:
@@ -85,16 +82,13 @@ RULES = (
          f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
 )  # fmt: skip
 """A trip is dropped under the first that applies."""
-MISSING_PASSENGERS = Rule("missing_passengers", ("passenger_count",), _missing,
-    "is empty", "D012", "missing_passengers", "leave it out of task.features")  # fmt: skip
-"""Such trips are kept and counted."""
 
 
 @dataclass(frozen=True)
 class Taxi(Dataset):
     """Trips; without a configuration one can read and understand them, but not list them."""
 
-    spec: DataSpec | None = None
+    spec: Any = None
 
     @classmethod
     def open(cls, spec: DataSpec) -> Taxi:
@@ -109,7 +103,6 @@ class Taxi(Dataset):
     features = features.FEATURES
     time = "pickup"
     known_columns = (*schema.SPELLINGS, *schema.TIMES, "store_and_fwd_flag")
-    optional = ("payment_type",)
     sparse = SPARSE
     nominal = ("zone_pair",)
 
@@ -119,9 +112,6 @@ class Taxi(Dataset):
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
         data, key = self.spec, f"data.{which}"
-        if not isinstance(data, SampleData | FilesData | TlcData):
-            fix = "use data=sample, data=files or data=tlc"
-            raise TipcastError("C003", "data.source", f"no source of trips: {data}", fix)
         named, needed = named_by(data, which), dict.fromkeys(("pickup", *columns))
         request = request_of(data, tuple(needed), optional, nullable=tuple(optional), facts={"colour": data.colour})
         if isinstance(data, SampleData):
@@ -192,25 +182,18 @@ class Taxi(Dataset):
                     rest &= ~bad
         return keep, dict(+dropped)
 
-    def own_counts(self, columns: Mapping[str, Array], *, cleaned: bool) -> dict[str, int]:
-        """Count trips without a number of passengers, as read, and those paid in cash, as kept."""
-        if cleaned:
-            return {"cash": int((columns["payment_type"] == CASH).sum()) if "payment_type" in columns else 0}
-        missing = MISSING_PASSENGERS.bad(columns.get("passenger_count", np.empty(0)), EVER)
-        return {MISSING_PASSENGERS.reason: int(missing.sum())}
-
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
         super().check_files(listing, per_file, limits)
         for uri, counts in per_file.items():
             names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
-            for rule in (*RULES, MISSING_PASSENGERS):
+            for rule in RULES:
                 most = getattr(limits, rule.limit) if rule.limit else None
-                rows = {**counts.dropped, **counts.extra}.get(rule.reason, 0)
+                rows = counts.dropped.get(rule.reason, 0)
                 if most is not None and rows > most * counts.rows_read:
                     column = " or ".join(repr(names[name]) for name in rule.columns if name in names)
                     what = f"column {column} {rule.fault} in {rows} of {counts.rows_read} rows"
-                    fix = f"{rule.fix}, or raise data.limits.{rule.limit}"
+                    fix = f"mend the file, or raise data.limits.{rule.limit}"
                     raise TipcastError(rule.code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
@@ -239,12 +222,13 @@ class Taxi(Dataset):
         return f"{colour}_tripdata_{month}.parquet", fields
 
     def describe(self, which: str) -> str:
-        """Say what a period holds, downloading nothing; errors as ``scan``, D001 D022 for a month not to be had."""
+        """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
         data = self.spec
         if isinstance(data, TlcData):
             request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
             return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        return files.describe_files(self.scan(which, DESCRIBED))
+        listing = self.scan(which, DESCRIBED)
+        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
 
 
 def _type(name: str) -> pa.DataType:

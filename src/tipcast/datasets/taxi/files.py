@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, delimited, parquet, split
-from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest, timed
+from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest
 from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, read_fragment, scan_files
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
@@ -28,8 +26,6 @@ _UTC = ("UTC", "Etc/UTC", "+00:00", "GMT")
 """What writers without zoneless timestamps (Spark) put on the TLC's wall-clock values."""
 MOST_MONTHS = 100
 """A month with a smaller part of a file's rows is not what the file is about."""
-ANSWER_S = 2.5
-"""How long a server of months may take to answer each of two ways of asking."""
 _FILLED = ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES)
 """Columns of which a file must have some values."""
 MONTHS = "write months as 2019-01, 2019-01..2019-03 or a list of them"
@@ -46,25 +42,23 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     for item in items:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
         last = last if dots else first
-        if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last)):
-            raise TipcastError("C003", key, f"{str(item)!r} is not a month", MONTHS)
-        if last < first:
-            raise TipcastError("C003", key, f"{str(item)!r} ends before it starts", "write the earlier month first")
+        if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last) and first <= last):
+            raise TipcastError("C003", key, f"{str(item)!r} is not a month or more", MONTHS)
         found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
     if not found:
         raise TipcastError("C003", key, "names no month", MONTHS)
     return sorted(found)
 
 
-def _months(pickup: Array) -> Counter[str]:
-    """Count (rows,) times in microseconds by their month, ``YYYY-MM``; clocks gone wrong tell nothing."""
-    inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
-    months, rows = np.unique(inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True)
-    return Counter(dict(zip(months.astype(str).tolist(), rows.tolist(), strict=True)))
-
-
-def _period_of(months: Counter[str], rows: int, where: str) -> Period:
-    """Return the period from the first to the last month with at least 1 % of the rows; D010 no such month."""
+def _inferred(parts: Sequence[Fragment], where: str) -> Period:
+    """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no such month."""
+    months, rows = Counter[str](), 0
+    for part in parts:
+        pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
+        inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]  # clocks gone wrong tell nothing
+        names, counts = np.unique(inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True)
+        months.update(dict(zip(names.astype(str).tolist(), counts.tolist(), strict=True)))
+        rows += len(pickup)
     common = sorted(month for month, count in months.items() if count * MOST_MONTHS >= rows)
     if not common:
         what = f"no month from 2009 to 2049 has 1 % of its {rows} pickup times"
@@ -96,7 +90,7 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = split.of_months(months[0], months[-1]) if months else None
-    scan = _scan_parquet if check_format(uri, request) == "parquet" else _scan_csv
+    scan = _scan_parquet if check_format(uri) == "parquet" else _scan_csv
     return scan(uri, request, period)
 
 
@@ -121,47 +115,26 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
             fix = "use a file that has it, or leave the column out of task.features"
             code = "D010" if canonical == "pickup" else "D012"
             raise TipcastError(code, where, f"column {own!r} has no value in {footer.rows} rows", fix)
-    pickup = columns["pickup"]
-    ranges = footer.time_ranges(pickup)
+    parts = footer.fragments(columns, period)
     if period is None:
-        period = _inferred(footer.fragments(columns, period)[0], footer, ranges)
-    elif all(ends and (ends[1] < period[0] or ends[0] >= period[1]) for ends in ranges):
-        what = f"column {pickup!r}: all {footer.rows} rows lie outside the period in the file's name"
-        raise TipcastError("D010", where, what, "rename the file, or check its pickup column")
-    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
-
-
-def _inferred(whole: Fragment, footer: parquet.Footer, ranges: Sequence[Period | None]) -> Period:
-    """Infer the period from the footer's ranges, reading the pickup column of those row groups that span months."""
-    months: Counter[str] = Counter()
-    for group, (ends, rows) in enumerate(zip(ranges, footer.group_rows, strict=True)):
-        both = _months(np.array(ends or (), np.int64))
-        if 2 in both.values():
-            months.update(dict.fromkeys(both, rows))
-        else:
-            part = replace(whole, part=(group,), rows=rows)
-            months += _months(read_fragment(part, CpuFrames(), ("pickup",))["pickup"])
-    return _period_of(months, footer.rows, address.shown(footer.uri))
+        period = _inferred(parts, where)
+        parts = tuple(replace(part, period=period) for part in parts)
+    return FileScan(uri, parts, period, footer.digest, {"colour": colour}, tuple(notes))
 
 
 def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
     where = address.shown(uri)
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
-    whole = look.fragment(columns, schema.TIMES, period or (0, 0))
-    for at, end in enumerate(look.ends(whole)):  # so that most damage shows before a cluster starts
+    parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
+    ends = () if look.packed else parts if len(parts) == 1 else (parts[0], parts[-1])
+    for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
-        empty = any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read)
-        if at == 0 and empty:
+        if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
     if period is None:
-        months, rows = Counter[str](), 0
-        for part in look.cut(whole, request.block_bytes):
-            pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
-            months, rows = months + _months(pickup), rows + len(pickup)
-        period = _period_of(months, rows, where)
-        whole = look.fragment(columns, schema.TIMES, period)
-    parts = look.cut(whole, request.block_bytes)
+        period = _inferred(parts, where)
+        parts = tuple(replace(part, period=period) for part in parts)
     return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
 
 
@@ -219,47 +192,17 @@ def _fetch(url: str, file: Path) -> Path:
         fix = "set data.cache to a folder you may write"
         raise TipcastError("D001", file.parent, "the cache folder cannot be written", fix) from problem
     try:
-        with out, _published(file), address.opened(url, address.storage(url, {})) as remote:
+        with out, address.opened(url, address.storage(url, {})) as remote:
             shutil.copyfileobj(remote, out, 1 << 20)
         return part.replace(file)
+    except TipcastError as problem:
+        fix = f"check the network, the month and data.url, or put the file at {file}"
+        raise TipcastError(problem.code, problem.where, problem.what, fix) from problem
     finally:
         part.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def _published(file: Path) -> Iterator[None]:
-    """Say of an address of a month that fails what to do about it."""
-    try:
-        yield
-    except TipcastError as problem:
-        what, fix = problem.what, f"check the network, or put the file at {file}"
-        if problem.code == "D001":
-            what, fix = "this month is not published there", "choose other months, or mend data.url"
-        raise TipcastError(problem.code, problem.where, what, fix) from problem
-
-
-def describe_files(listing: Listing) -> str:
-    """Say how many files, rows and parts there are, of which colour and time."""
-    return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
-
-
 def describe_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> str:
-    """Tell which months the cache has; look at those, and ask the server for the first of the others.
-
-    Parameters and errors as ``list_months``; also D001 and D022 for a month that is neither cached nor to be had.
-    """
-    from aiohttp import ClientTimeout  # a tenth of a second that jobs which read files do without
-
-    addresses = _addresses(months, url, cache, request.facts.get("colour"), key)
-    cached = [str(file) for _, file in addresses if file.exists()]
-    state = f"{len(cached)} of {len(addresses)} months in {Path(cache).expanduser()}"
-    if cached:
-        state = f"{state} ({describe_files(list_files(cached, request, 'data.cache'))})"
-    missing = [(source, file) for source, file in addresses if not file.exists()]
-    if not missing:
-        return state
-    source, file = missing[0]
-    limit = {"client_kwargs": {"timeout": ClientTimeout(ANSWER_S)}} if address.scheme(source).startswith("http") else {}
-    with _published(file):
-        address.size(source, address.storage(source, limit))
-    return f"{state}; {address.shown(source)} answers: {len(missing)} to download"
+    """Say how many months the cache has; parameters, and C003, as of ``list_months``."""
+    there = [file.exists() for _, file in _addresses(months, url, cache, request.facts.get("colour"), key)]
+    return f"{sum(there)} of {len(there)} months in {Path(cache).expanduser()}"

@@ -114,14 +114,6 @@ def test_the_period_is_inferred_from_months_with_a_hundredth_of_the_rows(trip_fi
     assert trip_files.checked(listing)[str(path)].dropped == {"outside_period": 4}
 
 
-def test_a_period_that_the_footer_tells_needs_no_reading(trip_files: Any) -> None:
-    path = trip_files.write("trips.parquet")
-    content = path.read_bytes()
-    length = int.from_bytes(content[-8:-4], "little") + 8
-    path.write_bytes(content[:4] + bytes(len(content) - length - 4) + content[-length:])  # no page left
-    assert trip_files.listing(path).period == of_months("2019-02")
-
-
 def test_small_row_groups_are_read_together(trip_files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = trip_files.write("t_2019-02.parquet", row_group_size=300)
     assert [fragment.part for fragment in trip_files.listing(path).fragments] == [(0, 1, 2, 3)]

@@ -36,13 +36,10 @@ def test_good_rows_need_no_mask() -> None:
     assert Taxi().clean(partial, PERIOD, np) == (None, {}), "columns that are not there are not asked for"
 
 
-def test_missing_passengers_are_kept_and_counted() -> None:
+def test_missing_passengers_are_kept() -> None:
     columns = _columns()
     columns["passenger_count"][3] = np.nan
     assert Taxi().clean(columns, PERIOD, np) == (None, {})
-    assert Taxi().own_counts(columns, cleaned=False) == {"missing_passengers": 1}
-    whole = {**columns, "passenger_count": np.ones(3, np.int64)}
-    assert Taxi().own_counts(whole, cleaned=False) == {"missing_passengers": 0}
 
 
 CASES = [
@@ -135,7 +132,6 @@ def test_shares_above_the_limit_refuse_the_file(reason: str, code: str, column: 
     ("sums", "code"),
     [
         ({"rows_read": 0, "rows": 0}, "D009"),
-        ({"extra": {"missing_passengers": 991}}, "D012"),
         ({"rows": 99, "classes": (90, 9), "dropped": {"fare_not_positive": 901}}, "D014"),
         ({"classes": (900, 0)}, "D015"),
         ({"classes": (0, 900)}, "D015"),
