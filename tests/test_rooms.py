@@ -25,18 +25,18 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1193,
-    "config": 1407,
-    "datasets": 4366,
-    "evaluation": 2033,
-    "jobs": 2881,
-    "measure": 197,
-    "models": 1902,
-    "scoring": 1184,
+    "compute": 1188,
+    "config": 1405,
+    "datasets": 4138,
+    "evaluation": 1755,
+    "jobs": 2616,
+    "measure": 189,
+    "models": 1862,
+    "scoring": 1056,
     "search": 961,
-    "tasks": 252,
-    "tipcast": 579,
-    "tracking": 1820,
+    "tasks": 236,
+    "tipcast": 527,
+    "tracking": 1834,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100
@@ -80,7 +80,7 @@ PRIVATE: dict[str, set[str]] = {}
 """Module -> private names of Dask and MLflow that it uses, for want of another way."""
 VAGUE_NAMES = {"each", "found", "known", "own", "said", "there", "told"}
 VAGUE_PHRASES = ("is no ", "none of", "of which", "what is told")
-VAGUE = {"names": 256, "phrases": 65}
+VAGUE = {"names": 226, "phrases": 55}
 """How often those are assigned or written: it only falls. Use a noun of the field, and "must be ..., got ..."."""
 LEAKED = re.compile(
     r"/(work|root|opt)/|\.\./shared/(?!taxi\b)|files\.pythonhosted|pypi\.org/simple|--(extra-)?index-url|--find-links"

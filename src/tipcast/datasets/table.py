@@ -31,6 +31,7 @@ FEW_VALUES = 20
 MOST_CLASSES = 1_000
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
+NO_NAMES = "its name is one of its values: where the first line is a row, write a line of names above it"
 PARTIAL = "only some of the files have it"
 CHANCE = 1e-20
 """Of all rows of a text to be drawn for the test, from which on it is looked for."""
@@ -84,6 +85,9 @@ class Table(Dataset):
             table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
             for name, kind in types.items()
         ]
+        values = [at for at, each in enumerate(taken) if each.column and each.name in each.seen.texts]
+        if cells and 2 * len(values) > len(taken):
+            taken[values[0]] = replace(taken[values[0]], note=NO_NAMES, warns=True)
         for name, kind in ((name, kind) for name, kind in every.items() if name not in types):
             taken.append(Taken(name, None, str(kind), Seen(), INDEX if name in indexes else PARTIAL))
         features = [each for each in taken if each.name != spec.time]

@@ -193,10 +193,11 @@ def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints:
             raise unknown(where, "parameter", name, sorted(valid), "C001", f"model.{section}.")
 
 
-def positive(key: str, value: Any) -> int:
-    """Return a whole number of at least 1; C003 for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise must_be(key, "a whole number of at least 1", repr(value))
+def positive(key: str, value: Any, *, whole: bool = True) -> Any:
+    """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
+    kinds, wanted = (int, "a whole number of at least 1") if whole else ((int, float), "a finite number above 0")
+    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
+        raise must_be(key, wanted, repr(value))
     return value
 
 

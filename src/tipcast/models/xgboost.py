@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import re
+import sys
 from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, final
 
 import numpy as np
 import xgboost
+from dask.base import annotate
+from distributed import WorkerPlugin
 from xgboost.callback import TrainingCallback
 
 from tipcast.compute.base import Frame
@@ -32,11 +37,16 @@ from tipcast.models.base import (
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
+EXECUTOR = "tipcast-xgboost"
+"""Name of the thread of a worker that trains together with others."""
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
 MISSING = -1.0
 """What features hold where a value is missing."""
 
+TRAIN = "train"
+EVERY = 10
+"""Rounds from one evaluation of the training rows to the next."""
 PARAMS = {
     "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eval_metric", "gamma",
     "grow_policy", "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth",
@@ -44,6 +54,8 @@ PARAMS = {
     "subsample", "tree_method", "verbosity",
 }  # fmt: skip
 """By the names of XGBoost's scikit-learn interface."""
+ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
+"""At 0 nothing is learned, which XGBoost does not refuse."""
 METRICS = {
     "classification": re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
     "multiclass": re.compile(r"(mlogloss|merror|auc)"),
@@ -90,15 +102,22 @@ class Plan:
 
 
 class RecordTraining(TrainingCallback):
-    """Records on the worker which device a booster was trained on."""
+    """Records on the worker which device a booster was trained on, and now and then its metric of training rows."""
 
     def before_training(self, model: Any) -> Any:
-        """Pass the gate of a fit, in every process that takes part."""
+        """Pass the gate of a fit, in every process that takes part, and leave most evaluations of training rows out."""
         gate("fit")
+        evaluate = model.eval_set  # of all rows in every round it would take a fifth of the training
+
+        def evaluate_some(evals: Any, epoch: int, *others: Any) -> Any:
+            return evaluate([each for each in evals if each[1] != TRAIN or epoch % EVERY == 0], epoch, *others)
+
+        model.eval_set = evaluate_some
         return model
 
     def after_training(self, model: Any) -> Any:
         """Copy the device of the booster's configuration into an attribute, which travels with it."""
+        del model.eval_set
         model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
         model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
         return model
@@ -126,6 +145,9 @@ class XGBoost(Estimator):
         given = {name: value for name, value in self.params.items() if value is not None}
         if given.get("tree_method") == "gpu_hist":
             given["tree_method"] = "hist"
+        for name in ABOVE_ZERO:
+            if name in given:
+                positive(f"model.params.{name}", given[name], whole=False)
         objective, default = OBJECTIVES[self.kind]
         metrics = given.setdefault("eval_metric", default)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
@@ -184,7 +206,8 @@ class XGBoost(Estimator):
         params = {**self.planned.params, "seed": seed, "nthread": threads}
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
-            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out))
+            shown = train if isinstance(rows, Split) else None  # a trial's curve is not kept
+            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out, shown))
         return self.fitted(booster, history, features)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
@@ -198,9 +221,11 @@ class XGBoost(Estimator):
 
         def train() -> Any:
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
+                client.register_plugin(_TrainingThread())
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
                 held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
-                return dxgb.train(client, params, matrix, **self._options(held_out))
+                with annotate(executor=EXECUTOR):
+                    return dxgb.train(client, params, matrix, **self._options(held_out, matrix))
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
@@ -221,12 +246,13 @@ class XGBoost(Estimator):
             options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
         return options
 
-    def _options(self, held_out: Any) -> dict[str, Any]:
+    def _options(self, held_out: Any, train: Any) -> dict[str, Any]:
         """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
-        planned = self.planned
+        planned = self.planned  # the margins of training rows are at hand where each round adds one tree
+        beside = [(train, TRAIN)] if train and planned.params["num_parallel_tree"] == 1 else []
         return {
             "num_boost_round": planned.rounds,
-            "evals": [(held_out, "validation")] if held_out else [],
+            "evals": [*beside, (held_out, "validation")] if held_out else [],  # the last one stops early
             "early_stopping_rounds": planned.stop_after if held_out else None,
             "verbose_eval": False,
             "callbacks": [RecordTraining()],
@@ -256,7 +282,7 @@ class XGBoost(Estimator):
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
             history={
-                f"{rows}_{metric}": dict(enumerate(values))
+                f"{rows}_{metric}": {at * (EVERY if rows == TRAIN else 1): value for at, value in enumerate(values)}
                 for rows, of in history.items()
                 for metric, values in of.items()
             },
@@ -266,6 +292,36 @@ class XGBoost(Estimator):
             format="xgboost-ubj",
             content=attrgetter("content"),
         )
+
+
+class _TrainingThread(WorkerPlugin):
+    """Gives a worker a thread that trains together with others, on which XGBoost does not print each worker's rank.
+
+    No verbosity keeps that line from the terminal. XGBoost's C interface registers who hears of its messages, for one
+    thread; ``xgboost.dask`` announces the ranks before anything of ours runs on the thread that it is given.
+    """
+
+    name = EXECUTOR
+    idempotent = True
+
+    def setup(self, worker: Any) -> None:
+        """Start the thread."""
+        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
+        if EXECUTOR not in worker.executors:
+            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=_hear)
+
+
+def _message(message: bytes) -> None:
+    """Write what XGBoost says, but for the ranks."""
+    if b" got rank " not in message:
+        sys.stderr.write(message.decode(errors="replace") + "\n")
+
+
+_MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
+
+
+def _hear() -> None:
+    ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:

@@ -22,7 +22,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
 from tipcast.datasets import delimited, table_features
 from tipcast.datasets.base import ScanRequest
-from tipcast.datasets.table import Table
+from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
 
 with warnings.catch_warnings():
@@ -371,3 +371,9 @@ def test_a_model_reads_numbers_as_training_does() -> None:
     values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
     assert _numbers(values, "a", column, delimited.MISSING).tolist() == [1, 2, 1, 0, 0.5, 0.5, 0.5]
     assert _numbers(pd.Series([True, False]), "a", column, []).tolist() == [1, 0]
+
+
+def test_a_first_line_that_may_be_a_row_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("5.1,3.5,setosa\n4.9,3.0,setosa\n5.1,3.5,virginica\n" * 9)
+    table = Table.open(TableData("table", str(tmp_path / "t.csv"), test=None, test_share=0.2, block_bytes=1024))
+    assert table.notes == (f"column 5.1: {NO_NAMES}",)

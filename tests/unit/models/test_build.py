@@ -48,6 +48,8 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("xgboost", "params", "eval_metric", "foo", "C003.*eval_metric.*foo"),
         ("xgboost", "params", "eval_metric", "ndcg", "C003.*eval_metric.*ndcg"),
         ("xgboost", "params", "eval_metric", ["logloss", "merror"], "C003.*eval_metric.*merror"),
+        ("xgboost", "params", "learning_rate", float("inf"), "C003.*learning_rate"),
+        ("xgboost", "params", "subsample", 0, "C003.*subsample"),
         ("xgboost", "params", "device", "cuda", "C001.*device.*backend=gpu"),
         ("xgboost_forest", "params", "subsample", 7, "C003.*subsample.*bound"),
         ("random_forest", "params", "n_jobs", 3, "C001.*cluster.threads_per_worker"),

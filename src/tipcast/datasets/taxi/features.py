@@ -53,6 +53,10 @@ SPARSE = ("VendorID", "RatecodeID", "trip_type")
 FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE, _FROM_PAIR, *SPARSE)
 """All features there are."""
 
+_ZONES = np.arange(1, LAST_ZONE + 1).astype(str)
+_RANKS = [np.argsort(np.argsort(np.char.add(_ZONES, end))) for end in ("_", "")]
+"""Of zones as the first and as the second half of a pair, in the order of texts as 43_151."""
+
 
 def _remainder(values: Any, divisor: int) -> Any:
     """Return ``values % divisor``; NumPy divides by a constant several times faster than it takes remainders."""
@@ -69,9 +73,13 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
-    """Return the numbers of pairs of zones; missing where one is no zone."""
+    """Return the numbers of pairs of zones, in the order of their texts; missing where one is no zone."""
     known = (first >= 1) & (first <= LAST_ZONE) & (second >= 1) & (second <= LAST_ZONE)
-    return xp.where(known, (first - 1) * LAST_ZONE + second - 1, MISSING)
+    ranks = [
+        xp.asarray(rank)[xp.where(known, zone, 1).astype(np.int64) - 1]
+        for zone, rank in zip((first, second), _RANKS, strict=True)
+    ]
+    return xp.where(known, ranks[0] * LAST_ZONE + ranks[1], MISSING)
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:

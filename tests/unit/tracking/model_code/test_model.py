@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import py_compile
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,18 @@ def test_contributions_are_of_xgboosts_models(models: Any, trips: pd.DataFrame, 
         models[format].predict(trips, params={"output": "contributions"})
     labels = models[format].predict(trips, params={"output": "label", "threshold": 0.3})
     assert labels.tolist() == (models[format].predict(trips) >= 0.3).astype(int).tolist()
+
+
+def test_what_runs_are_the_bytes_that_were_checked(saved: Any, tmp_path: Path, trips: pd.DataFrame) -> None:
+    """Python would run a compiled file that lies beside the source."""
+    folder = tmp_path / "model"
+    shutil.copytree(saved["skops"].folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "artifacts" / "features.py"
+    (planted := tmp_path / "planted.py").write_text("raise RuntimeError('planted')")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(planted), importlib.util.cache_from_source(str(path)), invalidation_mode=unchecked)
+    scores = mlflow.pyfunc.load_model(str(folder)).predict(trips)
+    np.testing.assert_allclose(scores, saved["skops"].expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", [TIME, "PULocationID", "DOLocationID"])
