@@ -31,7 +31,7 @@ BUDGET = {
     "evaluation": 1755,
     "jobs": 2616,
     "measure": 189,
-    "models": 1862,
+    "models": 1884,
     "scoring": 1056,
     "search": 961,
     "tasks": 236,

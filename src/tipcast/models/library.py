@@ -41,7 +41,9 @@ ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost."
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
-
+TRIES = 5
+"""Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong coefficients now and
+then, from rows that stay as they are (a race like that of https://github.com/rapidsai/cuml/pull/4539)."""
 
 Taken = Sequence[tuple[Array, Array | None]]
 """Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
@@ -299,10 +301,23 @@ class Library(Estimator):
             arrays = [side.persist().to_dask_array(lengths=True) for side in sides]
             with client.as_current(), warnings.catch_warnings(action="ignore"):
                 return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
-        model = self.make(cls, seed, 1, client=client)
         if y is not None and self.kind == "regression" and self.standardizes:
             y = y.astype(np.float64)
-        return (model.fit(z) if y is None else model.fit(z, y)).get_combined_model()
+        for _ in range(TRIES):
+            model = self.make(cls, seed, 1, client=client)
+            model = model.fit(z) if y is None else model.fit(z, y)
+            if self.kind != "regression" or self.explains(client, model, z, y):
+                return model.get_combined_model()
+        what, fix = f"gives coefficients that explain nothing, {TRIES} times", "use cluster.n_workers=1, or model=ridge"
+        raise TipcastError("C003", self.distributed, what, fix)
+
+    def explains(self, client: Any, model: Any, x: Any, y: Any) -> bool:
+        """Whether a linear model's training rows are no further from its predictions than from a constant."""
+        pairs = zip(y.to_delayed(), np.ravel(model.predict(x).to_delayed()), strict=True)
+        sums = client.gather(client.compute([delayed(_left)(*pair) for pair in pairs]))
+        rows, total, squares, left = np.sum(sums, axis=0)
+        spread = squares - total**2 / rows if self.params.get("fit_intercept", True) else squares
+        return bool(left <= spread + 1e-6 * squares)
 
     def as_scikit_learn(self, model: Any) -> Any:
         """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
@@ -356,6 +371,13 @@ def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
 
     chosen = [delayed(_at)(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
     return dd.from_delayed(chosen, meta=collection._meta, verify_meta=False).persist()
+
+
+def _left(target: Any, predicted: Any) -> list[float]:
+    """Return the rows, sum and sum of squares of a part's targets, and the sum of squares that predictions leave."""
+    y = target.values.astype("float64")
+    left = y - getattr(predicted, "values", predicted).reshape(-1)
+    return [float(len(y)), float(y.sum()), float(y @ y), float(left @ left)]
 
 
 def _at(part: Any, numbers: Array | slice) -> Any:
