@@ -17,9 +17,10 @@ import pandas as pd
 
 from harness import TAXI, options, tipcast, write_result
 from real_trips import TRIPS
-from tipcast.datasets.taxi.dataset import CARD
 from tipcast.evaluation.classification import Classification
 
+CARD = 1
+"""The TLC's payment type of a credit card."""
 RECALIBRATE = Path(__file__).resolve().parents[1] / "examples" / "recalibrate.py"
 MONTHS = "no_repo_license/green_months/green_tripdata_{}.parquet"
 YELLOW = "yellow/yellow_tripdata_{}_10k.parquet"

@@ -108,7 +108,7 @@ def test_from_any_thread_one_after_another(store: str) -> None:
         (lambda: tipcast.train(overrides=["--cfg", "job"]), "C005"),
         (lambda: tipcast.train(seed=[1, 2]), "C003"),
         (lambda: tipcast.sweep(model=["xgboost", "svc"]), "C00"),
-        (lambda: tipcast.score("models:/a/1", "no.parquet", "no/such/../"), "C011"),
+        (lambda: tipcast.score("models:/a/1", "no.parquet", "s3://bucket"), "C011"),
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C001.*unknown key 'multirun'"),
         (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
         (lambda: tipcast.train(data=np.zeros((9, 2)), target="a"), "C003.*data: must be a DataFrame .*got ndarray"),

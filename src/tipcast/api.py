@@ -37,11 +37,16 @@ class Composed:
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
-        if hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES:
+        wanted = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
+        if wanted:
+            from tipcast.compute import gpus
+
+            gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
+        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
+        if wanted:
             from tipcast.compute import session
 
-            session.check(self.config.backend, self.config.cluster)  # before more libraries load
-        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
+            session.check(self.config.backend, self.config.cluster)
         trainings: Any = [(training.config, training.command) for training in self.many]
         details: Mapping[str, Any] = module.run(trainings or self.config, self.command)
         return details

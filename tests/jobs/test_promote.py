@@ -274,7 +274,7 @@ def test_what_is_not_named_by_a_version(job: Job, client: Any) -> None:
     uri = client.get_model_version(NAME, WORSE).source
     with pytest.raises(TipcastError) as caught:
         job("promote", f"model_uri={uri}")
-    assert "is not a registered version, which alone an alias names" in str(caught.value)
+    assert "is not the address of a version, which an alias names" in str(caught.value)
     assert caught.value.code == "M021"
 
 
