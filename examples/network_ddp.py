@@ -96,7 +96,7 @@ def main() -> None:
     if dist.get_rank() == 0:
         scores, labels = (np.concatenate(side) for side in zip(*found, strict=True))
         mlflow.set_tracking_uri(config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
-        mlflow.set_experiment(config.tracking.experiment)
+        mlflow.set_experiment(config.tracking.experiment or "tipcast")
         with mlflow.start_run(run_name="network"):
             mlflow.log_params({"processes": dist.get_world_size(), "epochs": EPOCHS, "batch": BATCH, "rate": RATE})
             auc = float(roc_auc_score(labels, scores))
