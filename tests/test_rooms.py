@@ -29,7 +29,7 @@ BUDGET = {
     "config": 1405,
     "datasets": 4138,
     "evaluation": 1755,
-    "jobs": 2616,
+    "jobs": 2632,
     "measure": 189,
     "models": 1884,
     "scoring": 1056,

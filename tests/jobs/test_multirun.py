@@ -92,11 +92,15 @@ def test_trainings_on_the_same_rows_follow_each_other_and_kinds_are_ranked_apart
     assert ranked == [("classification", 1), ("classification", 2), ("regression", 1), ("regression", 2)]
 
 
-def test_a_whole_multirun_runs_nothing(store: str, logged: list[str]) -> None:
+def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: str, logged: list[str]) -> None:
     words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2")
     few = [word for word in FEW if not word.startswith("model.")]
     arguments = [*words, *few, f"tracking.uri={store}"]
     said = compose_jobs("train", arguments)[0].run()
+    first, second = (row["name"] for row in said["trainings"])
+    remark = f"{first}, {second}: the same test metrics to the last bit"
+    assert remark in mlflow.MlflowClient(store).get_run(said["run_id"]).data.tags["mlflow.note.content"]
+    assert any(line.startswith(remark) for line in logged)
     arguments.append(f"resume={said['run_id']}")
     again = compose_jobs("train", arguments)[0].run()
     assert again["trainings"] == said["trainings"]

@@ -109,11 +109,13 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
                     break
         board = leaderboard(trainings)
         metrics: dict[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
+        for remark in (remarks := alike(trainings)):
+            LOG.warning("%s", remark)
         rows = [{name: row[name] for name in COLUMNS} | row["metrics"] for row in board]
         values = dict.fromkeys(name for row in board for name in row["metrics"])
         table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
         context.run.log_metrics(metrics)
-        context.run.note(f"{table}\n\n{report.repeat(command)}")
+        context.run.note("\n\n".join([table, *remarks, report.repeat(command)]))
         if problems and not isinstance(problems[0], TipcastError):
             raise problems[0]  # what closes the workers says what it means
     result = context.result(trainings=board, metrics=metrics)
@@ -207,3 +209,16 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
             for rank, training in enumerate([*ended, *others], 1)
         ]
     return rows
+
+
+def alike(trainings: Sequence[Training]) -> list[str]:
+    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds without effect."""
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for training in trainings:
+        if found := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
+            names.setdefault(tuple(sorted(found.items())), []).append(training.name)
+    return [
+        f"{', '.join(same)}: the same test metrics to the last bit, so what they differ in has no effect here"
+        for same in names.values()
+        if len(same) > 1
+    ]

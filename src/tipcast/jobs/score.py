@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from tipcast import __version__
+from tipcast.compute.base import count
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
@@ -91,7 +92,7 @@ def _score(
             with clock.phase("score") as facts:
                 results = score(workers, config, plan, fetched)
                 rows = sum(entry.rows for entry in results.entries.values())
-                facts.append(f"{rows:,} rows in {len(results.entries)} files")
+                facts.append(f"{rows:,} rows in {count(len(results.entries), 'file')}")
             memory = peaks(workers.client)
         problem = problem_of(results.refused, plan.files)
         if problem and len(results.refused) == plan.files:
