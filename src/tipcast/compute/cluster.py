@@ -160,7 +160,7 @@ def _check_scheduler(spec: schema.SchedulerCluster) -> None:
     """Refuse, without connecting, an address without TLS (C009), without certificates (C004) or with bad ones."""
     if _is_open(spec) and not spec.insecure:
         what = "a scheduler runs any client's code and this one is reached without TLS"
-        fix = "use a tls:// address with cluster.tls_* or set cluster.insecure=true on a trusted network"
+        fix = "use a tls:// address, or set cluster.insecure=true on a trusted network"
         raise TipcastError("C009", spec.address, what, fix)
     _certificates(spec)
 

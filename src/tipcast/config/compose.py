@@ -187,6 +187,9 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
 
 def _unknown_key(job: str, overrides: Sequence[str], key: str, file: re.Match[str] | None) -> TipcastError:
     """Return the error of a key that a file has, or of one of the command line with the nearest of those there are."""
+    if file and file[1].startswith("data/") and key == "task":  # which only a job that asks something has
+        what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
+        return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
     if file:
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)

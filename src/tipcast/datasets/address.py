@@ -96,13 +96,13 @@ def _translated(uri: str, problem: BaseException) -> TipcastError | None:
     status = getattr(problem, "status", None)
     if isinstance(problem, FileNotFoundError) or status == 404:
         return TipcastError("D001", shown(uri), "no such file", "check the path")
-    refused = isinstance(problem, PermissionError)
+    refused = isinstance(problem, PermissionError) or type(problem).__name__ == "NoCredentialsError"
     if not kind:
         where = shown(str(getattr(problem, "filename", None) or uri))
         fix = "change its permissions"
         return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
     if refused or status in (401, 403):
-        fix = "set credentials in the environment, e.g. AWS_ACCESS_KEY_ID"
+        fix = "set credentials in the environment, as AWS_ACCESS_KEY_ID; of a public bucket storage_options.anon=true"
         return TipcastError("D022", shown(uri), "access is refused", fix)
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
     return TipcastError("D022", shown(uri), what, "check the network and the address, or use local files")

@@ -215,8 +215,8 @@ def alike(trainings: Sequence[Training]) -> list[str]:
     """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds without effect."""
     names: dict[tuple[Any, ...], list[str]] = {}
     for training in trainings:
-        if found := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
-            names.setdefault(tuple(sorted(found.items())), []).append(training.name)
+        if tested := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
+            names.setdefault(tuple(sorted(tested.items())), []).append(training.name)
     return [
         f"{', '.join(same)}: the same test metrics to the last bit, so what they differ in has no effect here"
         for same in names.values()

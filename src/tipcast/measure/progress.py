@@ -1,17 +1,19 @@
-"""What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal."""
+"""What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal after 2 seconds."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 LOG = logging.getLogger("tipcast")
 
-STEPS = "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
+PATIENCE_S = 2.0
+REFRESH_S = 0.2
 LINES = 10
 """Lines that a long list of files may print."""
 LONG_S = 1.0
@@ -62,27 +64,47 @@ def worth_a_line(done: int, total: int) -> bool:
 
 
 @contextlib.contextmanager
-def progress(label: str, futures: Sequence[Any] = ()) -> Iterator[Callable[..., None]]:
-    """Show what a block does and how far it is, where standard error is a terminal and phases are logged.
+def progress(
+    label: str, futures: Sequence[Any] = (), wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+) -> Iterator[Callable[..., None]]:
+    """Show how long a block has taken and how far it is, where standard error is a terminal.
 
     The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
+    ``wait`` waits between two looks at them.
     """
-    if LOG.level not in (logging.NOTSET, logging.INFO) or not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from tqdm import tqdm  # takes a while to import
+    steps = 0, len(futures), ""
+    over = threading.Event()
 
-    form = STEPS if futures else "{desc}"
-    with tqdm(total=len(futures), desc=label, bar_format=form, miniters=1, leave=False) as bar:
-        for future in futures:
-            future.add_done_callback(lambda _: bar.update())
+    def tell(done: int, total: int, note: str = "") -> None:
+        nonlocal steps
+        steps = done, total, note
 
-        def tell(done: int, total: int, note: str = "") -> None:
-            bar.total, bar.bar_format = total, STEPS
-            bar.set_postfix_str(note, refresh=False)
-            bar.update(done - bar.n)
+    def watch() -> None:
+        begun = time.time()  # as tqdm's clock
+        if wait(over, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
+            return
+        from tqdm import tqdm  # takes a while to import
 
+        with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False) as bar:
+            bar.start_t = begun
+            while not wait(over, REFRESH_S):
+                done, total, note = steps
+                if total:
+                    bar.total, bar.bar_format = total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
+                    bar.set_postfix_str(note, refresh=False)
+                bar.update(sum(future.done() for future in futures) + done - bar.n)
+
+    # With other levels there are lines in place of a bar, or nothing.
+    shows = LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty()
+    watcher = threading.Thread(target=watch, daemon=True) if shows else None
+    if watcher:
+        watcher.start()
+    try:
         yield tell
+    finally:
+        over.set()
+        if watcher:
+            watcher.join()
 
 
 @final

@@ -316,7 +316,7 @@ def alone(folder: str) -> Iterator[None]:
         yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor, locked = os.open(folder, os.O_RDONLY), True
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -324,15 +324,19 @@ def alone(folder: str) -> Iterator[None]:
             fix = "wait for it to end, or stop it"
             raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
         except OSError:
-            pass  # a disk without locks, where what looks unfinished may be another job's
-        else:
-            for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
-                path.unlink(missing_ok=True)
+            locked = False  # what looks unfinished may be another job's
+        _clear(folder if locked else "")
         try:
             yield
         finally:
+            _clear(folder if locked else "")
             for empty, _, _ in os.walk(folder, topdown=False):
                 with contextlib.suppress(OSError):  # others have scores
                     Path(empty).rmdir()
     finally:
         os.close(descriptor)
+
+
+def _clear(folder: str) -> None:
+    for path in [*Path(folder).rglob(f"{UNFINISHED}*")] if folder else ():
+        path.unlink(missing_ok=True)

@@ -34,7 +34,9 @@ def tags() -> dict[str, str]:
 
 @functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
 def _identity(pid: int) -> str:
-    return json.dumps({**_machine(), "pid": pid, "start": started(pid)})
+    with contextlib.suppress(OSError, psutil.Error):  # a system without /proc, of which the host alone is told
+        return json.dumps({**_machine(), "pid": pid, "start": started(pid)})
+    return json.dumps({"host": socket.gethostname()})
 
 
 def _machine() -> dict[str, object]:
@@ -67,7 +69,7 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
         return ended or abs(started(pid) - start) > SAME_S  # the number is another process's by now
     except ProcessLookupError:
         return True
-    except (KeyError, AttributeError, TypeError, ValueError, OverflowError, psutil.Error):  # tags of others
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError, OSError, psutil.Error):  # tags of others
         return False
 
 
@@ -75,7 +77,10 @@ def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None
     """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments; not ``keep``."""
     experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
     for run in pages(client.search_runs, experiments, f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
-        if run.info.run_id != keep and has_exited(run.data.tags, store):
+        if run.info.run_id == keep or not has_exited(run.data.tags, store):
+            continue
+        now = client.get_run(run.info.run_id)
+        if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:  # else it was resumed
             client.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
             client.set_terminated(run.info.run_id, "KILLED")
             LOG.warning("closed a run that ended without closing (KILLED): %s", run.info.run_id)

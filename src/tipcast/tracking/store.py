@@ -29,8 +29,10 @@ from tipcast.config.schema import TrackingSpec
 LOG = logging.getLogger("tipcast")
 
 DEFAULT_URI = "sqlite:///mlflow.db"
+DATABASES = ("postgresql", "mysql")
+"""Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
-"""How long a tracking server may take to answer at all."""
+"""How long tracking server or database may take to answer at all."""
 PAGE = 1000
 """Entries of one answer of the store."""
 _patience: dict[str, int] = {}
@@ -64,6 +66,8 @@ def open_store(spec: TrackingSpec) -> Any:
         check_credentials(address, insecure=spec.insecure)
     if scheme in {"http", "https"}:
         _probe(uri)
+    elif scheme.partition("+")[0] in DATABASES:
+        _probe_database(uri)
     import mlflow  # after the variables that it reads at import
 
     mlflow.set_tracking_uri(uri)
@@ -161,6 +165,18 @@ def _probe(uri: str) -> None:
         what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
         fix = "start it with `mlflow server`, or set tracking.uri"
         raise TipcastError("T001", redact_address(uri), what, fix) from problem
+
+
+def _probe_database(uri: str) -> None:
+    """Connect once to a database server in a bounded time, before MLflow tries ten times over a minute and a half."""
+    import sqlalchemy
+
+    with contextlib.suppress(ModuleNotFoundError), failures(uri):  # of a driver that is missing MLflow tells
+        address = sqlalchemy.make_url(uri)
+        limit = {"connect_timeout": int(PROBE_S)}
+        engine = sqlalchemy.create_engine(address, connect_args=limit, poolclass=sqlalchemy.NullPool)
+        with engine.connect():
+            pass
 
 
 def sqlite_file(uri: str) -> Path | None:

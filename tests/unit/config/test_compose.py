@@ -66,7 +66,7 @@ def test_data_and_models_bring_a_task_that_may_be_another(job: str, words: list[
 
 @pytest.mark.parametrize("data", ["blobs", "regression", "table"])
 def test_rows_without_months_are_not_prepared(data: str) -> None:
-    with pytest.raises(TipcastError, match=f"C001.*conf/data/{data}.yaml: unknown key 'task'.*prepare has no such"):
+    with pytest.raises(TipcastError, match=f"C003.*data={data} are for a task, and prepare has none.*data=sample"):
         load("prepare", f"data={data}", "out=x")
 
 

@@ -73,6 +73,11 @@ def test_bad_parquet(trip_files: Any, name: str, change: Change, code: str, colu
     trip_files.refused(path, code, path, column)
 
 
+def test_a_column_without_a_value_in_csv(trip_files: Any) -> None:
+    path = trip_files.write("yellow_2019-02.csv", _set("passenger_count", np.nan))
+    trip_files.refused(path, "D012", path, "passenger_count")
+
+
 BAD_BYTES: list[tuple[str, str, Change, str, str]] = [
     ("B03", "t.parquet", lambda b: b"", "D003", "empty"),
     ("B06", "t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "not a Parquet"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import pty
@@ -11,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from tqdm import tqdm
+from tests.waiting import Turns
 
 from tipcast.measure import progress as module
 from tipcast.measure.progress import Clock, progress, shown, worth_a_line
@@ -20,9 +19,8 @@ END = "<end>"
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A terminal's stream, of which tqdm draws every step, and a function that returns what was written to it."""
-    monkeypatch.setattr(tqdm, "__init__", functools.partialmethod(tqdm.__init__, mininterval=0))
+def terminal() -> Any:
+    """A terminal's stream, and a function that returns what was written to it."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     stream = os.fdopen(theirs, "w", buffering=1)
@@ -40,41 +38,62 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Any:
     os.close(ours)
 
 
-def test_a_block_shows_its_label_and_counts(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, shows = terminal
+def test_a_long_block_shows_its_label_and_counts(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)  # here, because pytest puts its own in place before each test
     futures: list[Future[None]] = [Future(), Future(), Future()]
-    with progress("read", futures):
+    turns = Turns()
+    with progress("read", futures, turns.wait):
         for future in futures[:2]:
             future.set_result(None)
-    shown = shows()
+        turns.take(2)
+    shown = written()
     assert "read 2/3 |" in shown
     assert shown.endswith("\r"), "the line is cleared"
-    assert shown.rstrip("\r").endswith(" " * 4)
-    futures[2].set_result(None)
-    assert shows() == "", "what ends later is not shown"
-    with progress("fit"):
-        assert shows().endswith("fit")
-    with progress("grow") as told:
+    assert shown.rstrip("\r").endswith(" " * 20)
+    turns = Turns()
+    with progress("fit", wait=turns.wait):
+        turns.take()
+    assert "fit 00:00" in written()
+    turns = Turns()
+    with progress("grow", wait=turns.wait) as told:
         told(3, 8)
-        assert "grow 3/8 |" in shows()
+        turns.take(2)
+    assert "grow 3/8 |" in written()
+
+
+def test_a_short_block_shows_nothing(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, written = terminal
+    monkeypatch.setattr("sys.stderr", stream)
+    waited = []
+    with progress("read", wait=lambda ended, seconds: waited.append(seconds) or ended.wait()):
+        pass
+    assert waited == [module.PATIENCE_S]
+    assert written() == ""
+
+
+def never(*_: object) -> bool:
+    raise AssertionError("nobody looks")
 
 
 def test_no_terminal_no_bar(capfd: pytest.CaptureFixture[str]) -> None:
-    with progress("read") as told:
-        told(1, 2, "one")
+    with progress("read", wait=never):
+        pass
     assert capfd.readouterr() == ("", "")
 
 
 def test_lines_are_logged_above_the_bar(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, shows = terminal
+    stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)
-    with shown(logging.INFO), progress("search") as told:
+    turns = Turns()
+    with shown(logging.INFO), progress("search", wait=turns.wait) as told:
         told(3, 8, "best 0.6")
+        turns.take(2)
         module.LOG.info("trial 3 (4/8)")
         told(4, 8)
-    written = shows()
-    cleared, line, after = written.partition("trial 3 (4/8)")
+        turns.take()
+    shows = written()
+    cleared, line, after = shows.partition("trial 3 (4/8)")
     assert "search 3/8 |" in cleared
     assert cleared.endswith(" \r"), "the bar gives way to the line"
     assert line
@@ -85,11 +104,11 @@ def test_lines_are_logged_above_the_bar(terminal: Any, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("level", [logging.WARNING, logging.DEBUG])
 def test_no_bar_where_little_or_much_is_logged(terminal: Any, monkeypatch: pytest.MonkeyPatch, level: int) -> None:
-    stream, shows = terminal
+    stream, written = terminal
     monkeypatch.setattr("sys.stderr", stream)
-    with shown(level), progress("read"):
+    with shown(level), progress("read", wait=never):
         pass
-    assert shows() == ""
+    assert written() == ""
 
 
 @pytest.mark.parametrize(

@@ -205,3 +205,17 @@ def test_a_run_that_is_gone_on_with(
     with opened(spec) as run:
         assert not process.has_exited(client.get_run(joined).data.tags, STORE)
         assert run.id == joined
+
+
+def test_a_run_that_another_process_takes_up_meanwhile(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = left()
+
+    def taken_up(*_: Any) -> bool:
+        client.set_tag(run_id, process.PROCESS, process.tags()[process.PROCESS])
+        return True
+
+    monkeypatch.setattr(process, "has_exited", taken_up)
+    process.close_abandoned(client, str(spec.uri))
+    assert status(client, run_id) == "RUNNING"

@@ -89,9 +89,11 @@ def test_mlflow_uses_the_store_for_runs_and_models(
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
 
 
-def test_a_server_that_is_not_there_is_told(closed_port: int) -> None:
+def test_servers_that_are_not_there_are_told(closed_port: int) -> None:
     with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
         open_store(_spec(f"http://127.0.0.1:{closed_port}"))
+    with pytest.raises(TipcastError, match="T002.*the database cannot be used"):
+        open_store(_spec(f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow"))
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH\r\n"])

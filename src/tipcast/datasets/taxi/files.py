@@ -26,6 +26,7 @@ _UTC = ("UTC", "Etc/UTC", "+00:00", "GMT")
 """What writers without zoneless timestamps (Spark) put on the TLC's wall-clock values."""
 MOST_MONTHS = 100
 """A month with a smaller part of a file's rows is not what the file is about."""
+WITH_VALUES = "use a file that has it, or leave the column out of task.features"
 _FILLED = ("pickup", "fare_amount", "tip_amount", "passenger_count", *schema.ZONES)
 """Columns of which a file must have some values."""
 MONTHS = "write months as 2019-01, 2019-01..2019-03 or a list of them"
@@ -112,9 +113,8 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
         if canonical in _FILLED and canonical not in request.nullable and footer.nulls.get(own) == footer.rows:
             if canonical in schema.ZONES:
                 schema.refuse_coordinates(footer.schema.names, where)
-            fix = "use a file that has it, or leave the column out of task.features"
             code = "D010" if canonical == "pickup" else "D012"
-            raise TipcastError(code, where, f"column {own!r} has no value in {footer.rows} rows", fix)
+            raise TipcastError(code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES)
     parts = footer.fragments(columns, period)
     if period is None:
         period = _inferred(parts, where)
@@ -128,10 +128,14 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     columns, colour, notes = _columns(look.names, uri, request)
     parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
     ends = () if look.packed else parts if len(parts) == 1 else (parts[0], parts[-1])
+    empty = [name for name in columns if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)]
     for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(end, CpuFrames())
+        empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
+    if empty:
+        raise TipcastError("D012", where, f"column {columns[empty[0]]!r} has no value where it was looked", WITH_VALUES)
     if period is None:
         period = _inferred(parts, where)
         parts = tuple(replace(part, period=period) for part in parts)

@@ -228,12 +228,10 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
     if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
         return read(csv_input, schema)
     try:
-        rows = pd.read_csv(csv_input, dtype=object, keep_default_na=False)
+        rows = pd.read_csv(csv_input, header=None, dtype=object, keep_default_na=False).fillna("")
     except ValueError as problem:
         raise MlflowException(f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST) from None
-    if not isinstance(rows.index, pd.RangeIndex):  # pandas takes the first values of longer rows for labels
-        raise MlflowException("Failed to parse input as CSV: rows are longer than the header", error_code=BAD_REQUEST)
-    return rows
+    return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)  # pandas would rename what is there twice
 
 
 def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:

@@ -161,7 +161,7 @@ def test_a_column_that_is_missing(url: str, trips: pd.DataFrame, column: str) ->
         ("", "text/csv", "No columns to parse"),
         ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
         ("a,b\n1,2\n1,2,3", "text/csv", "Failed to parse input as CSV: "),
-        ("a,b\n1,2,3\n1,2,3", "text/csv", "rows are longer than the header"),
+        ("a,b\n1,2,3\n1,2,3", "text/csv", "Failed to parse input as CSV: "),
         (b"\xff\xfe\x00", "text/csv", "UTF-8"),
         (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
     ],
