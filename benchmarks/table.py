@@ -73,6 +73,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gpu_tests_1": (*JOB, "scoring", "search", "tasks"),
     "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),
+    "earlier": (*JOB, "scoring", "search"),
 }
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
@@ -262,6 +263,21 @@ def cards() -> str:
         body.append((row["trips"], ways[row["way"]], found, share))
     told = "mean prediction, rate of high tips, expected calibration error"
     return table(("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body)
+
+
+KEPT_GOAL = 1.05
+
+
+def kept() -> str:
+    """Return the table of the same commands by an earlier commit."""
+    body = []
+    for row in rows("earlier"):
+        ours, theirs = row["medians_s"].values()
+        goal = held(row["ratio"], KEPT_GOAL, "{:.2f} x") + ("" if row["enough"] else ", disturbed")
+        times = (f"{theirs:.2f} s", f"{ours:.2f} s", f"{row['ratio']:.2f} x")
+        body.append((f"`tipcast {row['command']}`", row["clock"], *times, goal))
+    head = ("command, two cores", "clock", "before", "now", "ratio", "goal")
+    return table(head, body or [(MISSING, *[""] * 5)])
 
 
 COURSE_GOAL = 1e-6
@@ -476,6 +492,7 @@ def tables() -> dict[str, Callable[[], str]]:
 
     own = (
         times,
+        kept,
         aucs,
         cards,
         outside,
