@@ -36,8 +36,6 @@ IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
-DESCRIBED = tuple(dict.fromkeys(("pickup", *SCORED, *features.needed_columns(features.BASE_FEATURES))))
-"""Columns that files must have to be of use."""
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
 """The period of rows whose pick-up may be at any time."""
 BOUNDS = {
@@ -111,13 +109,13 @@ class Taxi(Dataset):
 
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
-        data, key = self.spec, f"data.{which}"
-        named, needed = named_by(data, which), dict.fromkeys(("pickup", *columns))
-        request = request_of(data, tuple(needed), optional, nullable=tuple(optional), facts={"colour": data.colour})
+        data, named, key = self.spec, named_by(self.spec, which), f"data.{which}"
+        needed, optional = tuple(dict.fromkeys(("pickup", *columns))), tuple(optional)
+        request = request_of(data, needed, optional, nullable=optional, facts={"colour": data.colour})
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
-            return files.list_months(named, data.url, data.cache, request, key)
+            named = [files.fetch(*month) for month in files.months_of(data, which).items()]
         return files.list_files(named, request, key)
 
     def check_facts(self, facts: Mapping[str, Any]) -> None:
@@ -223,11 +221,10 @@ class Taxi(Dataset):
 
     def describe(self, which: str) -> str:
         """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
-        data = self.spec
-        if isinstance(data, TlcData):
-            request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
-            return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        listing = self.scan(which, DESCRIBED)
+        if isinstance(self.spec, TlcData):
+            months = files.months_of(self.spec, which)
+            return f"{sum(file.exists() for file in months)} of {len(months)} months in {self.spec.cache}"
+        listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
         return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
 
 

@@ -45,8 +45,7 @@ def test_all_missing_columns_are_named_at_once_as_the_tlc_names_them() -> None:
         schema.map_columns(["fare", *"abcdefghijklmnop"], "trips/yellow_tripdata_2018-01.parquet", NEEDED)
     line = str(caught.value)
     assert len(line) <= 300
-    for name in ("tpep_pickup_datetime", *NEEDED[1:]):
-        assert f"'{name}'" in line
+    assert not [name for name in ("tpep_pickup_datetime", *NEEDED[1:]) if f"'{name}'" not in line]
 
 
 def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
@@ -56,28 +55,21 @@ def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
     assert schema.map_columns([*YELLOW, "extra"], "f", NEEDED)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
+def test_eras_without_zone_ids_are_refused_where_zones_are_needed() -> None:
+    others = ["pickup_datetime", "passenger_count", "pickup_longitude", "fare_amount", "tip_amount"]
+    for names in (
         ["vendor_name", "Trip_Pickup_DateTime", "Start_Lon", "Start_Lat", "Fare_Amt", "Tip_Amt"],
-        ["pickup_datetime", "passenger_count", "pickup_longitude", "pickup_latitude", "fare_amount", "tip_amount"],
         ["lpep_pickup_datetime", "Pickup_longitude", "Pickup_latitude", "Passenger_count", "Fare_amount", "Tip_amount"],
-    ],
-)
-def test_eras_without_zone_ids_are_refused_as_such(names: list[str]) -> None:
-    with pytest.raises(TipcastError, match="D017.*2016-07"):
-        schema.map_columns(names, "f", NEEDED)
-
-
-def test_coordinates_do_no_harm_where_zones_are_not_needed() -> None:
-    names = ["pickup_datetime", "pickup_longitude", "fare_amount", "tip_amount"]
-    assert len(schema.map_columns(names, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
+        others,
+    ):
+        with pytest.raises(TipcastError, match="D017.*2016-07"):
+            schema.map_columns(names, "f", NEEDED)
+    assert len(schema.map_columns(others, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
 
 
 def test_colour() -> None:
-    assert schema.colour_of(YELLOW) == "yellow"
-    assert schema.colour_of(["lpep_pickup_datetime"]) == "green"
-    assert schema.colour_of(["pickup_datetime"]) is None
+    names = (YELLOW, ["lpep_pickup_datetime"], ["pickup_datetime"])
+    assert list(map(schema.colour_of, names)) == ["yellow", "green", None]
     assert schema.tlc_name("pickup", "green") == "lpep_pickup_datetime"
     assert schema.tlc_name("fare_amount", "green") == "fare_amount"
     with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
