@@ -18,7 +18,6 @@ from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import identical
-from tipcast.datasets.months import Month, Written
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock, progress, worth_a_line
@@ -32,8 +31,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip():
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    clock = Clock()
-    out = config.out
+    clock, out = Clock(), config.out
     if "://" not in out:
         out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     with clock.phase("list"):
@@ -41,7 +39,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         listing = dataset.month_files()
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
-        planned = months.plan(dataset, listing, config.row_group_rows, config.compression)
+        planned = months.plan(dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression)
         written = {month.name: months.current(out, month) for month in planned}
         due = [month for month in planned if written[month.name] is None]
     if due:
@@ -51,16 +49,16 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
                 facts.append(workers.size)
             with clock.phase("write") as facts:
                 written |= (fresh := _write(dataset, workers, out, due, token))
-                facts.append(f"{sum(month.rows for month in fresh.values()):,} rows in {len(due)} months")
+                facts.append(f"{sum(month['rows'] for month in fresh.values()):,} rows in {len(due)} months")
     entries = [entry for entry in written.values() if entry]
     return say(
         {
             "out": config.out,
             "months": len(planned),
             "written": len(due),
-            "rows": sum(entry.rows for entry in entries),
+            "rows": sum(entry["rows"] for entry in entries),
             "files": list(written),
-            "dropped": dict(sum((Counter(entry.dropped) for entry in entries), Counter())),
+            "dropped": dict(sum((Counter(entry["dropped"]) for entry in entries), Counter())),
             "phases": clock.seconds,
             "command": command,
         },
@@ -68,9 +66,9 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     )
 
 
-def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], token: str) -> dict[str, Written]:
+def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str) -> dict[str, Any]:
     """Write the months in parallel; D023 where that fails."""
-    written: dict[str, Written] = {}
+    written: dict[str, Any] = {}
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
     try:
         futures = {submit(dataset, month, out, token): month.name for month in due}
@@ -78,7 +76,7 @@ def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], t
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
                 written[futures[future]] = entry
                 if worth_a_line(done, len(futures)):
-                    LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry.rows:,}")
+                    LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry['rows']:,}")
     except OSError as problem:
         fix = "check the path, rights and free space"
         raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem
