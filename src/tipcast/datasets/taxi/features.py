@@ -22,7 +22,7 @@ NULL_TIME = np.iinfo(np.int64).min
 FIRST_PICKUP, LAST_PICKUP = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("2009-01-01", "2050-01-01"))
 """Times before the first, and from the last on, are clocks gone wrong."""
 LAST_ZONE = 265
-ABSURD = 1e6
+NOT_FINITE, ABSURD = "non_finite", 1e6
 """No fare, tip, distance or number of passengers is larger."""
 MINUTE = 60_000_000
 HOURS_OF_WEEK = 168
@@ -124,7 +124,7 @@ def impossible(
     bad: Any | None = None
     counts: dict[str, int] = {}
     for name in (name for name in needed if name in columns):
-        values, (low, high, reason) = columns[name], _POSSIBLE.get(name, (-ABSURD, ABSURD, "non_finite"))
+        values, (low, high, reason) = columns[name], _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE))
         wrong = (values < low) | (values > high)  # which NaN is not
         if name == "pickup":
             wrong &= values != NULL_TIME

@@ -219,46 +219,38 @@ def _simulate(
     kind = tables.ending.ravel()[ending * 8192 + (pay[1] >> 3)]
     kind[unknown] = np.where(high[unknown], NULL_HIGH, NULL_LOW)
     tip = _tip(kind, fare, due, pay[2])
-    refunds = np.flatnonzero((kind >= NEGATIVE) & (kind < NULL_HIGH))
-
-    def dollars(cents: Array) -> Array:
-        amount = cents / 100.0
-        amount[refunds] *= -1
-        return amount
-
-    def known(values: Array) -> Array:
-        return np.where(unknown, np.nan, values)
-
-    def distance() -> Array:
-        shown = np.where(vendor_1, (miles + 5) // 10 * 10, miles)  # vendor 1 gives tenths
-        return np.where(special == ZERO_MILES, 0, shown) / 100.0
+    cents = np.where((kind >= NEGATIVE) & (kind < NULL_HIGH), -100.0, 100.0)  # of a dollar, which refunds pay back
 
     def dropoff() -> Array:
         took = np.where(special == DAY_LONG, 86_399 - ride[3].astype(np.int32) % 600, seconds)
         return (pickup + took) * 1_000_000
 
+    def distance() -> Array:
+        shown = np.where(vendor_1, (miles + 5) // 10 * 10, miles)  # vendor 1 gives tenths
+        return np.where(special == ZERO_MILES, 0, shown) / 100.0
+
     return {
         "VendorID": lambda: np.where(vendor_1, 1, 2),
         "pickup": lambda: pickup * 1_000_000,
         "dropoff": dropoff,
-        "passenger_count": lambda: known(people),
+        "passenger_count": lambda: np.where(unknown, np.nan, people),
         "trip_distance": distance,
-        "RatecodeID": lambda: known(np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)),
+        "RatecodeID": lambda: np.where(unknown, np.nan, np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)),
         "store_and_fwd_flag": lambda: FLAGS[np.where(unknown, 2, special == STORED)],
         "PULocationID": lambda: tables.pu[cell],
         "DOLocationID": lambda: tables.do[cell],
         "payment_type": lambda: PAYMENT[kind],
-        "fare_amount": lambda: dollars(fare),
+        "fare_amount": lambda: fare / cents,
         # vendor 1 counts the congestion surcharge here as well
-        "extra": lambda: dollars(rush + np.where(vendor_1, congested, np.int32(0))),
-        "mta_tax": lambda: dollars(np.full(rows, MTA)),
+        "extra": lambda: (rush + np.where(vendor_1, congested, np.int32(0))) / cents,
+        "mta_tax": lambda: MTA / cents,
         "tip_amount": lambda: tip / 100.0,
-        "tolls_amount": lambda: dollars(toll),
-        "improvement_surcharge": lambda: dollars(np.full(rows, IMPROVEMENT)),
-        "total_amount": lambda: dollars(due + tip),
-        "congestion_surcharge": lambda: known(dollars(congested)),
+        "tolls_amount": lambda: toll / cents,
+        "improvement_surcharge": lambda: IMPROVEMENT / cents,
+        "total_amount": lambda: (due + tip) / cents,
+        "congestion_surcharge": lambda: np.where(unknown, np.nan, congested / cents),
         "airport_fee": lambda: np.full(rows, np.nan),
-        "trip_type": lambda: known(np.where(special <= ZERO_FARE, 2, 1)),
+        "trip_type": lambda: np.where(unknown, np.nan, np.where(special <= ZERO_FARE, 2, 1)),
     }
 
 
