@@ -103,6 +103,7 @@ class Made(Table):
 
         def bits(column: int) -> Array:
             key = np.random.SeedSequence([self.spec.seed, side, column]).generate_state(1, np.uint64)[0]
+            # by each row's number, so that blocks of any size hold the same rows
             return random_bits(frames.xp, int(key), first, first + (fragment.rows or 0))
 
         made = self.make(bits, wanted)

@@ -43,7 +43,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         written = {month.name: months.current(out, month) for month in planned}
         due = [month for month in planned if written[month.name] is None]
     if due:
-        with months.unfinished(out) as token, contextlib.ExitStack() as stack:
+        with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
@@ -69,7 +69,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
 def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str) -> dict[str, Any]:
     """Write the months in parallel; D023 where that fails."""
     written: dict[str, Any] = {}
-    submit = functools.partial(workers.client.submit, months.write_month, pure=False)
+    submit = functools.partial(workers.client.submit, months.write_month, pure=False)  # never a result of before
     try:
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):

@@ -135,10 +135,10 @@ class Taxi(Dataset):
             # extremes, which NaN spoils, show of most columns that all is good
             if not len(values) or (values.min() >= low and values.max() <= high):
                 continue
-            good = (values >= low) & (values <= high)
+            good = (values >= low) & (values <= high)  # which NaN is not
             if not missing:
                 good |= values != values
-            wrong = values[~good if keep is None else ~good & keep]
+            wrong = values[~good if keep is None else ~good & keep]  # few: each further look at them is cheap
             keep = good if keep is None else keep & good
             empty = int((wrong == NULL_TIME if name == "pickup" else wrong != wrong).sum())
             absurd = int((abs(wrong) > ABSURD).sum()) if high == ABSURD else 0

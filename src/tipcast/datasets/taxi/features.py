@@ -90,6 +90,7 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
     wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE`` where a file has them; ``xp`` is
     the arrays' module, numpy or cupy.
     """
+    # by column: a DataFrame of it takes each column without a copy
     matrix = xp.empty((len(next(iter(columns.values()))), len(names)), dtype=np.float32, order="F")
     times = _of_time(columns["pickup"]) if "pickup" in needed_columns(names) else {}
     for at, name in enumerate(names):

@@ -55,10 +55,10 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 
 def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no such month."""
-    months, rows = Counter[str](), 0
+    months, rows = Counter[str](), 0  # of all rows: a Parquet footer's extremes are those of clocks gone wrong
     for part in parts:
         pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
-        inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]  # clocks gone wrong tell nothing
+        inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
         names, counts = np.unique(inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True)
         months.update(dict(zip(names.astype(str).tolist(), counts.tolist(), strict=True)))
         rows += len(pickup)
@@ -130,7 +130,7 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
     parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
-    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
+    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))  # what is packed is read from its beginning
     empty = [name for name in columns if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)]
     for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(parts[end], CpuFrames())
@@ -181,7 +181,7 @@ def fetch(file: Path, url: str) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as out, address.opened(url, address.storage(url, {})) as remote:
             shutil.copyfileobj(remote, out, 1 << 20)
-        return str(part.replace(file))
+        return str(part.replace(file))  # at once, so that no other job sees half a month
     except OSError as problem:
         fix = "set data.cache to a folder you may write"
         raise failed_to("written", file.parent, problem.strerror or problem, fix, "D001") from problem

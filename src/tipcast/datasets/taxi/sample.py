@@ -25,8 +25,7 @@ from tipcast.datasets.taxi.files import parse_months
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
-CHUNK = 32_768
-"""Rows simulated at once, so that they stay in a core's cache; part of what a seed means."""
+CHUNK = 32_768  # rows simulated at once, so that they stay in a core's cache; part of what a seed means
 STREAMS = (4, 2, 1, 4, 4)
 """16-bit words per row of the independent random streams for time, pair of zones, passengers, ride and payment."""
 IMPROVEMENT, MTA, NEWARK, FLAT, TOLL = 30, 50, 1750, 5200, 612  # cents
@@ -34,12 +33,10 @@ NEW_YEAR_2009 = 1_230_768_000  # meters with a lost clock say that it is shortly
 FLAGS = np.array(["N", "Y", None], dtype=object)
 NEGOTIATED, ZERO_FARE, ZERO_MILES, DAY_LONG, STORED = range(5)  # what is special of a few trips
 PATH = Path(__file__).with_name("sample_profile.json")
-OFFSET = 0.4
-"""Miles that a trip within one zone takes; positions of zones are fitted with it."""
+OFFSET = 0.4  # miles that a trip within one zone takes; positions of zones are fitted with it
 REACH, ANYWHERE = 1.2, 0.02
 """Miles over which the weight of a drop-off falls by e, and what is left at any distance; the margins come on top."""
-FAR = 5.0
-"""Miles from which trips spread less around what is usual for their zones."""
+FAR = 5.0  # miles from which trips spread less around what is usual for their zones
 EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2  # upper ends of the fare bins in half dollars
 UNKNOWN = 7  # code of a missing passenger count
 EWR, JFK, LAGUARDIA = AIRPORTS
@@ -50,8 +47,8 @@ PAYMENT = np.array([1.0] * 12 + [2, 3, 4, 2, 3, 4, np.nan, np.nan])
 6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
 charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
 """
+# button pressed, in percent of all that is due before the tip
 PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
-"""Button pressed, in percent of all that is due before the tip."""
 WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
 
 

@@ -83,13 +83,14 @@ def map_columns(
     mapping: dict[str, str] = {}
     for name in names:
         canonical = _FOLDED.get(_fold(name))
-        if canonical not in wanted:
+        if canonical not in wanted:  # also where two columns have its name: nobody reads them
             continue
         if canonical in mapping:
             what = f"columns {mapping[canonical]!r} and {name!r} are the same"
             raise TipcastError("D006", where, what, "drop or rename one of them")
         mapping[canonical] = name
     if missing := [name for name in needed if name not in mapping]:
+        # before its names: what a file before 2016-07 lacks cannot be mapped
         refuse_coordinates(names if set(missing) & set(ZONES) else (), where)
         usual = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
         what = f"missing column{'s' if usual[1:] else ''} {', '.join(map(repr, usual))}"

@@ -39,7 +39,11 @@ CASES = [
     ("DOLocationID", 266, "bad_zone"),
     ("DOLocationID", -73, "bad_zone"),
 ]
-ZONES_AS_FLOATS = [(np.nan, "zone_missing"), (-73.98, "bad_zone"), (300.0, "bad_zone")]
+ZONES_AS_FLOATS = [
+    ("PULocationID", np.nan, "zone_missing"),
+    ("PULocationID", -73.98, "bad_zone"),
+    ("PULocationID", 300.0, "bad_zone"),
+]
 
 
 def _columns(rows: int = 10) -> dict[str, Any]:
@@ -53,25 +57,16 @@ def test_good_rows_need_no_mask_and_missing_passengers_are_kept() -> None:
         assert Taxi().clean(columns, PERIOD, np) == (None, {})
 
 
-@pytest.mark.parametrize(("name", "value", "reason"), [*CASES, *(("PULocationID", *case) for case in ZONES_AS_FLOATS)])
-def test_each_reason(name: str, value: float, reason: str) -> None:
-    columns = _columns()
-    columns[name] = columns[name].astype(np.result_type(columns[name], type(value)))
-    columns[name][4] = value
-    keep, dropped = Taxi().clean(columns, PERIOD, np)
-    assert dropped == {reason: 1}
-    np.testing.assert_array_equal(keep, np.arange(10) != 4)
-
-
-def test_a_row_counts_under_its_first_reason() -> None:
-    columns = _columns(len(CASES) + 1)
-    for row, (name, value, _) in enumerate(CASES):
+@pytest.mark.parametrize("cases", [CASES, ZONES_AS_FLOATS], ids=["all", "zones"])
+def test_a_row_counts_under_its_first_reason(cases: list[tuple[str, float, str]]) -> None:
+    columns, reasons = _columns(len(cases) + 1), [reason for *_, reason in cases]
+    for row, (name, value, _) in enumerate(cases):
+        columns[name] = columns[name].astype(np.result_type(columns[name], type(value)))
         columns[name][row] = value
-    columns["PULocationID"][:-1] = 0  # a later reason for every bad row
-    keep, dropped = Taxi().clean(columns, PERIOD, np)
-    assert np.flatnonzero(keep).tolist() == [len(CASES)]
-    reasons = [reason for *_, reason in CASES]
-    assert dropped == Counter(reasons)
+    for others in ({}, {"DOLocationID": np.r_[np.zeros(len(cases), int), 1]}):  # a later reason for every bad row
+        keep, dropped = Taxi().clean(columns | others, PERIOD, np)
+        assert np.flatnonzero(keep).tolist() == [len(cases)]
+        assert dropped == Counter(reasons)
 
 
 def _check(limits: Limits | None = None, **sums: Any) -> None:
@@ -82,9 +77,8 @@ def _check(limits: Limits | None = None, **sums: Any) -> None:
     check_counts(listing, {"trips.csv": counts}, RECIPE, limits or Limits())
 
 
-@pytest.mark.parametrize(
-    ("reason", "code", "column"),
-    [
+def test_shares_above_the_limit_refuse_the_file() -> None:
+    for reason, code, column in (
         ("pickup_missing", "D010", "tpep_pickup_datetime"),
         ("outside_period", "D010", "tpep_pickup_datetime"),
         ("fare_missing", "D012", "Fare"),
@@ -92,12 +86,10 @@ def _check(limits: Limits | None = None, **sums: Any) -> None:
         ("tip_missing", "D012", "tip_amount"),
         ("zone_missing", "D012", "PULocationID"),
         ("bad_zone", "D013", "PULocationID"),
-    ],
-)
-def test_shares_above_the_limit_refuse_the_file(reason: str, code: str, column: str) -> None:
-    _check(dropped={reason: 10})
-    with pytest.raises(TipcastError, match=f"{code}.*trips.csv.*'{column}'.* 11 of 1000 rows.*data.limits"):
-        _check(dropped={reason: 11})
+    ):
+        _check(dropped={reason: 10})
+        with pytest.raises(TipcastError, match=f"{code}.*trips.csv.*'{column}'.* 11 of 1000 rows.*data.limits"):
+            _check(dropped={reason: 11})
 
 
 def test_what_is_left_must_do() -> None:

@@ -8,20 +8,21 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, SampleData, TlcData
-from tipcast.datasets.base import Listing
 from tipcast.datasets.taxi.dataset import Taxi
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
-MONTHS = "/{colour}_tripdata_{month}.parquet"
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
 def _tlc(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Taxi:
+    url = url if "{" in url or url.endswith("parquet") else f"{url}/{{colour}}_tripdata_{{month}}.parquet"
     return Taxi(TlcData("tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache)))
 
 
-def _list(*named: Any, **more: Any) -> Listing:
-    return _tlc(*named, **more).scan("train", NEEDED)
+def _refused(says: str, *named: Any) -> TipcastError:
+    with pytest.raises(TipcastError, match=says) as caught:
+        _tlc(*named).scan("train", NEEDED)
+    return caught.value
 
 
 @pytest.fixture
@@ -42,55 +43,38 @@ def test_months_are_downloaded_once_and_then_need_no_network(
     published: Path, cache: Path, trip_files: Any, served: Any
 ) -> None:
     with served(published) as (url, asked):
-        first = _list(url + MONTHS, cache)
+        first = _tlc(url, cache).scan("train", NEEDED)
         fetched = len(asked)
-        assert _list(url + MONTHS, cache) == first
+        assert _tlc(url, cache).scan("train", NEEDED) == first
         assert len(asked) == fetched
-    assert _list(url + MONTHS, cache) == first
+    assert _tlc(NOWHERE, cache).scan("train", NEEDED) == first
+    assert _tlc(NOWHERE, cache, "2019-01..2019-03").describe("train") == f"2 of 3 months in {cache}"
     assert sum(sums.rows for sums in trip_files.checked(first).values()) == 2000
     kept, there = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in (cache, published))
     assert kept == there
 
 
-def test_months_put_there_by_hand_need_no_server(published: Path) -> None:
-    assert _tlc(NOWHERE, published, "2019-01..2019-03").describe("train") == f"2 of 3 months in {published}"
-    assert len(_list(NOWHERE, published).fragments) == 2
-
-
-def test_offline_is_told_in_one_line_and_leaves_nothing(cache: Path) -> None:
-    with pytest.raises(TipcastError, match="D022.*https://127.0.0.1:1/yellow_2019-01.parquet") as caught:
-        _list(NOWHERE, cache, "2019-01")
-    assert str(cache / "yellow_tripdata_2019-01.parquet") in caught.value.fix
-    assert "secret" not in str(caught.value)
-    assert not list(cache.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"colour": "blue"}, "data.colour"),
-        ({"months": "January"}, "data.train"),
-        ({"url": "https://127.0.0.1:1/all.parquet"}, "data.url"),
-        ({"url": "https://127.0.0.1:1/{month}.zip"}, "data.url"),
-    ],
-)
-def test_configuration_is_checked_first(settings: dict[str, str], key: str, cache: Path) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*{key}"):
-        _list(**({"url": "https://127.0.0.1:1/{month}.parquet", "cache": cache} | settings))
+def test_configuration_is_checked_before_anything_is_fetched(cache: Path) -> None:
+    _refused("C003.*data.colour", NOWHERE, cache, "2019-01", "blue")
+    _refused("C003.*data.train", NOWHERE, cache, "January")
+    for url in ("https://127.0.0.1:1/all.parquet", "https://127.0.0.1:1/{month}.zip"):
+        _refused("C003.*data.url", url, cache)
+    assert not cache.exists()
 
 
 def test_what_a_server_or_the_cache_refuses(published: Path, cache: Path, served: Any) -> None:
     yellow = published / "yellow_tripdata_2019-01.parquet"
     shutil.copy(yellow, published / "green_tripdata_2019-01.parquet")
+    offline = _refused("D022.*https://127.0.0.1:1/yellow_2019-01.parquet", NOWHERE, cache)
+    assert str(cache / yellow.name) in offline.fix
+    assert "secret" not in str(offline)
+    with served(published, status=403) as (url, _):
+        _refused("D022.*refused", url, cache)
+    assert not list(cache.iterdir())
     with served(published) as (url, _):
-        with pytest.raises(TipcastError, match="D001.*2019-03.*check.* the month"):  # which is not published
-            _list(url + MONTHS, cache, ["2019-02", "2019-03"])
-        with pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
-            _list(url + MONTHS, cache, "2019-01", "green")
-        with pytest.raises(TipcastError, match="D001.*parquet/cache.*cannot be written"):
-            _list(url + MONTHS, yellow / "cache")
-    with served(published, status=403) as (url, _), pytest.raises(TipcastError, match="D022.*refused"):
-        _list(url + MONTHS, cache, "2019-01")
+        _refused("D001.*2019-03.*check.* the month", url, cache, ["2019-02", "2019-03"])  # which is not published
+        _refused("D007.*green_tripdata_2019-01.*lpep_pickup", url, cache, "2019-01", "green")
+        _refused("D001.*parquet/cache.*cannot be written", url, yellow / "cache")
     assert not list(cache.glob(".*"))
 
 
