@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import travelling
@@ -76,7 +76,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
 @travelling
 def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[str, Any]:
     """Write one month, on a worker, whole or not at all; return its ``KEY``. ``token`` is that of ``unfinished``."""
-    filesystem, path = _located(out, month.name)
+    filesystem, path = url_to_fs(f"{out}/{month.name}")
     part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"  # Dask may give a lost worker's task to another one
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     rows, dropped = 0, Counter[str]()
@@ -120,7 +120,7 @@ def unfinished(out: str) -> Iterator[str]:
         yield token
     except BaseException:
         with contextlib.suppress(OSError):
-            filesystem, pattern = _located(out, f"*.{token}-*.tmp")
+            filesystem, pattern = url_to_fs(f"{out}/*.{token}-*.tmp")
             for file in filesystem.glob(pattern):
                 filesystem.rm_file(file)
         raise
@@ -128,7 +128,7 @@ def unfinished(out: str) -> Iterator[str]:
 
 def current(out: str, month: Month) -> dict[str, Any] | None:
     """Return a month's ``KEY``, None where the file is not there, of another recipe or changed since."""
-    filesystem, path = _located(out, month.name)
+    filesystem, path = url_to_fs(f"{out}/{month.name}")
     try:
         with filesystem.open(path) as file:
             footer = pq.read_metadata(file)
@@ -143,9 +143,3 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
             return written if digest.hexdigest() == written["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):  # not there, no Parquet, or not ours
         return None
-
-
-def _located(out: str, name: str) -> tuple[Any, str]:
-    """Return the file system of a folder or address, and the path of a file in it."""
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    return filesystem, f"{folder.rstrip('/')}/{name}"

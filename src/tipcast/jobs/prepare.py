@@ -31,9 +31,9 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip():
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    clock, out = Clock(), config.out
+    clock, out = Clock(), config.out.rstrip("/")
     if "://" not in out:
-        out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
+        out = str(Path(config.out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     with clock.phase("list"):
         dataset = open_dataset(config.data)
         listing = dataset.month_files()

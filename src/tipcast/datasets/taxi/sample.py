@@ -26,6 +26,7 @@ from tipcast.datasets.taxi.files import parse_months
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 CHUNK = 32_768  # rows simulated at once, so that they stay in a core's cache; part of what a seed means
+HOUR = 3_600_000_000
 STREAMS = (4, 2, 1, 4, 4)
 """16-bit words per row of the independent random streams for time, pair of zones, passengers, ride and payment."""
 IMPROVEMENT, MTA, NEWARK, FLAT, TOLL = 30, 50, 1750, 5200, 612  # cents
@@ -58,7 +59,7 @@ def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array
     A word's high bits choose a cell, the others decide between it and the cell's alias. No loop builds the table: rich
     cells' excess meets poor cells' lack, both running.
     """
-    bits = max(int(np.ceil(np.log2(len(shares)))), 1)
+    bits = (len(shares) - 1).bit_length()
     weight = np.zeros(1 << bits)
     weight[: len(shares)] = shares
     weight *= len(weight) / weight.sum()
@@ -82,19 +83,11 @@ def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array
 
 @lru_cache(maxsize=64)
 def slots(start: int, stop: int, colour: str) -> SimpleNamespace:
-    """Return the hours of a period in microseconds since 1970, with their chances by how many trips they see."""
-    first, last = -(-start // 1_000_000), -(-stop // 1_000_000)
-    hours = np.arange(first // 3600, (last - 1) // 3600 + 1)
-    low = np.maximum(hours * 3600, first)
-    span = np.minimum(hours * 3600 + 3600, last) - low
+    """Return the whole hours of a period in microseconds since 1970, and how to draw them by the trips they see."""
+    hours = np.arange(start // HOUR, stop // HOUR)
     week_hour = (hours + EPOCH_HOUR) % HOURS_OF_WEEK
-    return SimpleNamespace(
-        draw=alias(tables(colour).week[week_hour] * span, np.uint32),
-        first=low,  # second since 1970 of each hour that lies in the period
-        span=span.astype(np.int32),  # seconds of it in the period
-        week_hour=week_hour.astype(np.uint8),  # 0 is Monday midnight
-        stop=last,
-    )
+    draw = alias(tables(colour).week[week_hour] * 3600, np.uint32)
+    return SimpleNamespace(draw=draw, week_hour=week_hour.astype(np.uint8), first=hours * 3600, stop=stop // 1_000_000)
 
 
 def _pair_shares(made: dict[str, Any], miles: Array) -> Array:
@@ -135,10 +128,8 @@ def tables(colour: str) -> SimpleNamespace:
     return SimpleNamespace(
         pair=alias(_pair_shares(made, line).ravel(), np.uint32),
         people=alias(np.array(made["passengers"]), np.uint16),
-        # by cell: zones, hundredths of a mile, whether the fare is flat or has Newark's surcharge, cents,
+        # by cell: hundredths of a mile, whether the fare is flat or has Newark's surcharge, cents,
         # chance of a toll in 256ths, and 4096 from five miles on: where in `spread` and `hold_up` to look
-        pu=pu,
-        do=do,
         miles=(miles * 100).astype(np.float32),
         flat=((pu == JFK) & manhattan[do - 1]) | ((do == JFK) & manhattan[pu - 1]),
         newark=do == EWR,
@@ -179,7 +170,7 @@ def _simulate(
     # when
     slot = slots.draw(time[:2].reshape(-1).view(np.uint32))
     week_hour = slots.week_hour[slot]
-    pickup = slots.first[slot] + ((time[2].astype(np.int32) * slots.span[slot]) >> 16)
+    pickup = slots.first[slot] + ((time[2].astype(np.int32) * 3600) >> 16)
     lost = np.flatnonzero(time[3] < tables.stray)
     off = time[2][lost].astype(np.int64) // 16
     pickup[lost] = np.choose(time[0][lost] % 3, [NEW_YEAR_2009 - 1 - off, slots.first[0] - 1 - off, slots.stop + off])
@@ -234,8 +225,8 @@ def _simulate(
         "trip_distance": distance,
         "RatecodeID": lambda: np.where(unknown, np.nan, np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)),
         "store_and_fwd_flag": lambda: FLAGS[np.where(unknown, 2, special == STORED)],
-        "PULocationID": lambda: tables.pu[cell],
-        "DOLocationID": lambda: tables.do[cell],
+        "PULocationID": lambda: cell // LAST_ZONE + 1,
+        "DOLocationID": lambda: cell - cell // LAST_ZONE * LAST_ZONE + 1,
         "payment_type": lambda: PAYMENT[kind],
         "fare_amount": lambda: fare / cents,
         # vendor 1 counts the congestion surcharge here as well
@@ -283,9 +274,9 @@ def sample_block(
 ) -> dict[str, Any]:
     """Make one block of synthetic trips, whose every value block, seed, period and colour decide; see docs/sample.md.
 
-    The period is in microseconds of New York wall-clock time, a few strays lie outside; ``columns`` are TLC names, all
-    by default, and hold the same whichever are asked for. Returns name -> (rows,) array: timestamps int64 microseconds,
-    ids int64, amounts float64, the flag object.
+    The period is in microseconds of New York wall-clock time, whole hours, a few strays lie outside; ``columns`` are
+    TLC names, all by default, and hold the same whichever are asked for. Returns name -> (rows,) array: timestamps
+    int64 microseconds, ids int64, amounts float64, the flag object.
     """
     canonical = column_names(colour)
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, schema.COLOURS.index(colour)]

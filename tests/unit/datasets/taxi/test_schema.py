@@ -65,10 +65,7 @@ def test_eras_without_zone_ids_are_refused_where_zones_are_needed() -> None:
     assert len(schema.map_columns(others, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
 
 
-def test_colour() -> None:
-    names = (YELLOW, ["lpep_pickup_datetime"], ["pickup_datetime"])
-    assert list(map(schema.colour_of, names)) == ["yellow", "green", None]
-    assert schema.tlc_name("pickup", "green") == "lpep_pickup_datetime"
-    assert schema.tlc_name("fare_amount", "green") == "fare_amount"
+def test_a_colour_that_no_cabs_have() -> None:
+    assert schema.colour_of(["pickup_datetime"]) is None
     with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
         Taxi().check_facts({"colour": "red"})
