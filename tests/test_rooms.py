@@ -27,7 +27,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1188,
     "config": 1408,
-    "datasets": 3999,
+    "datasets": 3997,
     "evaluation": 1755,
     "jobs": 2630,
     "measure": 211,

@@ -143,11 +143,11 @@ class Regression(Made):
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         spec = self.spec
         coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, min(spec.informative, spec.columns))
-        of_target = self.features[: len(coefficients)] if self.target in wanted else ()
-        made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted or name in of_target}
+        made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted}
         if self.target in wanted:
             target = spec.noise * normal(bits(spec.columns))
-            for name, coefficient in zip(of_target, coefficients, strict=True):
-                target += float(coefficient) * made[name]  # devices round a product of matrices differently
+            for at, coefficient in enumerate(coefficients):  # devices round a product of matrices differently
+                name = self.features[at]
+                target += float(coefficient) * (made[name] if name in made else normal(bits(at)))
             made[self.target] = target
         return made
