@@ -10,6 +10,8 @@ import pytest
 from tipcast.config.errors import TipcastError
 
 HEADS = "no_repo_license/tlc_csv_heads_1KB"
+WITHOUT_ZONES = [f"yellow_tripdata_{month}" for month in ("2009-01", "2010-01", "2014-01", "2015-02")]
+WITHOUT_ZONES += ["green_tripdata_2013-08", "green_tripdata_2015-01"]
 READ = [
     # file, rows kept, label rate, colour, rows outside the period, rows whose fare is not positive
     ("drift/ge_planted/yellow_tripdata_sample_2019-02_passenger0.csv", 9_981, 0.559, "yellow", 0, 19),
@@ -36,12 +38,7 @@ REFUSED = [
     ("drift/ge_misaligned/yellow_tripdata_sample_2016-08.csv",
      "D005", "line 2: column 'pickup_datetime': cannot read '4'"),
     ("no_repo_license/yellow_tripdata_2021-01_head_truncated.csv", "D005", "line 22794 has 2 fields, not 18"),
-    (f"{HEADS}/green_tripdata_2013-08.csv", "D017", "no zone ids"),
-    (f"{HEADS}/green_tripdata_2015-01.csv", "D017", "no zone ids"),
-    (f"{HEADS}/yellow_tripdata_2009-01.csv", "D017", "no zone ids"),
-    (f"{HEADS}/yellow_tripdata_2010-01.csv", "D017", "no zone ids"),
-    (f"{HEADS}/yellow_tripdata_2014-01.csv", "D017", "no zone ids"),
-    (f"{HEADS}/yellow_tripdata_2015-02.csv", "D017", "no zone ids"),
+    *((f"{HEADS}/{name}.csv", "D017", "no zone ids") for name in WITHOUT_ZONES),
     (f"{HEADS}/green_tripdata_2016-07.csv", "D005", "line 11 has 2 fields, not 21"),
     (f"{HEADS}/green_tripdata_2019-01.csv", "D005", "line 10 has 2 fields, not 20"),
     (f"{HEADS}/yellow_tripdata_2016-07.csv", "D005", "line 11 has 2 fields, not 19"),

@@ -90,12 +90,9 @@ def test_types_and_exact_cents(trips: Block) -> None:
     assert (trips["PULocationID"].min(), trips["PULocationID"].max()) == (1, 265)
 
 
-def test_pickups_lie_in_the_period_but_for_a_few(trips: Block) -> None:
+def test_the_dirt(trips: Block) -> None:
     pickup = trips["tpep_pickup_datetime"]
     assert 0 < ((pickup < WEEKS[0]) | (pickup >= WEEKS[1])).mean() < 2e-4
-
-
-def test_cash_shows_no_tip_and_refunds_are_negative(trips: Block) -> None:
     fare, tip, payment = cents(trips["fare_amount"]), cents(trips["tip_amount"]), trips["payment_type"]
     assert not tip[payment > 1].any()
     assert 0.0015 < (fare < 0).mean() < 0.003
