@@ -29,7 +29,7 @@ BUDGET = {
     "config": 1408,
     "datasets": 3997,
     "evaluation": 1755,
-    "jobs": 2630,
+    "jobs": 2629,
     "measure": 211,
     "models": 1884,
     "scoring": 1060,

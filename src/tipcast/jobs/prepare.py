@@ -40,7 +40,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
         planned = months.plan(dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression)
-        written = {month.name: months.current(out, month) for month in planned}
+        written: dict[str, Any] = {month.name: months.current(out, month) for month in planned}
         due = [month for month in planned if written[month.name] is None]
     if due:
         with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
@@ -48,17 +48,16 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
             with clock.phase("write") as facts:
-                written |= (fresh := _write(dataset, workers, out, due, token))
-                facts.append(f"{sum(month['rows'] for month in fresh.values()):,} rows in {len(due)} months")
-    entries = [entry for entry in written.values() if entry]
+                written |= _write(dataset, workers, out, due, token)
+                facts.append(f"{sum(written[month.name]['rows'] for month in due):,} rows in {len(due)} months")
     return say(
         {
             "out": config.out,
             "months": len(planned),
             "written": len(due),
-            "rows": sum(entry["rows"] for entry in entries),
+            "rows": sum(entry["rows"] for entry in written.values()),
             "files": list(written),
-            "dropped": dict(sum((Counter(entry["dropped"]) for entry in entries), Counter())),
+            "dropped": dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter())),
             "phases": clock.seconds,
             "command": command,
         },
