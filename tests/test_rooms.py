@@ -27,9 +27,9 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1188,
     "config": 1408,
-    "datasets": 4142,
+    "datasets": 3997,
     "evaluation": 1755,
-    "jobs": 2632,
+    "jobs": 2629,
     "measure": 211,
     "models": 1884,
     "scoring": 1060,
