@@ -11,7 +11,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.test_utils.launcher_common_tests import LauncherTestSuite
 from hydra.version import VersionBase
 
-from hydra_plugins.dask_launcher.dask_launcher import DaskLauncher
+from hydra_plugins.dask_launcher import DaskLauncher
 
 APP = """
 import hydra
