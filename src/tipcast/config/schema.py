@@ -19,7 +19,7 @@ MISSING: Any = "???"  # OmegaConf's sign of a value that must be given; workers 
 def bounded(
     least: float | None = None, *, above: float | None = None, below: float | None = None, default: Any = MISSING
 ) -> Any:
-    """Return a field whose numbers are at least, above and below others; null passes."""
+    """Return a field whose numbers are at least, or above, and below others; null passes."""
     return field(default=default, metadata={"least": least, "above": above, "below": below})
 
 
@@ -28,11 +28,10 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     if value is None or not field.metadata:
         return
     least, above, below = (field.metadata[name] for name in ("least", "above", "below"))
-    wanted = f"at least {least}" if above is None else f"above {above}"
-    if below is not None:
-        wanted = f"{least} to below {below}"
-    enough = value >= least if above is None else value > above
-    if not enough or not value < (math.inf if below is None else below):  # nan is neither
+    wanted = f"at least {least}" if below is None else f"{least} to below {below}"
+    if above is not None:
+        least, wanted = math.nextafter(above, math.inf), f"above {above}"
+    if not least <= value < (math.inf if below is None else below):  # nan is neither
         raise must_be(where, wanted, value, "use a number within these bounds")
 
 
@@ -223,7 +222,7 @@ class ModelSpec:
 
     name: str = MISSING
     kinds: list[str] = field(default_factory=list)  # kinds of tasks: classification, multiclass, regression, clustering
-    params: dict[str, Any] = MISSING  # parameters by the library's own names; others that it has may be added
+    params: dict[str, Any] = field(default_factory=dict)  # parameters by the library's names; others may be added
     fit: dict[str, Any] = field(default_factory=dict)  # what belongs to training, as rounds and early stopping
     cpu: str | None = None  # class of tipcast's own
     gpu: str | None = None  # likewise, with backend=gpu
@@ -388,12 +387,6 @@ class ScoreConfig(_WorkersConfig):
 
 
 JOBS = {
-    "train": MultirunConfig,
-    "sweep": SweepConfig,
-    "ladder": LadderConfig,
-    "prepare": PrepareConfig,
-    "score": ScoreConfig,
-    "promote": PromoteConfig,
-    "doctor": DoctorConfig,
-    "inspect": InspectConfig,
-}
+    "train": MultirunConfig, "sweep": SweepConfig, "ladder": LadderConfig, "prepare": PrepareConfig,
+    "score": ScoreConfig, "promote": PromoteConfig, "doctor": DoctorConfig, "inspect": InspectConfig,
+}  # fmt: skip

@@ -64,12 +64,6 @@ def test_data_and_models_bring_a_task_that_may_be_another(job: str, words: list[
     assert load(job, *words).task.name == task
 
 
-@pytest.mark.parametrize("data", ["blobs", "regression", "table"])
-def test_rows_without_months_are_not_prepared(data: str) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*data={data} are for a task, and prepare has none.*data=sample"):
-        load("prepare", f"data={data}", "out=x")
-
-
 @pytest.mark.parametrize("flags", [[], ["--multirun"]])
 def test_an_override_is_kept_as_it_was_given(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAME", "mine")
@@ -97,6 +91,7 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
         (["data.tran=x"], "C001", ["conf/train.yaml", "data.tran", "data.train?"]),
         (["data=files", "data.rows=5", "data.train=x"], "C001", ["conf/train.yaml", "data.rows"]),
+        (["data=blobs", "out=x"], "C001", ["conf/data/blobs.yaml: unknown key 'task'", "prepare has no such key"]),
         (["+foo=1"], "C001", ["foo"]),
         (["+data.foo=1"], "C001", ["data.foo"]),
         (["nogroup/x=1"], "C001", ["nogroup"]),
