@@ -1,7 +1,5 @@
 """The command as a user types it: help, version, mistakes that end in one line and a documented exit code."""
 
-from __future__ import annotations
-
 import logging
 import re
 import signal
@@ -25,51 +23,48 @@ def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "exit_code", "words"),
+    ("command", "exit_code", "line"),
     [
-        (["trian"], "C008", 2, ["trian", "did you mean train?"]),
-        (["train", "--foo"], "C005", 2, ["--foo: unknown flag", "--multirun", "KEY=VALUE"]),
-        (["train", "--foo", "--cfg", "job"], "C005", 2, ["--foo: unknown flag", "--cfg"]),
-        (["train", "-x"], "C005", 2, ["-x: unknown flag", "--help"]),
-        (["train", "--seed"], "C005", 2, ["--seed: unknown flag, or no value for it"]),
-        (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
-        (["train", "--modle", "x"], "C001", 2, ["modle"]),
-        (["train", "backend=gpu"], "K006", 4, ["backend"]),
-        (["train", "data=files", "data.train=no.parquet", "data.test=no2.parquet"], "D001", 3, ["no.parquet"]),
-        (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),
-        (["prepare", "out=x"], "C004", 2, ["data.months"]),
-        (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
-        (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
+        ("trian", 2, "C008.*trian.*did you mean train\\?"),
+        ("-vv train", 2, "C008.*-vv.*use one of train"),
+        ("train --foo --cfg job", 2, "C005.*--foo: unknown flag, or no value for it.*KEY=VALUE.*--multirun.*--cfg"),
+        ("train -x", 2, "C005.*-x: unknown flag.*--help"),
+        ("train --modle x", 2, "C001.*modle"),
+        ("train backend=gpu", 4, "K006.*backend"),
+        ("train data=files data.train=no.parquet data.test=no2.parquet", 3, r"D001.*no\.parquet"),
+        ("train data.train=2019-03 data.test=2019-01", 3, "D019.*2019-0[13].*2019-0[13]"),
+        ("prepare out=x", 2, r"C004.*data\.months"),
+        ("score model_uri=models:/a/1 input=x output=/", 2, "C011.*/"),
+        ("train cluster=scheduler cluster.address=tcp://10.0.0.1:8786", 2, "C009.*TLS"),
+        ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),  # not imported before it is checked
     ],
 )
 def test_mistakes_end_in_one_line(
-    arguments: list[str],
-    code: str,
+    command: str,
     exit_code: int,
-    words: list[str],
+    line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert cli.main(arguments) == exit_code
+    assert cli.main(command.split()) == exit_code
     err = capsys.readouterr().err
     last = err.splitlines()[-1]
     assert FORM.match(last), err
-    assert last.startswith(f"error[{code}")
+    assert re.match(rf"error\[{line}", last.replace("]", "", 1)), last
     assert len(last) <= 300
     assert "Traceback" not in err
-    for word in words:
-        assert word in last
-    assert not list(tmp_path.iterdir()), "a mistake found before the start leaves nothing behind"
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"], "a mistake before the start leaves nothing"
 
 
 OF_CONFIGURATION = {
     "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these bounds",
     "train data.seed=9223372036854775808": "data.seed: must be 0 to below 9223372036854775808, got",
-    "train data=blobs data.centers=1": "data.centers: must be at least 2, got 1",
     "train data=blobs data.gigabytes=0": "data.gigabytes: must be above 0, got 0",
     "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
     "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave it out",
@@ -78,7 +73,6 @@ OF_CONFIGURATION = {
     "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with data=tested here",
     "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
     "train task.threshold=nan": "task.threshold: must be 0 to below 1000000, got nan",
-    "train cluster.wait_s=0": "cluster.wait_s: must be above 0, got 0",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
     "train tracking.register=..a": "tracking.register: not a model name: '..a'",
@@ -88,12 +82,9 @@ OF_CONFIGURATION = {
     "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
     "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
     "sweep task.validation=0": "task.validation: must be above 0, to compare trials, got 0",
-    "ladder tolerance=-1": "tolerance: must be at least 0, got -1",
     "prepare data.months=2019-01 out=o row_group_rows=0": "row_group_rows: must be at least 1, got 0",
-    "promote model_uri=models:/a/1 margin=-1": "margin: must be at least 0, got -1",
     "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
     "train tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
-    "train tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",
 }
 """Command -> what its configuration alone shows to be wrong with it."""
 WITHOUT_LIBRARIES = """
@@ -114,17 +105,6 @@ def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_is_not_imported_before_it_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "model.cpu=evil.X", "data.rows=200"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error[C006] model.cpu")
-    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
-
-
 def test_debug_shows_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", "data.train=2019-03", "data.test=2019-01", "debug=true"]) == 3
@@ -133,22 +113,24 @@ def test_debug_shows_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert FORM.match(lines[-1])
 
 
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, tmp_path: Path) -> None:
-    program = (
-        "import gc, os, signal, sys\n"
-        "from tipcast import cli\n"
-        "def collecting(phase, info):\n"
-        "    gc.callbacks.clear()\n"
-        f"    os.kill(os.getpid(), signal.{number})\n"
-        "def run(job, arguments):\n"
-        "    gc.callbacks.append(collecting)\n"
-        "    gc.collect()\n"
-        "    signal.sigtimedwait([], 60)\n"
-        "cli._run = run\n"
-        "sys.exit(cli.main(['train']))\n"
-    )
-    ended = python(tmp_path, "-c", program)
+COLLECTED = """
+import gc, os, signal, sys
+from tipcast import cli
+def collecting(phase, info):
+    gc.callbacks.clear()
+    os.kill(os.getpid(), int(sys.argv[1]))
+def run(job, arguments):
+    gc.callbacks.append(collecting)
+    gc.collect()
+    signal.sigtimedwait([], 60)
+cli._run = run
+sys.exit(cli.main(['train']))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_are_heeded_while_garbage_is_collected(number: int, code: int, tmp_path: Path) -> None:
+    ended = python(tmp_path, "-c", COLLECTED, int(number))
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
 
