@@ -175,26 +175,16 @@ def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> 
 
 
 def test_keywords_are_overrides() -> None:
-    assert as_overrides(
-        {
-            "model": {"name": "random_forest", "params": {"max_depth": 4, "class_weight": None}},
-            "task": "high_tip",
-            "data": {"source": "files", "train": ["a b.parquet", Path("it's.csv")]},
-            "search": {"space": {"max_depth": {"int": [4, 8]}}},
-            "debug": True,
-            "tracking": {"wait_s": 1.5},
-        }
-    ) == [
-        "model=random_forest",
-        "model.params.max_depth=4",
-        "model.params.class_weight=null",
-        "task=high_tip",
-        "data=files",
-        r"data.train=['a b.parquet', 'it\'s.csv']",
-        "search.space.max_depth={int: [4, 8]}",
-        "debug=true",
-        "tracking.wait_s=1.5",
-    ]
+    settings = {
+        "model": {"name": "random_forest", "params": {"max_depth": 4, "class_weight": None}},
+        "data": {"source": "files", "train": ["a b.parquet", Path("it's.csv")]},
+        "search": {"space": {"max_depth": {"int": [4, 8]}}},
+        "debug": True,
+        "tracking": {"wait_s": 1.5},
+    }
+    said = ["model=random_forest", "model.params.max_depth=4", "model.params.class_weight=null", "data=files"]
+    said += [r"data.train=['a b.parquet', 'it\'s.csv']", "search.space.max_depth={int: [4, 8]}", "debug=true"]
+    assert as_overrides({"task": "high_tip", **settings}) == ["task=high_tip", *said, "tracking.wait_s=1.5"]
 
 
 def test_the_package_is_cheap_to_import(tmp_path: Path) -> None:
