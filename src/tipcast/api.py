@@ -89,7 +89,7 @@ class Result:
     metrics: Mapping[str, float]  # the headline metrics, as ``test/auc``
     model_uri: str | None  # of the model that was logged, registered, promoted or scored with
     tracking_uri: str | None  # of the store that has the run
-    command: str  # what repeats the job: in a shell, or, where its data are a DataFrame, in Python
+    command: str  # what repeats the job in a shell; FRAME stands for a file of a DataFrame
     details: Mapping[str, Any] = field(repr=False)  # all that the command says with ``print=json``
 
     def load(self) -> Any:
@@ -180,7 +180,8 @@ def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], 
             if not isinstance(task, Mapping) or task.get("name", "target") != "target":
                 raise incompatible("task", "target")
             settings = {**settings, "task": {**task, "name": "target", "target": target}}
-        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, frames=list(sides))
+        names = dict(zip(files.values(), ("FRAME", "TEST_FRAME"), strict=False))
+        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, names)
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
@@ -205,11 +206,11 @@ def _written(frame: Any, path: Path, side: str) -> str:
     return str(path)
 
 
-def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, frames: Sequence[str] = ()) -> Result:
-    """Run a job; of ``frames``, the sides of the data that are DataFrames, the files are gone when it has ended."""
+def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], frames: Mapping[str, str] = {}) -> Result:
+    """Run a job; ``frames`` has the files of DataFrames and what stands for them in the command."""
     if flags := [word for word in overrides if word.startswith("-")]:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
-    from tipcast.config.arguments import as_overrides, given
+    from tipcast.config.arguments import as_overrides
     from tipcast.config.schema import Output
     from tipcast.tracking.store import resolve, without_autologging
 
@@ -220,16 +221,11 @@ def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, fr
         words = [*as_overrides(keys), *overrides]
         (composed,) = compose_jobs(job, [f"--config-dir={folder}", *words] if folder else words)
         composed.config.print = Output.none
-        if frames:
-            kind = composed.config.cluster.kind
-            if not kind.startswith("local"):
-                what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-                raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
-            left_out = ("data=", "data.train=", "data.test=", "--config-dir=")
-            words = [word for word in given(composed.command) if not word.startswith(left_out)]
-            call = ["data=frame", "test=test_frame"][: len(frames)]
-            call += [*([f"config_dir={str(folder)!r}"] if folder else []), f"overrides={words}"]
-            composed = replace(composed, command=f"tipcast.{job}({', '.join(call)})")
+        if frames and not (kind := composed.config.cluster.kind).startswith("local"):
+            what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
+            raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
+        for file, name in frames.items():  # the files are gone when the job has ended
+            composed = replace(composed, command=composed.command.replace(file, name))
         details = composed.run()
         tracked = hasattr(composed.config, "tracking")
         return Result(

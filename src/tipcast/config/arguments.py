@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -101,18 +100,12 @@ def as_given(override: str) -> str:
 
 
 def given(command: str) -> list[str]:
-    """Return the flags and overrides of a recorded command: a command line, or a call on a DataFrame in Python."""
-    _, call, listed = command.partition(", overrides=")
-    in_python = call and command.startswith("tipcast.")
-    words: list[str] = ast.literal_eval(listed[:-1]) if in_python else shlex.split(command)[2:]
-    return words
+    """Return the flags and overrides of a recorded command."""
+    return shlex.split(command)[2:]
 
 
 def with_given(command: str, words: Sequence[str]) -> str:
     """Return a recorded command with other flags and overrides."""
-    call, listed, _ = command.partition(", overrides=")
-    if listed and command.startswith("tipcast."):
-        return f"{call}{listed}{[*words]!r})"
     return shlex.join([*shlex.split(command)[:2], *words])
 
 
