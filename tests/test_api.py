@@ -17,7 +17,6 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from tests.conftest import python
 
 import tipcast
 from tipcast import api
@@ -186,15 +185,3 @@ def test_keywords_are_overrides() -> None:
     said = ["model=random_forest", "model.params.max_depth=4", "model.params.class_weight=null", "data=files"]
     said += [r"data.train=['a b.parquet', 'it\'s.csv']", "search.space.max_depth={int: [4, 8]}", "debug=true"]
     assert as_overrides({"task": "high_tip", **settings}) == ["task=high_tip", *said, "tracking.wait_s=1.5"]
-
-
-def test_the_package_is_cheap_to_import(tmp_path: Path) -> None:
-    program = (
-        "import sys, tipcast\n"
-        "heavy = {'mlflow', 'distributed', 'dask', 'pandas', 'hydra', 'xgboost', 'sklearn'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-        "assert callable(tipcast.train)\n"
-        "assert 'train' in dir(tipcast)\n"
-        "assert not hasattr(tipcast, 'trian')\n"
-    )
-    python(tmp_path, "-c", program).check_returncode()

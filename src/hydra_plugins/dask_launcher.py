@@ -72,14 +72,11 @@ class DaskLauncher(BasicLauncher):  # its ``setup`` keeps the configuration, the
             cluster: Any = self.address
             if cluster is None:
                 resources = {JOB: 1}
-                n_workers = min(self.workers.pop("n_workers") or CPU_COUNT, len(job_overrides))
+                n_workers = min(self.workers["n_workers"] or CPU_COUNT, len(job_overrides))
                 places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
                 pages = {"dashboard": False}  # they take a second to import
-                cluster = stack.enter_context(
-                    LocalCluster(
-                        n_workers=n_workers, resources=resources, scheduler_kwargs=pages, **places, **self.workers
-                    )
-                )
+                settings = {**self.workers, **places, "n_workers": n_workers, "scheduler_kwargs": pages}
+                cluster = stack.enter_context(LocalCluster(**settings, resources=resources))
             client = stack.enter_context(Client(cluster))
             (shared,) = client.scatter([common], hash=False)
             for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):

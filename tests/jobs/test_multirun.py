@@ -134,9 +134,3 @@ def test_mistakes_end_before_anything_is_recorded(store: str, job: Callable[...,
     with pytest.raises(TipcastError, match=line):
         job("train", "-m", *FEW, word)
     assert len(runs_of(store)) == before
-
-
-def test_mlflow_run_passes_several_overrides_in_one_word() -> None:
-    (one,) = compose_jobs("train", ["--multirun", "seed=1,2 model=xgboost,svc"])
-    assert [training.config.seed for training in one.many] == [1, 1, 2, 2]
-    assert [single.job for single in compose_jobs("train", ["seed=1"])] == ["train"]

@@ -52,7 +52,7 @@ def test_jobs_run_on_the_workers_of_an_address(tmp_path: Path) -> None:
 
 
 def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    ended = _app(tmp_path, "hydra.launcher.n_workers=1", "+x=1,2,3", "+bad=2")
+    ended = _app(tmp_path, "hydra.launcher.n_workers=1", "hydra.sweeper.max_batch_size=2", "+x=1,2,3,4", "+bad=3")
     assert ended.returncode == 1
-    assert "x is 2" in ended.stderr
-    assert [n for n in range(3) if (tmp_path / f"out/{n}/done").exists()] == [0, 2]
+    assert "x is 3" in ended.stderr
+    assert [n for n in range(4) if (tmp_path / f"out/{n}/done").exists()] == [0, 1, 3]

@@ -57,6 +57,9 @@ def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[s
     assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a comment of the schema"
     assert comments["resume"].startswith("With --multirun: id of its run")
     assert "data.source" not in comments, "it follows from the option"
+    usage = shown(capsys, "--help")
+    assert "--quiet" in usage
+    assert (cli.main([]), capsys.readouterr().out) == (2, usage)
 
 
 @pytest.mark.parametrize("job", JOBS)
