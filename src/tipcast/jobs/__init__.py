@@ -55,7 +55,8 @@ def preflight(config: Any) -> None:
     if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
         return
     if hasattr(config, "data"):
-        data, unused = config.data, ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",)
+        data = config.data
+        unused: tuple[str, ...] = ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",)
         if isinstance(data, schema.MadeData) or data.source == "tested":
             unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
         for name in unused:
