@@ -150,19 +150,6 @@ def test_parameters_are_judged_for_the_kind_that_the_target_has(store: str) -> N
         assert list(trained(store, data=rows, target="y", model=forest, task=task).metrics)[0] == "test/rmse"
 
 
-def test_a_sweep_tells_its_best_and_its_trials(store: str) -> None:
-    done = tipcast.sweep(
-        data={"rows": 2000},
-        search={"trials": 2},
-        tracking={"uri": store, "system_metrics": False},
-        cluster=CLUSTER,
-        overrides=["model.params.n_estimators=4"],
-    )
-    assert done.details["trials"] == {"finished": 2, "failed": 0, "all": 2}
-    assert done.details["best"]["trial"] in {0, 1}
-    assert done.metrics["test/auc"] > 0.4
-
-
 @pytest.mark.parametrize("kind", ["pandas", "dask"])
 def test_intervals_and_periods_become_their_texts(kind: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")})

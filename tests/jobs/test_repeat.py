@@ -79,6 +79,7 @@ def test_a_sweep_around_a_run(again: Callable[..., Any], shared: Shared) -> None
     trained = shared[2]
     done = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
     assert done.details["best"]["trial"] == 0
+    assert done.details["trials"] == {"finished": 1, "failed": 0, "all": 1}
     assert done.metrics == trained.metrics, "trial 0 has the parameters of the run"
 
 
