@@ -1,16 +1,29 @@
-"""The command as a user types it: help, version, mistakes that end in one line and a documented exit code."""
+"""The command as a user types it: Hydra's flags and keys, mistakes that end in one line with a documented exit code."""
 
+import json
 import logging
+import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.conftest import python
 
 from tipcast import cli
+from tipcast.config import conf_files
+from tipcast.config.compose import compose
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "command_line.md"
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(conf_files.OWN, "")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +41,10 @@ FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
         ("prepare out=x", 2, r"C004.*data\.months"),
         ("score model_uri=models:/a/1 input=x output=/", 2, "C011.*/"),
         ("train cluster=scheduler cluster.address=tcp://10.0.0.1:8786", 2, "C009.*TLS"),
+        ("train -c all", 2, "C005.*--cfg: must be job, got all"),
+        ("train --config-dir nope", 2, "C003.*--config-dir"),
+        ("-sc install=tcsh", 2, "C005.*--shell-completion: must be install=bash"),
+        ("-sc bash", 2, "C005.*--shell-completion: must be install=bash"),
         ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),  # not imported before it is checked
     ],
 )
@@ -41,7 +58,6 @@ def test_mistakes_end_in_one_line(
 ) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert cli.main(command.split()) == exit_code
@@ -166,3 +182,83 @@ def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     for line in ("train a=1", "-q train a=1", "train --quiet a=1 -v"):
         assert cli.main(line.split()) == 0
     assert runs == [("train", ["a=1"], level) for level in (logging.INFO, logging.WARNING, logging.DEBUG)]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with an option of one's own."""
+    file = tmp_path / "own" / "task" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\nthreshold: 0.3\n")
+    return tmp_path / "own"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main([*words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_cfg_shows_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = yaml.safe_load(said(capsys, "train", "--cfg", "job", "seed=7", "data=tlc", "data.train=2019-01"))
+    assert shown["seed"] == 7
+    assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
+    assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
+    assert "hydra" not in shown
+
+
+def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--config-dir", str(own)], [f"-cd={own}"], [f"--config-dir={own}"]):
+        assert yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"]["threshold"] == 0.3
+    file = own / "data" / "small.yaml"
+    file.parent.mkdir()
+    file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
+    words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
+    text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["out"], line["written"]) for line in lines] == [("one", 1), ("two", 1)] * 2
+    assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
+    assert all("--config-dir=" in line["command"] for line in lines)
+    assert {path.name for path in Path().iterdir()} == {"own", "one", "two"}
+
+
+CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): pathlib.Path.touch, self: made}}}"
+"""Logging that calls a function as it is set up."""
+MAKES = "{_target_: os.mkdir, path: made}"
+
+
+@pytest.mark.parametrize("words", [["task=mine", "--cfg=job"], ["-m", "task=high_tip,mine"], ["task=mine", "--help"]])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "{launcher: {_target_: sys.exit}, sweeper: {_target_: sys.exit}, mode: MULTIRUN}",
+        f"{{callbacks: {{x: {MAKES}}}}}",
+        f"{{job_logging: {CALLS}, hydra_logging: {CALLS}}}",
+        "{job: {env_set: {TIPCAST_CONFIG_DIR: nowhere}, chdir: true}}",
+    ],
+)
+def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(own: Path, keys: str, words: list[str]) -> None:
+    (own / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
+    here = Path.cwd()
+    compose("train", [f"--config-dir={own}", *words])
+    assert [path.name for path in here.iterdir()] == ["own"], "no object was made, no folder, no run"
+    assert (Path.cwd(), os.environ[conf_files.OWN]) == (here, str(own))
+
+
+def test_keys_of_hydra_s_own_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for word in (
+        "hydra/launcher=dask", "hydra/sweeper=optuna", "hydra.run.dir=x", "hydra.sweep.dir=x", "hydra.job.chdir=true",
+        "hydra.mode=MULTIRUN", "hydra.searchpath=[file:///x]", "hydra.output_subdir=x", "hydra.verbose=true",
+        "+hydra.callbacks.x._target_=os.getcwd",
+    ):  # fmt: skip
+        assert cli.main(["train", word]) == 2
+        assert capsys.readouterr().err.startswith("error[C006]")
+        assert word.lstrip("+").partition("=")[0] in page or "hydra.callbacks" in word
+
+
+def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
+    params = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words))["model"]["params"]
+    assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
+    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "-c", "job", "experiment=categorical_zones")
+    assert said(capsys, "train", "--version") == said(capsys, "-V")

@@ -47,12 +47,6 @@ def test_all_keys_are_offered_but_hydra_s() -> None:
     assert not [word for word in offered if word.startswith(("hydra", "schema"))]
 
 
-@pytest.mark.parametrize("words", [["install=tcsh"], ["bash"], []])
-def test_other_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-sc", *words]) == 2
-    assert "error[C005] --shell-completion: must be install=bash" in capsys.readouterr().err
-
-
 ASKED = """COMP_LINE="tipcast train model=xg" COMP_POINT=22 COMP_CWORD=2
 asked() { hydra_bash_completion; echo ${COMPREPLY[@]}; }
 """
