@@ -81,13 +81,13 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
 
 @functools.cache
 def _register() -> None:
-    """Make the schemas known to Hydra under the names that conf/ refers to; their mappings take other keys too."""
+    """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take other keys too."""
     schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
     groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
     for name, kind in [*schemas.items(), *groups.items()]:
         node = OmegaConf.structured(kind)
         for field in dataclasses.fields(kind):
-            if str(field.type).startswith("dict"):  # else Hydra takes a new key after + alone, which -P cannot pass
+            if str(field.type).startswith("Open"):  # else Hydra takes a new key after + alone, which -P cannot pass
                 OmegaConf.set_struct(node[field.name], False)
         ConfigStore.instance().store(name=name, node=node, group=None if name in schemas else "schema")
 

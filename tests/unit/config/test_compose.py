@@ -79,6 +79,8 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
         (["data.tran=x"], "C001", ["conf/train.yaml", "data.tran", "data.train?"]),
         (["model.parms.x=1"], "C001", ["model.parms.x"]),
+        (["task.params.x=1"], "C001", ["task.params.x"]),
+        (["model.classes.x=1"], "C001", ["model.classes.x"]),
         (["+foo=1"], "C001", ["foo"]),
         (["nogroup/x=1"], "C001", ["nogroup"]),
         (["a" * 400 + "=1"], "C005", ["File name too long"]),
