@@ -19,6 +19,8 @@ from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
 
 CHECK_THEMSELVES = ("doctor", "ladder")
 """Jobs that check their clusters themselves: one tells it in its table, the other has one for each rung."""
+STAND_INS = {"train": "FRAME", "test": "TEST_FRAME"}
+"""What a command has in place of the file of a DataFrame."""
 _ONE_AT_A_TIME = threading.RLock()
 """MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
 
@@ -125,7 +127,7 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
         one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that is trained again, ``from`` of the command.
 
     """
-    return _call_on("train", target, test, overrides, settings)
+    return _call("train", overrides, settings, target, test)
 
 
 def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -133,12 +135,12 @@ def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[st
 
     ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``, how many ended how.
     """
-    return _call_on("sweep", target, test, overrides, settings)
+    return _call("sweep", overrides, settings, target, test)
 
 
 def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of :func:`train`."""
-    return _call_on("ladder", target, test, overrides, settings)
+    return _call("ladder", overrides, settings, target, test)
 
 
 def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -158,30 +160,6 @@ def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Write a dataset as Parquet months that spread over workers; parameters and errors as of :func:`train`."""
     return _call("prepare", overrides, settings)
-
-
-def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], settings: dict[str, Any]) -> Result:
-    """Run a job on a DataFrame, which becomes a table of Parquet files as long as the job runs, or as it is."""
-    frame = settings.get("data")
-    for key, rows in (("data", frame), ("test", test)):
-        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
-            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
-    if not hasattr(frame, "to_parquet"):
-        if target is not None or test is not None:
-            raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
-        return _call(job, overrides, settings)
-    from tipcast.config.disk import temporary_folder
-
-    with temporary_folder() as folder:
-        sides = {"train": frame} | ({} if test is None else {"test": test})
-        files = {side: _written(rows, folder / f"{side}.parquet", side) for side, rows in sides.items()}
-        if target is not None:
-            task = settings.get("task", {})
-            if not isinstance(task, Mapping) or task.get("name", "target") != "target":
-                raise incompatible("task", "target")
-            settings = {**settings, "task": {**task, "name": "target", "target": target}}
-        names = dict(zip(files.values(), ("FRAME", "TEST_FRAME"), strict=False))
-        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, names)
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
@@ -206,26 +184,44 @@ def _written(frame: Any, path: Path, side: str) -> str:
     return str(path)
 
 
-def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], frames: Mapping[str, str] = {}) -> Result:
-    """Run a job; ``frames`` has the files of DataFrames and what stands for them in the command."""
+def _call(
+    job: str, overrides: Sequence[str], settings: Mapping[str, Any], target: str | None = None, test: Any = None
+) -> Result:
+    """Run a job; DataFrames become a table of Parquet files, which are gone when it has ended."""
     if flags := [word for word in overrides if word.startswith("-")]:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
+    keys, frame = dict(settings), settings.get("data")
+    for key, rows in (("data", frame), ("test", test)):
+        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
+            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
+    frames = {"train": frame, "test": test} if hasattr(frame, "to_parquet") else {}
+    if not frames and (target is not None or test is not None):
+        raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
+    if target is not None:
+        task = keys.get("task", {})
+        if not isinstance(task, Mapping) or task.get("name", "target") != "target":
+            raise incompatible("task", "target")
+        keys["task"] = {**task, "name": "target", "target": target}
     from tipcast.config.arguments import as_overrides
+    from tipcast.config.disk import temporary_folder
     from tipcast.config.schema import Output
     from tipcast.tracking.store import resolve, without_autologging
 
-    with _ONE_AT_A_TIME, _kept(), without_autologging():
+    with _ONE_AT_A_TIME, _kept(), without_autologging(), temporary_folder() as place:
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-        keys = dict(settings)
+        given = {side: rows for side, rows in frames.items() if rows is not None}
+        files = {side: _written(rows, place / f"{side}.parquet", side) for side, rows in given.items()}
+        if files:
+            keys["data"] = {"source": "table", **files}
         folder = keys.pop("config_dir", None)
         words = [*as_overrides(keys), *overrides]
         (composed,) = compose_jobs(job, [f"--config-dir={folder}", *words] if folder else words)
         composed.config.print = Output.none
-        if frames and not (kind := composed.config.cluster.kind).startswith("local"):
+        if files and not (kind := composed.config.cluster.kind).startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
             raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
-        for file, name in frames.items():  # the files are gone when the job has ended
-            composed = replace(composed, command=composed.command.replace(file, name))
+        for side, file in files.items():
+            composed = replace(composed, command=composed.command.replace(file, STAND_INS[side]))
         details = composed.run()
         tracked = hasattr(composed.config, "tracking")
         return Result(
