@@ -25,8 +25,10 @@ from tipcast.config.errors import TipcastError
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
 
-CLUSTER = {"processes": False, "n_workers": 1, "performance_report": False}
-QUICK: dict[str, Any] = {"cluster": CLUSTER, "model": {"params": {"n_estimators": 4}}}
+QUICK: dict[str, Any] = {
+    "cluster": {"processes": False, "n_workers": 1, "performance_report": False},
+    "model": {"params": {"n_estimators": 4}},
+}
 
 
 @pytest.fixture
@@ -56,33 +58,29 @@ def state() -> tuple[object, ...]:
     )
 
 
-def test_a_training_and_its_model(store: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trainings_of_threads_run_one_after_another_and_leave_the_process_as_it_was(
+    store: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     mlflow.set_tracking_uri(None)
-    before = state()
-    run = trained(store, seed=3)
-    assert state() == before
-    assert not capfd.readouterr().out
-    assert run.metrics["test/auc"] > 0.4
-    stored = mlflow.MlflowClient(store).get_run(run.run_id)
-    assert (stored.info.status, stored.info.experiment_id) == ("FINISHED", run.experiment_id)
-    assert stored.data.params["seed"] == "3"
-    assert stored.data.tags["command"] == run.command
-    assert "seed=3" in run.command.split()
-    trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])})
-    trips = trips.assign(PULocationID=[132, 48], DOLocationID=[230, 68], passenger_count=[1.0, 2.0], trip_distance=2.5)
-    assert len(run.load().predict(trips)) == 2
-    assert state() == before
-
-
-def test_from_any_thread_one_after_another(store: str) -> None:
-    runs: list[tipcast.Result] = []
-    threads = [threading.Thread(target=lambda seed: runs.append(trained(store, seed=seed)), args=(n,)) for n in (1, 2)]
+    before, runs = state(), dict[int, tipcast.Result]()
+    threads = [threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,)) for n in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({run.run_id for run in runs}) == 2
-    assert {mlflow.MlflowClient(store).get_run(run.run_id).data.params["seed"] for run in runs} == {"1", "2"}
+    assert state() == before
+    assert not capfd.readouterr().out
+    for seed, run in runs.items():
+        assert run.metrics["test/auc"] > 0.4
+        stored = mlflow.MlflowClient(store).get_run(run.run_id)
+        assert (stored.info.status, stored.info.experiment_id) == ("FINISHED", run.experiment_id)
+        assert stored.data.params["seed"] == str(seed)
+        assert stored.data.tags["command"] == run.command
+        assert f"seed={seed}" in run.command.split()
+    trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])})
+    trips = trips.assign(PULocationID=[132, 48], DOLocationID=[230, 68], passenger_count=[1.0, 2.0], trip_distance=2.5)
+    assert len(runs[2].load().predict(trips)) == 2
+    assert state() == before
 
 
 def on(frame: dict[Any, Any], **settings: Any) -> Callable[[], object]:

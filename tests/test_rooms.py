@@ -35,7 +35,7 @@ BUDGET = {
     "scoring": 1060,
     "search": 961,
     "tasks": 236,
-    "tipcast": 480,
+    "tipcast": 476,
     "tracking": 1853,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
