@@ -26,7 +26,7 @@ TEXTS = sorted(
 MAX_LINES = 450
 BUDGET = {
     "compute": 1188,
-    "config": 1344,
+    "config": 1341,
     "datasets": 4142,
     "evaluation": 1755,
     "jobs": 2602,

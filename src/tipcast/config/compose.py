@@ -8,7 +8,6 @@ import difflib
 import functools
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -191,18 +190,16 @@ def complete(words: Sequence[str]) -> None:
 
     C005 other words.
     """
-    plugin: Any = BashCompletion
     if words == ["query=bash"]:
         print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
-        return
-    if words != ["install=bash"]:
+    elif words == ["install=bash"]:
+        kind: Any = BashCompletion
+        plugin = kind(None)
+        plugin._get_exec = lambda: "tipcast"  # Hydra's script names the program that it completes
+        plugin.install()
+    else:
         fix = "zsh takes the same script, after bashcompinit"
         raise must_be("--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005")
-    before, sys.argv = sys.argv, ["tipcast"]  # Hydra's script names the program that it completes
-    try:
-        plugin(None).install()
-    finally:
-        sys.argv = before
 
 
 def candidates(line: str) -> list[str]:
