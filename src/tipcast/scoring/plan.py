@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
@@ -16,7 +16,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
@@ -48,8 +48,12 @@ class Item:
 
 @dataclass(frozen=True)
 class ScorePlan:
-    """All files, known before any worker starts."""
+    """The model, and all files, known before any worker starts."""
 
+    config: ScoreConfig
+    fetched: Fetched
+    dataset: Dataset
+    task: Task
     present: Scores
     """What is where the scores go."""
     recipe: str
@@ -58,18 +62,17 @@ class ScorePlan:
     kept: Mapping[str, Entry]
     """Scores that stay, as files and scores look now."""
     refused: Mapping[str, TipcastError]
-    current: bool
-    """Whether the folder is already what it would be made."""
 
     @property
     def files(self) -> int:
         """How many are named."""
         return len(self.due) + len(self.kept) + len(self.refused)
 
-
-def task_of(manifest: Mapping[str, Any]) -> Task:
-    """Return the task of a model by its manifest."""
-    return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+    @property
+    def current(self) -> bool:
+        """Whether the folder is already what it would be made."""
+        about, same = self.present.about, self.kept.keys() == self.present.files.keys()
+        return bool(about) and same and not self.due and self.refused.keys() == about.get(REFUSED, {}).keys()
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -88,7 +91,9 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
 
     What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
     """
-    dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    manifest = fetched.manifest
+    dataset = dataset_of(manifest)
+    task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
     for name in set(config.keep or ()) & set(added_columns(task)):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
     columns, optional = dataset.scoring_columns(task.features)
@@ -98,7 +103,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     request = ScanRequest(
         columns=columns,
         optional=optional,
-        names=config.columns or fetched.manifest.get(COLUMN_NAMES, {}),
+        names=config.columns or manifest.get(COLUMN_NAMES, {}),
         key="columns",
         any_columns=dataset.name == "table",
         strict=bool(config.columns),
@@ -107,23 +112,18 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         block_bytes=config.block_bytes,
         storage=dict(config.storage_options),
     )
-    files = _outside(present.folder, output_names(config.input, request, "input"))
-    if not files:
-        raise refused(present.folder, "holds all files of the input", "name a folder beside it")
+    files = output_names(config.input, request, present.folder)
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
     depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
     depends += [config.columns] if config.columns else []
-    recipe = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
-    same_recipe = present.about.get("recipe") == recipe
-
-    notes: set[str] = set()
+    recipe, notes = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest(), set[str]()
 
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, storage, file_stamp(uri, storage))
-        if entry := _kept(item, config, recipe, present):
-            return entry
         try:
+            item = Item(name, uri, storage, file_stamp(uri, storage))
+            if entry := _kept(item, config, recipe, present):
+                return entry
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
             if stops_all(problem):
@@ -145,9 +145,32 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         bad = {name: problem for name, problem in bad.items() if name not in rowless}
     due = tuple(item for item in outcomes.values() if isinstance(item, Item))
     kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
-    whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
-    current = same_recipe and whole and not due and set(bad) == set(present.about.get(REFUSED, ()))
-    return ScorePlan(present, recipe, due, kept, bad, current)
+    return ScorePlan(config, fetched, dataset, task, present, recipe, due, kept, bad)
+
+
+def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:
+    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
+
+    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
+    CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is left out. C003 where two files' scores
+    would have one name, C011 where no file is left; see ``expand`` for other errors.
+    """
+    files: dict[str, str] = {}
+    for pattern in patterns(given, "input"):
+        for path, uri in expand(pattern, request).items():
+            place = uri if address.scheme(uri) else os.path.realpath(uri)  # a link may lead there
+            if place.startswith(f"{folder}/"):
+                continue
+            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
+            if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
+                where = address.shown(uri)
+                raise TipcastError("C003", "input", f"scores of {where} would leave their folder", "rename it")
+            if files.setdefault(name, uri) != uri:
+                what = f"scores of {address.shown(files[name])} and {address.shown(uri)} would both be {name}"
+                raise TipcastError("C003", "input", what, "score them into two folders, or name a folder above both")
+    if not files:
+        raise refused(folder, "holds all files of the input", "name a folder beside it")
+    return dict(sorted(files.items()))
 
 
 def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
@@ -155,60 +178,20 @@ def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entr
     entry = present.files.get(item.name)
     if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
         return None
-    scores = f"{present.folder}/{item.name}"
+    scores, known = f"{present.folder}/{item.name}", entry.input_stamp  # "": an interrupted job has noted no stamp
     options = address.storage(scores, config.storage_options)
     size = address.size(scores, options)
-    if entry.bytes not in (0, size) or not _unchanged(item, entry):
+    if entry.bytes not in (0, size):
+        return None
+    same = item.stamp == known and not item.stamp.endswith("-")  # a size alone tells too little
+    if not same and known and address.scheme(item.uri):
+        return None
+    if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:  # a copy on a disk has a time of its own
         return None
     sha256 = entry.sha256 or file_sha256(scores, options)
     return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256)
 
 
-def _unchanged(item: Item, entry: Entry) -> bool:
-    """Whether a file is what was scored: by its stamp, else by its content.
-
-    The content is read of a local file whose stamp differs, and of any file of whose stamp nothing was noted.
-    """
-    if item.stamp == entry.input_stamp != "" and not item.stamp.endswith("-"):  # the size alone tells too little
-        return True
-    if not item.stamp or (entry.input_stamp and address.scheme(item.uri)):
-        return False
-    return file_sha256(item.uri, item.storage) == entry.input_sha256
-
-
 def stops_all(problem: BaseException) -> bool:
     """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
-
-
-# Names of scores: below their folder as the files that are scored are below theirs
-
-
-def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
-    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
-
-    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
-    CSV files end in ``.parquet``. C003 where two files' scores would have one name; see ``expand`` for other errors.
-    """
-    found: dict[str, str] = {}
-    for pattern in patterns(given, key):
-        for path, uri in expand(pattern, request).items():
-            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
-            if set(name.split("/")) & {"", ".", ".."}:
-                raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
-            if found.setdefault(name, uri) != uri:
-                what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
-                raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
-    return dict(sorted(found.items()))
-
-
-def _outside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what lies in the folder of scores: a later scoring of a folder above it would score scores."""
-    if address.scheme(folder):
-        return {name: uri for name, uri in files.items() if not uri.startswith(f"{folder}/")}
-    inside = Path(folder).resolve()
-    return {
-        name: uri
-        for name, uri in files.items()
-        if address.scheme(uri) or not Path(uri).resolve().is_relative_to(inside)  # a link may lead there
-    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -24,10 +24,10 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.plain import redact
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, seen_names
 from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
-from tipcast.evaluation import Evaluator, evaluator
+from tipcast.evaluation import evaluator
 from tipcast.models.base import Scorer
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.writing import FOOTER, MANIFEST, Entry, file_sha256, file_stamp, remove, written
@@ -54,7 +54,7 @@ class Work:
     task: Task
     threshold: float | None
     """Of two classes: scores at or above it are predicted 1."""
-    keep: tuple[str, ...] | None
+    keep: Sequence[str] | None
     name: str
     """Of the model; its version is None where it is not registered."""
     version: str | None
@@ -71,25 +71,16 @@ class Work:
         return self.frames.batch_rows > 0
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Sums over the rows of a part, or of all parts of a file."""
-
-    rows: int
-    unscored: Mapping[str, int]
-    """Reason -> rows whose prediction is null."""
-    predictions: Any
-    """What the evaluator counted."""
-
-
 @travelling
-def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Scored]:
-    """Score all rows of a file in their order; the scores appear whole or not at all.
+def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Any]:
+    """Score all rows of a file in their order; return also the evaluator's sums over them.
 
-    Parts are scored on ``threads`` of this file's own while the parts before them are written. A worker with a GPU has
-    several files in hand, so that its GPU does not wait for the host. Where the scores replace some that the folder's
-    manifest names, the manifest goes first. D005: the input has changed meanwhile; T008, T009: see ``written``.
+    The scores appear whole or not at all. Parts are scored on ``threads`` of this file's own while the parts before
+    them are written. A worker with a GPU has several files in hand, so that its GPU does not wait for the host. Where
+    the scores replace others, the manifest goes first. D005: the input has changed meanwhile; T008: see ``written``.
     """
+    judge, unscored, rows = evaluator(work.task.kind), Counter[str](), 0
+    sums = judge.total([])
     with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if work.on_gpu:
             secede()  # the worker begins its next file
@@ -97,22 +88,23 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
         digest = pool.submit(file_sha256, item.uri, item.storage)  # beside scoring: both need the file's pages
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
         with written(f"{work.folder}/{item.name}", work.storage) as file:
-            table, sums = next(parts)  # the first part has the schema
-            with pq.ParquetWriter(file, table.schema, compression="zstd", write_page_checksum=True) as writer:
-                if table.num_rows:
-                    writer.write_table(table, row_group_size=ROW_GROUP)
-                for table, scored in parts:
+            part: Any = next(parts)  # the first has the schema
+            with pq.ParquetWriter(file, part[0].schema, compression="zstd", write_page_checksum=True) as writer:
+                while part:
                     _check_task()
+                    table, reasons, counted = part
                     if table.num_rows:
                         writer.write_table(table, row_group_size=ROW_GROUP)
-                    sums = total([sums, scored], evaluator(work.task.kind))
+                    rows, sums = rows + table.num_rows, judge.total([sums, counted])
+                    unscored.update(reasons)
+                    part = next(parts, None)
                 entry = Entry(
                     input=redact(item.uri),
                     input_stamp=item.stamp,
                     input_sha256=digest.result(),
                     recipe=work.recipe,
-                    rows=sums.rows,
-                    unscored=dict(sums.unscored),
+                    rows=rows,
+                    unscored=dict(unscored),
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
             if file_stamp(item.uri, item.storage) != item.stamp:  # or scores of two contents would lie in one file
@@ -149,21 +141,21 @@ def _check_task() -> None:
             raise CancelledError
 
 
-def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Scored]:
-    """Score all rows of one fragment: return what is written of them, and sums over them."""
+def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Mapping[str, int], Any]:
+    """Score all rows of a fragment: return what is written, reason -> rows without prediction, the evaluator's sums."""
     with GPU if work.on_gpu else nullcontext():
-        predicted, bad, sums = _predict(fragment, scorer, work)
+        predicted, bad, *counted = _predict(fragment, scorer, work)
     kept = read_passthrough(fragment, work.dataset, work.keep, added_columns(work.task))
-    return with_predictions(kept, predicted, bad, work).combine_chunks(), sums
+    return with_predictions(kept, predicted, bad, work).combine_chunks(), *counted
 
 
-def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Scored]:
-    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and sums over them."""
+def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Mapping[str, int], Any]:
+    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and what is counted."""
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
     needed = dataset.code.needed_columns(work.task.features)
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
     columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
-    target = _target(columns, fragment, frames, work)
+    target = _target(columns, fragment, work)
     bad, unscored = dataset.code.impossible(columns, tuple(needed), xp)
     rows = len(next(iter(columns.values())))
     lacking = {name: xp.full(rows, np.nan) for name in needed if name not in columns}
@@ -174,14 +166,14 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, 
     good = slice(None) if bad is None else ~bad
     answers = None if target is None else target[good]
     sums = evaluator(work.task.kind).count(predicted[good], answers, threshold=work.threshold)
-    return to_host(predicted), None if bad is None else to_host(bad), Scored(rows, unscored, sums)
+    return to_host(predicted), None if bad is None else to_host(bad), unscored, sums
 
 
-def _target(columns: dict[str, Array], fragment: Fragment, frames: Frames, work: Work) -> Array | None:
+def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array | None:
     """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop; None: not known."""
     if not work.task.has_target or not set(work.task.columns) <= set(columns):
         return None
-    xp = frames.xp
+    xp = work.frames.xp
     with np.errstate(all="ignore"):  # what has no answer, as fares of 0, is among the rows that are dropped
         keep, _ = work.dataset.clean(columns, fragment.period, xp)
         target = work.task.target(columns, xp)
@@ -206,21 +198,8 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
         values = [np.asarray(predicted, dtype=np.float64)]
     arrays = [pa.array(each, mask=bad) for each in values]
     arrays += [pa.repeat(pa.scalar(said, pa.string()), len(predicted)) for said in (work.name, work.version)]
-    added = dict(zip(added_columns(work.task), arrays, strict=True))
-    if table.num_columns and table.num_rows != len(predicted):
-        raise ValueError(f"{table.num_rows} rows were kept and {len(predicted)} scored")
-    columns = dict(zip(table.column_names, table.columns, strict=True)) if table.num_columns else {}
-    return pa.Table.from_arrays([*columns.values(), *added.values()], names=[*columns, *added])
-
-
-def total(parts: Sequence[Scored], judge: Evaluator) -> Scored:
-    """Return the sums of several parts, or files."""
-    reasons = dict.fromkeys(reason for part in parts for reason in part.unscored)
-    return Scored(
-        rows=sum(part.rows for part in parts),
-        unscored={reason: sum(part.unscored.get(reason, 0) for part in parts) for reason in reasons},
-        predictions=judge.total([part.predictions for part in parts]),
-    )
+    names = [*table.column_names, *added_columns(work.task)]
+    return pa.Table.from_arrays([*table.columns, *arrays], names=names)
 
 
 # The columns of their input that scored files keep: as the file has them, in the file's order, row by row
@@ -242,9 +221,7 @@ def read_passthrough(
 
     """
     if fragment.format != "parquet":
-        header = fragment.options["header"]
-        names = [name for at, name in enumerate(header) if name != f"_{at}"]
-        return _csv(fragment, _chosen(names, dataset, keep, added, fragment), dataset)
+        return _csv(fragment, dataset, keep, added)
     uri, remote = fragment.uri, address.scheme(fragment.uri)
     with (
         undamaged(fragment),
@@ -258,15 +235,17 @@ def read_passthrough(
         return table.select(chosen).replace_schema_metadata(None)
 
 
-def _csv(fragment: Fragment, chosen: list[str], dataset: Dataset) -> pa.Table:
-    header = fragment.options["header"]
-    mapped = fragment.options.get(COLUMN_NAMES, {})
-    seen = {name: name for name in header if name not in mapped} | {own: name for name, own in mapped.items()}
-    told = dataset.csv_types([seen[name] for name in header if name in seen], address.shown(fragment.uri))
-    types = {name: told[seen[name]] if name in seen else pa.string() for name in header}  # hidden by a mapped one: text
-    whole = {name for name in chosen if types.get(name) == pa.int64()}  # some files write 1.0
-    types |= dict.fromkeys(whole, pa.float64())
-    table = read_table(fragment, chosen or header[:1], types)
+def _csv(fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str]) -> pa.Table:
+    header, where = fragment.options["header"], address.shown(fragment.uri)
+    named = [name for at, name in enumerate(header) if name != f"_{at}"]  # as the reader calls columns without a name
+    chosen = _chosen(named, dataset, keep, added, fragment)
+    mapped = ScanRequest((), names=fragment.options.get(COLUMN_NAMES, {}), strict=False)
+    names = seen_names(header, mapped, where)
+    known = dataset.csv_types([seen for seen, _ in names], where)
+    # A column whose name another one is mapped to is not seen: it stays text.
+    types = dict.fromkeys(header, pa.string()) | {name: known[seen] for seen, name in names}
+    whole = {name for name in chosen if types[name] == pa.int64()}  # some files write 1.0
+    table = read_table(fragment, chosen or header[:1], types | dict.fromkeys(whole, pa.float64()))
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name in whole:

@@ -1,7 +1,5 @@
 """A file's scores, part by part; the columns that scoring keeps, as the file has them, and those that it adds."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -22,7 +20,7 @@ from distributed.core import Status
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Fragment, RawColumn, ScanRequest
+from tipcast.datasets.base import RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
@@ -33,45 +31,35 @@ from tipcast.scoring.worker import Work, ahead, read_passthrough, score_file, wi
 from tipcast.scoring.writing import FOOTER, file_stamp
 from tipcast.tasks.base import KINDS, Task
 
+Score = Callable[..., Any]
 STAMP = {"model_name": ["m", "m", "m"], "model_version": ["7", "7", "7"]}
 CASES: dict[str, tuple[tuple[str, ...], Any, dict[str, list[Any]]]] = {
     "classification": (
-        ("no", "yes"),
-        np.float32([0.25, 0.75, 0.5]),
-        {"probability": [0.25, None, 0.5], "prediction": [0, None, 1]},
+        ("no", "yes"), [0.25, 0.75, 0.5], {"probability": [0.25, None, 0.5], "prediction": [0, None, 1]}
     ),
     "multiclass": (
         ("a", "b", "c"),
-        np.float32([[0.5, 0.25, 0.25], [0, 0, 1], [0.25, 0.5, 0.25]]),
-        {
-            "probability_a": [0.5, None, 0.25],
-            "probability_b": [0.25, None, 0.5],
-            "probability_c": [0.25, None, 0.25],
-            "prediction": ["a", None, "b"],
-        },
+        [[0.5, 0.25, 0.25], [0, 0, 1], [0.25, 0.5, 0.25]],
+        {"probability_a": [0.5, None, 0.25], "probability_b": [0.25, None, 0.5], "probability_c": [0.25, None, 0.25],
+         "prediction": ["a", None, "b"]},
     ),
-    "regression": ((), np.float32([1.5, 2, -3]), {"prediction": [1.5, None, -3.0]}),
-    "clustering": (
-        (),
-        np.float32([[4, 0.5], [1, 2], [0, 8]]),
-        {"cluster": [4, None, 0], "distance": [0.5, None, 8.0]},
-    ),
-}
+    "regression": ((), [1.5, 2, -3], {"prediction": [1.5, None, -3.0]}),
+    "clustering": ((), [[4, 0.5], [1, 2], [0, 8]], {"cluster": [4, None, 0], "distance": [0.5, None, 8.0]}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
-    threshold = 0.5 if kind == "classification" else None
-    work = Work(CpuFrames(), Blobs(1), task, threshold, None, "m", "7", "", {}, "")
+    work = Work(CpuFrames(), Blobs(1), task, 0.5 if kind == "classification" else None, None, "m", "7", "", {}, "")
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
-        made = with_predictions(kept, predicted, bad, work)
+        made = with_predictions(kept, np.float32(predicted), bad, work)
         assert made.to_pydict() == {**kept.to_pydict(), **expected, **STAMP}
         assert tuple(made.column_names[kept.num_columns :]) == added_columns(task)
-    with pytest.raises(ValueError, match="2 rows were kept and 3 scored"):
-        with_predictions(pa.table({"id": [1, 2]}), predicted, bad, work)
+    with pytest.raises(pa.ArrowInvalid, match="expected length 2 but got length 3"):
+        with_predictions(pa.table({"id": [1, 2]}), np.float32(predicted), bad, work)
 
 
 class Doubles:
@@ -94,7 +82,7 @@ def rows(count: int, seed: int) -> pa.Table:
 
 
 @pytest.fixture
-def score(tmp_path: Path) -> Callable[..., Any]:
+def score(tmp_path: Path) -> Score:
     """Score a file of one row group for each table into `scored/a.parquet`."""
     (tmp_path / "scored").mkdir()
     given = str(tmp_path / "a.parquet")
@@ -106,8 +94,8 @@ def score(tmp_path: Path) -> Callable[..., Any]:
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", "regression", ("number",), columns=("answer",))
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}, "recipe")
-        found = dataset.scan_file(given, ScanRequest(("number",), any_columns=True))
-        parts = tuple(replace(found.fragments[0], part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
+        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
+        parts = tuple(replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
         item = Item("a.parquet", given, {}, file_stamp(given, {}), parts)
         return score_file(replace(item, **more), Doubles(), work, replaces=False, threads=2)
 
@@ -115,13 +103,13 @@ def score(tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("sizes", [(1000, 1, 2500, 7), (0, 700, 0)])
-def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_of_several_parts(sizes: Sequence[int], score: Score, tmp_path: Path) -> None:
     tables = [rows(size, seed) for seed, size in enumerate(sizes)]
     entry, sums = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
     assert (entry.rows, entry.bytes, entry.sha256) == (sum(sizes), len(content), hashlib.sha256(content).hexdigest())
     assert entry.input_sha256 == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
-    assert sums.rows == entry.rows
+    assert (sums.scored, sums.rows) == (entry.rows, 0), "no row has an answer"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table, whole = file.read(), pa.concat_tables(tables)
     assert table.select(whole.column_names).equals(whole)
@@ -136,21 +124,22 @@ def test_a_file_of_several_parts(sizes: Sequence[int], score: Callable[..., Any]
         pq.ParquetFile(io.BytesIO(damaged), page_checksum_verification=True).read()
 
 
-def test_a_file_that_changes_meanwhile_has_no_scores(score: Callable[..., Any], tmp_path: Path) -> None:
-    with pytest.raises(TipcastError, match="D005.*has changed"):
-        score([rows(10, 0)], stamp="as it was")
-    assert [*(tmp_path / "scored").iterdir()] == []
-
-
-@pytest.mark.parametrize(("status", "state"), [(Status.closing, "executing"), (Status.running, "cancelled")])
-def test_a_task_that_nobody_waits_for_leaves_nothing(
-    score: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str
+@pytest.mark.parametrize(
+    ("status", "state", "more", "problem"),
+    [
+        (Status.closing, "executing", {}, CancelledError),
+        (Status.running, "cancelled", {}, CancelledError),
+        (Status.running, "executing", {"stamp": "as it was"}, TipcastError),  # the input has changed meanwhile
+    ],
+)
+def test_a_task_that_cannot_end_leaves_nothing(
+    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str, more: Any, problem: Any
 ) -> None:
     tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
     own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
     monkeypatch.setattr(worker, "get_worker", lambda: own)
-    with pytest.raises(CancelledError):
-        score([rows(10, 0), rows(10, 1)])
+    with pytest.raises(problem, match="D005.*has changed" if more else None):
+        score([rows(10, 0), rows(10, 1)], **more)
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
@@ -172,72 +161,47 @@ def test_few_parts_are_on_their_way() -> None:
 
 ADDED = ("probability", "prediction", "model_name", "model_version")
 WANTED = ScanRequest(("pickup",), block_bytes=2000)
-Found = Callable[[str], tuple[Fragment, ...]]
 
 
-def trips(rows: int = 100) -> pd.DataFrame:
-    times = pd.Timestamp("2019-02-01 10:00") + pd.to_timedelta(np.arange(rows) * 60, unit="s")
-    return pd.DataFrame(
-        {
-            "VendorID": 1,
-            "tpep_pickup_datetime": times,
-            "note.of.mine": [None if at % 3 else f"at {at}" for at in range(rows)],
-            "fare_amount": np.arange(rows) / 4,
-            "PULocationID": np.arange(rows) % 260 + 1,
-        }
-    )
+def trips() -> pd.DataFrame:
+    times = pd.Timestamp("2019-02-01 10:00") + pd.to_timedelta(np.arange(100) * 60, unit="s")
+    columns = {"VendorID": 1, "tpep_pickup_datetime": times}
+    columns["note.of.mine"] = [None if at % 3 else f"at {at}" for at in range(100)]
+    return pd.DataFrame({**columns, "fare_amount": np.arange(100) / 4, "PULocationID": np.arange(100) + 1})
 
 
-@pytest.fixture
-def found(tmp_path: Path) -> Found:
-    """List a file of the test's folder."""
-    return lambda name: scan_file(str(tmp_path / name), WANTED).fragments
-
-
-def test_parquet_as_it_is(tmp_path: Path, found: Found) -> None:
+def test_parquet_as_it_is(tmp_path: Path) -> None:
     table = pa.Table.from_pandas(trips()).append_column("list", pa.array([[1, 2]] * 100))
     table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
     table = table.append_column("probability", pa.array([0.5] * 100))
     pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
-    (fragment,) = found("a_2019-02.parquet")
+    (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), WANTED).fragments
     kept = read_passthrough(fragment, Taxi(), None, ADDED)
     assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
     assert kept.schema.metadata is None
-    assert read_passthrough(fragment, Taxi(), ["PULocationID", "pickup"], ADDED).column_names == [
-        "tpep_pickup_datetime",
-        "PULocationID",
-    ]
+    kept = read_passthrough(fragment, Taxi(), ["PULocationID", "pickup"], ADDED)
+    assert kept.column_names == ["tpep_pickup_datetime", "PULocationID"]
     assert read_passthrough(fragment, Taxi(), [], ADDED).num_columns == 0
+    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing'"):
+        read_passthrough(fragment, Taxi(), ["dropoff", "nothing"], ADDED)
 
 
 def test_a_csv_column_whose_name_another_has_is_text(tmp_path: Path) -> None:
     trips().assign(cost=2.5, fare_amount="none").to_csv(tmp_path / "a_2019-02.csv", index=False)
-    wanted = ScanRequest(("pickup",), block_bytes=1 << 20, names={"fare_amount": "cost"})
+    wanted = replace(WANTED, block_bytes=1 << 20, names={"fare_amount": "cost"})
     (fragment,) = scan_file(str(tmp_path / "a_2019-02.csv"), wanted).fragments
     kept = read_passthrough(fragment, Taxi(), None, ADDED)
     assert kept.schema.field("cost").type == pa.float64()
     assert kept["fare_amount"].to_pylist() == ["none"] * 100
 
 
-def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path, found: Found) -> None:
+def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path) -> None:
     lines = trips().to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     (tmp_path / "a_2019-02.csv").write_text("\n".join(lines))
-    told = []
-    for fragment in found("a_2019-02.csv"):
-        try:
+    fragments = scan_file(str(tmp_path / "a_2019-02.csv"), WANTED).fragments
+    assert len(fragments) > 1
+    assert sum(read_passthrough(fragment, Taxi(), ["VendorID"], ADDED).num_rows for fragment in fragments) == 100
+    with pytest.raises(TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"):
+        for fragment in fragments:
             read_passthrough(fragment, Taxi(), None, ADDED)
-        except TipcastError as problem:
-            told.append(problem)
-        assert read_passthrough(fragment, Taxi(), ["VendorID"], ADDED).num_rows
-    (problem,) = told
-    assert problem.code == "D005"
-    assert "line 61: column 'fare_amount': cannot read 'much'" in str(problem)
-
-
-def test_a_column_that_is_not_there(tmp_path: Path, found: Found) -> None:
-    trips().to_parquet(tmp_path / "a_2019-02.parquet")
-    with pytest.raises(TipcastError) as caught:
-        read_passthrough(found("a_2019-02.parquet")[0], Taxi(), ["dropoff", "nothing"], ADDED)
-    assert caught.value.code == "D007"
-    assert "columns 'dropoff', 'nothing'" in str(caught.value)
