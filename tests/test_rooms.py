@@ -32,7 +32,7 @@ BUDGET = {
     "jobs": 2628,
     "measure": 211,
     "models": 1884,
-    "scoring": 912,
+    "scoring": 875,
     "search": 961,
     "tasks": 236,
     "tipcast": 532,

@@ -17,7 +17,7 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, check_names
-from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
+from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import Task, from_facts
@@ -42,7 +42,8 @@ class Item:
     uri: str
     storage: Mapping[str, Any]
     """For it, as ``address.storage`` returns them."""
-    stamp: str
+    entry: Entry
+    """What is known of its scores before they are made: input, stamp and recipe."""
     fragments: tuple[Fragment, ...] = ()
 
 
@@ -100,18 +101,10 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     check_names(dataset, config.columns, "columns")
     dataset.check_facts(config.facts)
-    request = ScanRequest(
-        columns=columns,
-        optional=optional,
-        names=config.columns or manifest.get(COLUMN_NAMES, {}),
-        key="columns",
-        any_columns=dataset.name == "table",
-        strict=bool(config.columns),
-        nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
-        facts=config.facts,
-        block_bytes=config.block_bytes,
-        storage=dict(config.storage_options),
-    )
+    nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
+    request = request_of(config, columns, optional, key="columns", nullable=nullable, facts=config.facts)
+    names, tabular = config.columns or manifest.get(COLUMN_NAMES, {}), dataset.name == "table"
+    request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
     files = output_names(config.input, request, present.folder)
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
     depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
@@ -121,8 +114,9 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
         try:
-            item = Item(name, uri, storage, file_stamp(uri, storage))
-            if entry := _kept(item, config, recipe, present):
+            draft = Entry(input=redact(uri), input_stamp=file_stamp(uri, storage), recipe=recipe)
+            item = Item(name, uri, storage, draft)
+            if entry := _kept(item, present, config.storage_options):
                 return entry
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
@@ -173,23 +167,23 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
     return dict(sorted(files.items()))
 
 
-def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
+def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | None:
     """Return the entry of scores that stay, as file and scores look now; None where they do not."""
-    entry = present.files.get(item.name)
-    if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
+    entry, new = present.files.get(item.name), item.entry
+    if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
         return None
     scores, known = f"{present.folder}/{item.name}", entry.input_stamp  # "": an interrupted job has noted no stamp
-    options = address.storage(scores, config.storage_options)
-    size = address.size(scores, options)
+    storage = address.storage(scores, options)
+    size = address.size(scores, storage)
     if entry.bytes not in (0, size):
         return None
-    same = item.stamp == known and not item.stamp.endswith("-")  # a size alone tells too little
+    same = new.input_stamp == known and not known.endswith("-")  # a size alone tells too little
     if not same and known and address.scheme(item.uri):
         return None
     if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:  # a copy on a disk has a time of its own
         return None
-    sha256 = entry.sha256 or file_sha256(scores, options)
-    return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256)
+    sha256 = entry.sha256 or file_sha256(scores, storage)
+    return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
 
 
 def stops_all(problem: BaseException) -> bool:

@@ -72,7 +72,6 @@ def score(workers: Session, results: Results) -> None:
         version=fetched.version,
         folder=folder,
         storage=address.storage(folder, config.storage_options),
-        recipe=plan.recipe,
     )
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):

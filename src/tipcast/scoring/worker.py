@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecu
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -22,7 +22,6 @@ from distributed.core import Status
 
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.config.plain import redact
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, seen_names
 from tipcast.datasets.delimited import read_table
@@ -41,8 +40,6 @@ GPU_FILES = threading.BoundedSemaphore(8)
 """Files that a worker with a GPU has in hand at once."""
 MISSING = -1.0
 """What features have where they are missing."""
-Given = TypeVar("Given")
-Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,6 @@ class Work:
     """That gets the scores."""
     storage: Mapping[str, Any]
     """For the folder, as ``address.storage`` returns them."""
-    recipe: str
-    """Digest of all that the scores depend on beside their input."""
 
     @property
     def on_gpu(self) -> bool:
@@ -98,29 +93,22 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
                     rows, sums = rows + table.num_rows, judge.total([sums, counted])
                     unscored.update(reasons)
                     part = next(parts, None)
-                entry = Entry(
-                    input=redact(item.uri),
-                    input_stamp=item.stamp,
-                    input_sha256=digest.result(),
-                    recipe=work.recipe,
-                    rows=rows,
-                    unscored=dict(unscored),
-                )
+                entry = replace(item.entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored))
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, item.storage) != item.stamp:  # or scores of two contents would lie in one file
+            if file_stamp(item.uri, item.storage) != entry.input_stamp:  # or one file has scores of two contents
                 raise address.changed(item.uri)
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
-    return replace(entry, bytes=file.tell(), sha256=file.sha256()), sums
+    return replace(entry, bytes=file.size, sha256=file.digest.hexdigest()), sums
 
 
-def ahead(pool: Executor, function: Callable[[Given], Made], items: Iterable[Given], most: int) -> Iterator[Made]:
+def ahead(pool: Executor, function: Callable[[Any], Any], items: Iterable[Any], most: int) -> Iterator[Any]:
     """Apply a function to items on a pool's threads; yield what it returns in order, with ``most`` on their way.
 
     ``Executor.map`` does so from Python 3.14 on, with ``buffersize``.
     """
-    waiting: deque[Future[Made]] = deque()
+    waiting: deque[Future[Any]] = deque()
     for item in items:
         waiting.append(pool.submit(function, item))
         if len(waiting) > most:
@@ -145,8 +133,8 @@ def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table
     """Score all rows of a fragment: return what is written, reason -> rows without prediction, the evaluator's sums."""
     with GPU if work.on_gpu else nullcontext():
         predicted, bad, *counted = _predict(fragment, scorer, work)
-    kept = read_passthrough(fragment, work.dataset, work.keep, added_columns(work.task))
-    return with_predictions(kept, predicted, bad, work).combine_chunks(), *counted
+    table = with_predictions(read_passthrough(fragment, work), predicted, bad, work)
+    return table.combine_chunks(), *counted
 
 
 def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Mapping[str, int], Any]:
@@ -187,17 +175,16 @@ def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
     """Return a table of kept columns with what scoring adds; predictions are null where ``bad``, (rows,), is true."""
-    kind, classes = work.task.kind, work.task.classes
+    kind, values = work.task.kind, np.asarray(predicted, dtype=np.float64)
+    columns = [values]
     if kind == "classification":
-        values = [np.asarray(predicted, dtype=np.float64), (predicted >= work.threshold).astype(np.int8)]
+        columns = [values, (predicted >= work.threshold).astype(np.int8)]
     elif kind == "multiclass":
-        values = [*np.asarray(predicted, dtype=np.float64).T, np.asarray(classes)[predicted.argmax(axis=1)]]
+        columns = [*values.T, np.asarray(work.task.classes)[predicted.argmax(axis=1)]]
     elif kind == "clustering":
-        values = [predicted[:, 0].astype(np.int32), np.asarray(predicted[:, 1], dtype=np.float64)]
-    else:
-        values = [np.asarray(predicted, dtype=np.float64)]
-    arrays = [pa.array(each, mask=bad) for each in values]
-    arrays += [pa.repeat(pa.scalar(said, pa.string()), len(predicted)) for said in (work.name, work.version)]
+        columns = [predicted[:, 0].astype(np.int32), values[:, 1]]
+    arrays = [pa.array(column, mask=bad) for column in columns]
+    arrays += [pa.repeat(pa.scalar(text, pa.string()), len(predicted)) for text in (work.name, work.version)]
     names = [*table.column_names, *added_columns(work.task)]
     return pa.Table.from_arrays([*table.columns, *arrays], names=names)
 
@@ -205,23 +192,14 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
 # The columns of their input that scored files keep: as the file has them, in the file's order, row by row
 
 
-def read_passthrough(
-    fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str]
-) -> pa.Table:
+def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
     """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says.
-
-    Without names to keep it is every column that ``added`` does not name: those are of an earlier scoring.
-
-    Raises
-    ------
-    TipcastError
-        D001 gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not reached.
-
+    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. D001 gone, D005 damaged or a
+    cell that does not parse, D007 a column the file lacks, D022 not reached.
     """
     if fragment.format != "parquet":
-        return _csv(fragment, dataset, keep, added)
+        return _csv(fragment, work)
     uri, remote = fragment.uri, address.scheme(fragment.uri)
     with (
         undamaged(fragment),
@@ -229,44 +207,39 @@ def read_passthrough(
     ):
         file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
         names = file.schema_arrow.names
-        chosen = _chosen(names, dataset, keep, added, fragment)
+        chosen = _chosen(names, fragment, work)
         every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
         table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
         return table.select(chosen).replace_schema_metadata(None)
 
 
-def _csv(fragment: Fragment, dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str]) -> pa.Table:
+def _csv(fragment: Fragment, work: Work) -> pa.Table:
     header, where = fragment.options["header"], address.shown(fragment.uri)
     named = [name for at, name in enumerate(header) if name != f"_{at}"]  # as the reader calls columns without a name
-    chosen = _chosen(named, dataset, keep, added, fragment)
+    chosen = _chosen(named, fragment, work)
     mapped = ScanRequest((), names=fragment.options.get(COLUMN_NAMES, {}), strict=False)
     names = seen_names(header, mapped, where)
-    known = dataset.csv_types([seen for seen, _ in names], where)
+    known = work.dataset.csv_types([seen for seen, _ in names], where)
     # A column whose name another one is mapped to is not seen: it stays text.
     types = dict.fromkeys(header, pa.string()) | {name: known[seen] for seen, name in names}
-    whole = {name for name in chosen if types[name] == pa.int64()}  # some files write 1.0
-    table = read_table(fragment, chosen or header[:1], types | dict.fromkeys(whole, pa.float64()))
+    read = {name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()}  # some files write 1.0
+    table = read_table(fragment, chosen or header[:1], read)
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        if name in whole:
-            column = column.cast(pa.int64(), safe=False)
-        elif column.type == pa.string():
-            column = pc.if_else(pc.equal(column, ""), None, column)
-        columns.append(column)
+        text = types[name] == pa.string()
+        columns.append(pc.if_else(pc.equal(column, ""), None, column) if text else column.cast(types[name], safe=False))
     return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
 
 
-def _chosen(
-    names: Sequence[str], dataset: Dataset, keep: Sequence[str] | None, added: Sequence[str], fragment: Fragment
-) -> list[str]:
-    """Return the file's own names of what is kept, in the file's order."""
-    if keep is None:
-        return [name for name in names if name not in added]
+def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
+    """Return the file's own names of what is kept, in the file's order; by default all but an earlier scoring's."""
+    if work.keep is None:
+        return [name for name in names if name not in added_columns(work.task)]
     where = address.shown(fragment.uri)
-    known = {**dataset.own_names(names, where), **fragment.columns, **fragment.options.get(COLUMN_NAMES, {})}
-    missing = [name for name in keep if name not in names and name not in known]
+    known = {**work.dataset.own_names(names, where), **fragment.columns, **fragment.options.get(COLUMN_NAMES, {})}
+    missing = [name for name in work.keep if name not in names and name not in known]
     if missing:
         what = f"missing column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which keep names"
         raise TipcastError("D007", where, what, "take what is missing out of keep, or use a file that has it")
-    wanted = {name if name in names else known[name] for name in keep}
+    wanted = {name if name in names else known[name] for name in work.keep}
     return [name for name in names if name in wanted]

@@ -58,23 +58,20 @@ class Output(io.RawIOBase):
     """A file that is written: counts and digests its content, and tells in one line what its disk or store refuses."""
 
     def __init__(self, uri: str, file: Any) -> None:
-        self.uri, self.file, self._digest, self._at = uri, file, hashlib.sha256(), 0
+        self.uri, self.file, self.digest, self.size = uri, file, hashlib.sha256(), 0
 
     def writable(self) -> bool:
         return True
 
     def tell(self) -> int:
-        return self._at
+        return self.size
 
     def write(self, content: Any) -> int:
         with failures(self.uri):
             self.file.write(content)
-        self._digest.update(content)
-        self._at += len(content)
+        self.digest.update(content)
+        self.size += len(content)
         return len(content)
-
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -138,19 +135,19 @@ def of_store(problem: TipcastError) -> TipcastError:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file; what has a default is not known of one that it does not name."""
+    """What the manifest says of one scored file; the file itself knows recipe, input's digest, and rows."""
 
     input: str = ""
     """The file that was scored, without credentials."""
     input_stamp: str = ""
     """What it looked like from outside, see ``file_stamp``."""
-    input_sha256: str
+    input_sha256: str = ""
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
-    rows: int
+    rows: int = 0
     bytes: int = 0
     sha256: str = ""
-    unscored: Mapping[str, int]
+    unscored: Mapping[str, int] = field(default_factory=dict)
     """Reason -> rows whose prediction is null."""
 
     @property

@@ -130,7 +130,7 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         file.write(b"1")
         assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], "readers of the folder do not see it"
     assert steps == ["sync", "a"]
-    assert (file.tell(), file.sha256()) == (1, hashlib.sha256(b"1").hexdigest())
+    assert (file.size, file.digest.hexdigest()) == (1, hashlib.sha256(b"1").hexdigest())
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

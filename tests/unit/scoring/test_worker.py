@@ -20,7 +20,7 @@ from distributed.core import Status
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import RawColumn, ScanRequest
+from tipcast.datasets.base import Fragment, RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
@@ -28,7 +28,7 @@ from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.worker import Work, ahead, read_passthrough, score_file, with_predictions
-from tipcast.scoring.writing import FOOTER, file_stamp
+from tipcast.scoring.writing import FOOTER, Entry, file_stamp
 from tipcast.tasks.base import KINDS, Task
 
 Score = Callable[..., Any]
@@ -52,7 +52,7 @@ CASES: dict[str, tuple[tuple[str, ...], Any, dict[str, list[Any]]]] = {
 def test_columns_by_kind(kind: str) -> None:
     classes, predicted, expected = CASES[kind]
     task = Task("t", kind, ("x0",), classes=classes)
-    work = Work(CpuFrames(), Blobs(1), task, 0.5 if kind == "classification" else None, None, "m", "7", "", {}, "")
+    work = Work(CpuFrames(), Blobs(1), task, 0.5 if kind == "classification" else None, None, "m", "7", "", {})
     bad = np.array([False, True, False])
     for kept in (pa.table({"id": [1, 2, 3]}), pa.table({})):
         made = with_predictions(kept, np.float32(predicted), bad, work)
@@ -87,17 +87,18 @@ def score(tmp_path: Path) -> Score:
     (tmp_path / "scored").mkdir()
     given = str(tmp_path / "a.parquet")
 
-    def run(tables: Sequence[pa.Table], **more: Any) -> Any:
+    def run(tables: Sequence[pa.Table], stamp: str = "") -> Any:
         with pq.ParquetWriter(given, tables[0].schema) as writer:
             for table in tables:
                 writer.write_table(table)
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", "regression", ("number",), columns=("answer",))
-        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}, "recipe")
+        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
         first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
         parts = tuple(replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
-        item = Item("a.parquet", given, {}, file_stamp(given, {}), parts)
-        return score_file(replace(item, **more), Doubles(), work, replaces=False, threads=2)
+        draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
+        item = Item("a.parquet", given, {}, draft, parts)
+        return score_file(item, Doubles(), work, replaces=False, threads=2)
 
     return run
 
@@ -125,21 +126,21 @@ def test_a_file_of_several_parts(sizes: Sequence[int], score: Score, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "more", "problem"),
+    ("status", "state", "stamp", "problem"),
     [
-        (Status.closing, "executing", {}, CancelledError),
-        (Status.running, "cancelled", {}, CancelledError),
-        (Status.running, "executing", {"stamp": "as it was"}, TipcastError),  # the input has changed meanwhile
+        (Status.closing, "executing", "", CancelledError),
+        (Status.running, "cancelled", "", CancelledError),
+        (Status.running, "executing", "as it was", TipcastError),  # the input has changed meanwhile
     ],
 )
 def test_a_task_that_cannot_end_leaves_nothing(
-    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str, more: Any, problem: Any
+    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str, stamp: str, problem: Any
 ) -> None:
     tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
     own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
     monkeypatch.setattr(worker, "get_worker", lambda: own)
-    with pytest.raises(problem, match="D005.*has changed" if more else None):
-        score([rows(10, 0), rows(10, 1)], **more)
+    with pytest.raises(problem, match="D005.*has changed" if stamp else None):
+        score([rows(10, 0), rows(10, 1)], stamp)
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
@@ -159,7 +160,6 @@ def test_few_parts_are_on_their_way() -> None:
         assert list(found) == [*range(1, 9)]
 
 
-ADDED = ("probability", "prediction", "model_name", "model_version")
 WANTED = ScanRequest(("pickup",), block_bytes=2000)
 
 
@@ -170,27 +170,32 @@ def trips() -> pd.DataFrame:
     return pd.DataFrame({**columns, "fare_amount": np.arange(100) / 4, "PULocationID": np.arange(100) + 1})
 
 
+def kept_of(fragment: Fragment, keep: list[str] | None = None) -> pa.Table:
+    task = Task("t", "classification", ("x0",), classes=("no", "yes"))
+    return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+
+
 def test_parquet_as_it_is(tmp_path: Path) -> None:
     table = pa.Table.from_pandas(trips()).append_column("list", pa.array([[1, 2]] * 100))
     table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
     table = table.append_column("probability", pa.array([0.5] * 100))
     pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
     (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), WANTED).fragments
-    kept = read_passthrough(fragment, Taxi(), None, ADDED)
+    kept = kept_of(fragment)
     assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
     assert kept.schema.metadata is None
-    kept = read_passthrough(fragment, Taxi(), ["PULocationID", "pickup"], ADDED)
+    kept = kept_of(fragment, ["PULocationID", "pickup"])
     assert kept.column_names == ["tpep_pickup_datetime", "PULocationID"]
-    assert read_passthrough(fragment, Taxi(), [], ADDED).num_columns == 0
+    assert kept_of(fragment, []).num_columns == 0
     with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing'"):
-        read_passthrough(fragment, Taxi(), ["dropoff", "nothing"], ADDED)
+        kept_of(fragment, ["dropoff", "nothing"])
 
 
 def test_a_csv_column_whose_name_another_has_is_text(tmp_path: Path) -> None:
     trips().assign(cost=2.5, fare_amount="none").to_csv(tmp_path / "a_2019-02.csv", index=False)
     wanted = replace(WANTED, block_bytes=1 << 20, names={"fare_amount": "cost"})
     (fragment,) = scan_file(str(tmp_path / "a_2019-02.csv"), wanted).fragments
-    kept = read_passthrough(fragment, Taxi(), None, ADDED)
+    kept = kept_of(fragment)
     assert kept.schema.field("cost").type == pa.float64()
     assert kept["fare_amount"].to_pylist() == ["none"] * 100
 
@@ -201,7 +206,7 @@ def test_a_cell_that_is_kept_must_be_readable(tmp_path: Path) -> None:
     (tmp_path / "a_2019-02.csv").write_text("\n".join(lines))
     fragments = scan_file(str(tmp_path / "a_2019-02.csv"), WANTED).fragments
     assert len(fragments) > 1
-    assert sum(read_passthrough(fragment, Taxi(), ["VendorID"], ADDED).num_rows for fragment in fragments) == 100
+    assert sum(kept_of(fragment, ["VendorID"]).num_rows for fragment in fragments) == 100
     with pytest.raises(TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"):
         for fragment in fragments:
-            read_passthrough(fragment, Taxi(), None, ADDED)
+            kept_of(fragment)
