@@ -29,7 +29,7 @@ BUDGET = {
     "config": 1408,
     "datasets": 4142,
     "evaluation": 1755,
-    "jobs": 2628,
+    "jobs": 2596,
     "measure": 211,
     "models": 1884,
     "scoring": 875,
