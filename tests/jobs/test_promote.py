@@ -57,13 +57,11 @@ def client(store: str, versions: None) -> Iterator[Any]:
 @pytest.fixture
 def promote(job: Job, client: Any) -> Job:
     """Promote a version."""
-    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}", *words)
+    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words)
 
 
-@pytest.fixture
-def hold(client: Any) -> Callable[..., None]:
-    """Give a version an alias."""
-    return lambda version, alias="champion": client.set_registered_model_alias(NAME, alias, version)
+def _hold(client: Any, version: str, alias: str = "champion") -> None:
+    client.set_registered_model_alias(NAME, alias, version)
 
 
 def _holder(client: Any) -> str | None:
@@ -84,75 +82,59 @@ def _trained(client: Any, version: str) -> Any:
     return client.get_run(client.get_model_version(NAME, version).run_id)
 
 
-def test_the_first_needs_no_comparison(job: Job, client: Any, hold: Any) -> None:
-    hold(WORSE, "challenger")
-    said = job("promote", f"model_uri=models:/{NAME}@challenger").said
-    assert (said["moved"], said["forced"], said["holder"]) == (True, False, None)
-    assert all(check["passed"] for check in said["checks"].values())
-    assert said["checks"]["comparison"]["what"] == "there is no champion to compare with"
-    assert _holder(client) == WORSE
-    tags = client.get_registered_model(NAME).tags
-    assert (tags["alias.champion.previous"], tags["alias.champion.run"]) == ("none", said["run_id"])
-    again = job("promote", f"model_uri=models:/{NAME}/{WORSE}").said
-    assert again == {"model_uri": f"models:/{NAME}/{WORSE}", "alias": "champion", "moved": False}
+def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
+    def tags() -> dict[str, str]:
+        return {key.removeprefix("alias.champion."): tag for key, tag in client.get_registered_model(NAME).tags.items()}
 
+    _hold(client, WORSE, "challenger")
+    first = promote("@challenger").said
+    assert (first["moved"], first["forced"], first["holder"], _holder(client)) == (True, False, None, WORSE)
+    assert all(check["passed"] for check in first["checks"].values())
+    assert first["checks"]["comparison"]["what"] == "there is no champion to compare with"
+    assert (tags()["previous"], tags()["run"]) == ("none", first["run_id"])
+    assert promote(WORSE).said == {"model_uri": f"models:/{NAME}/{WORSE}", "alias": "champion", "moved": False}
 
-def test_a_better_one_passes(promote: Job, client: Any, hold: Any) -> None:
-    hold(WORSE)
     ended = promote(BETTER)
-    said, metrics, tags = ended.said, ended.run.data.metrics, ended.run.data.tags
-    assert (said["moved"], said["holder"], _holder(client)) == (True, WORSE, BETTER)
+    said, run, metrics = ended.said, ended.run, ended.run.data.metrics
+    assert (said["moved"], said["forced"], said["holder"], _holder(client)) == (True, False, WORSE, BETTER)
     for side, version in (("challenger", BETTER), ("champion", WORSE)):
         tested = _trained(client, version).data.metrics["test/auc"]
         assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-6), "the rows it was tested on"
     assert metrics["difference/auc"] == pytest.approx(metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12)
     assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
-    assert ended.run.info.status == "FINISHED"
-    assert own_tags(ended.run) == {*TAGS, "model", "promote.moved"}
-    assert (tags["job"], tags["promote.moved"]) == ("promote", "true")
+    assert own_tags(run) == {*TAGS, "model", "promote.moved"}
+    assert (run.info.status, run.data.tags["job"], run.data.tags["promote.moved"]) == ("FINISHED", "promote", "true")
     difference = f"{metrics['difference/auc']:+.5f}"
-    assert f"{difference} ({metrics['difference/auc_low']:+.5f} to " in tags["mlflow.note.content"]
-    (entry,) = ended.run.inputs.dataset_inputs
-    assert entry.tags[0].value == "test"
+    assert f"{difference} ({metrics['difference/auc_low']:+.5f} to " in run.data.tags["mlflow.note.content"]
+    assert [entry.tags[0].value for entry in run.inputs.dataset_inputs] == ["test"]
     assert [file.path for file in client.list_artifacts(said["run_id"], "plots")] == ["plots/roc.png"]
-    tags = client.get_registered_model(NAME).tags
-    assert tags["alias.champion.previous"] == WORSE
-    assert difference in tags["alias.champion.why"]
+    assert tags()["previous"] == WORSE
+    assert difference in tags()["why"]
     own = [tag for tag in client.get_model_version(NAME, BETTER).tags if tag.startswith("alias.")]
     assert not own, "copies keep them"
 
-
-def test_a_worse_one_does_not_unless_forced(promote: Job, client: Any, hold: Any) -> None:
-    hold(BETTER)
-    before = client.get_registered_model(NAME).tags
+    before = tags()
     assert re.search(r"comparison: AUC -0\..*at least -0\.001", _refused(promote, WORSE))
-    assert _holder(client) == BETTER
-    place = [client.get_experiment_by_name("tipcast").experiment_id]
-    (run,) = client.search_runs(place, "tags.job = 'promote'", max_results=1)
-    assert run.info.status == "FINISHED"
-    assert (run.data.tags["error.code"], run.data.tags["promote.moved"]) == ("M020", "false")
-    assert client.get_registered_model(NAME).tags == before
-    ended = promote(WORSE, "force=true")
-    assert (ended.said["moved"], ended.said["forced"], _holder(client)) == (True, True, WORSE)
-    tags = client.get_registered_model(NAME).tags
-    assert tags["alias.champion.forced"] == "true"
-    assert "comparison: AUC -0." in tags["alias.champion.why"]
+    assert (_holder(client), tags()) == (BETTER, before)
+    (run,) = client.search_runs([run.info.experiment_id], "tags.job = 'promote'", max_results=1)
+    assert (run.info.status, run.data.tags["promote.moved"]) == ("FINISHED", "false")
+    assert run.data.tags["error.code"] == "M020"
+    forced = promote(WORSE, "force=true").said
+    assert (forced["moved"], forced["forced"], _holder(client), tags()["forced"]) == (True, True, WORSE, "true")
+    assert "comparison: AUC -0." in tags()["why"]
 
 
-def test_models_of_other_features_meet_on_the_same_rows(promote: Job, client: Any, hold: Any) -> None:
-    hold(MORE_FEATURES)
+def test_other_features_and_other_rows(promote: Job, client: Any) -> None:
+    tested = {version: _trained(client, version).data.metrics["test/auc"] for version in (BETTER, MORE_FEATURES)}
+    _hold(client, MORE_FEATURES)
     metrics = promote(BETTER, "margin=0.5").said["metrics"]
-    for side, version in (("challenger", BETTER), ("champion", MORE_FEATURES)):
-        assert metrics[f"{side}/auc"] == pytest.approx(_trained(client, version).data.metrics["test/auc"], abs=1e-3)
-
-
-def test_other_rows(promote: Job, client: Any, hold: Any) -> None:
-    hold(WORSE)
+    assert metrics["challenger/auc"] == pytest.approx(tested[BETTER], abs=1e-3)
+    assert metrics["champion/auc"] == pytest.approx(tested[MORE_FEATURES], abs=1e-3)
+    _hold(client, WORSE)
     later = promote(BETTER, "data.test=2019-06").said
-    tested = _trained(client, BETTER).data.metrics["test/auc"]
-    assert later["metrics"]["challenger/auc"] != pytest.approx(tested, abs=1e-6)
+    assert later["metrics"]["challenger/auc"] != pytest.approx(tested[BETTER], abs=1e-6)
     assert "2019-06" in client.get_run(later["run_id"]).data.params["test_period"]
-    hold(WORSE)
+    _hold(client, WORSE)
     other = promote(BETTER, "data=sample", "data.test=2019-06", "data.rows=3000").said
     assert other["metrics"]["test/rows"] == pytest.approx(3000, rel=0.02)
 
@@ -198,8 +180,8 @@ def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: p
         (OTHER_COLOUR, f"{HIGH_TIPS} > 0.2, taxi, colour green"),
     ],
 )
-def test_another_question_is_not_compared(promote: Job, client: Any, hold: Any, version: str, question: str) -> None:
-    hold(BETTER)
+def test_another_question_is_not_compared(promote: Job, client: Any, version: str, question: str) -> None:
+    _hold(client, BETTER)
     what = _refused(promote, version, "margin=0.5")
     other = f"{HIGH_TIPS} > 0.2, taxi, colour yellow"
     assert f"champion: it answers another question: {question} against {other}" in what
@@ -225,8 +207,8 @@ def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", tag)
 
 
-def test_files_that_were_changed(promote: Job, client: Any, hold: Any) -> None:
-    hold(BETTER)
+def test_files_that_were_changed(promote: Job, client: Any) -> None:
+    _hold(client, BETTER)
     for version, problem in ((WORSE, None), (BETTER, f"champion: version {BETTER} cannot be compared with")):
         model = client.get_logged_model(client.get_model_version(NAME, version).source.removeprefix("models:/"))
         (file,) = (Path(local_file_uri_to_path(model.artifact_location)) / "artifacts").glob("model.*")
@@ -254,9 +236,9 @@ def test_values_that_make_no_sense(job: Job, client: Any) -> None:
 
 
 def test_as_a_user_sees_it(
-    promote: Job, hold: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    promote: Job, client: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold(BETTER)
+    _hold(client, BETTER)
     capsys.readouterr()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     words = ["promote", f"model_uri=models:/{NAME}/{WORSE}", *QUICK_TRAIN[1:], *QUICK[1:]]

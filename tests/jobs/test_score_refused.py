@@ -2,7 +2,6 @@
 
 import http.server
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,34 +23,26 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         self.send_error(403)
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
-
-
-@pytest.fixture
-def refusing() -> Iterator[int]:
-    """The port of a store that refuses every request."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    log_message = print  # which pytest captures
 
 
 def test_few_tries_and_one_line_without_the_keys(
-    refusing: int, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trips.parquet").touch()
     for name, value in {**SECRETS, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     words = ["model_uri=models:/tipcast/1", f"input={tmp_path / 'trips.parquet'}", "output=s3://mybucket/some/prefix/"]
     (composed,) = compose("score", words)
-    for port in (refusing, closed_port):
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        s3fs.S3FileSystem.clear_instance_cache()
-        with pytest.raises(TipcastError, match=r"error\[T009\] .*mybucket.* Fix: ") as caught:
-            score.run(to_object(composed.config), "tipcast score")
-        assert not [secret for secret in SECRETS.values() if secret in str(caught.value)]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for port in (server.server_address[1], closed_port):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            s3fs.S3FileSystem.clear_instance_cache()
+            with pytest.raises(TipcastError, match=r"error\[T009\] .*mybucket.* Fix: ") as caught:
+                score.run(to_object(composed.config), "tipcast score")
+            assert not [secret for secret in SECRETS.values() if secret in str(caught.value)]
+        server.shutdown()
     s3fs.S3FileSystem.clear_instance_cache()
     assert ASKED
     assert all(ASKED.count(request) <= 3 for request in ASKED), ASKED
