@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -49,7 +48,7 @@ def trained(store: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 def months(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of prepared months: the first is what the models were tested on."""
     out = tmp_path_factory.mktemp("months")
-    for month in ("2019-04", "2019-05"):
+    for month in ("2019-04", "2019-05"):  # alone the rows are those that a training tests on
         run_job(store, "prepare", "data.rows=20000", f"data.months={month}", f"out={out}", "row_group_rows=3000")
     return out
 
@@ -76,22 +75,6 @@ def score(job: Job, trained: str, trips: Path, out: Path) -> Job:
     return run
 
 
-@pytest.fixture(scope="module")
-def recorded(store: str, trained: str, months: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    """One scoring, which several tests look at: yellow trips, and below them green ones of which no tips are known."""
-    folder = tmp_path_factory.mktemp("recorded")
-    trips, out, deep = folder / "trips", folder / "scored", folder / "trips" / "more" / "deep"
-    deep.mkdir(parents=True)
-    shutil.copy(months / MONTHS[0], trips)
-    green = pd.read_parquet(months / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
-    green.drop(columns="tip_amount").to_parquet(deep / "green_tripdata_2019-05.parquet", index=False)
-    with contextlib.chdir(folder):
-        words = ["model_uri=models:/xgboost/1", f"input={trips}", f"output={out}", SCORING]
-        ended = run_job(store, "score", *words)
-    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]
-    return SimpleNamespace(trips=trips, out=out, said=ended.said, run=ended.run, names=names)
-
-
 def manifest(out: Path) -> dict[str, Any]:
     return dict(json.loads((out / "_manifest.json").read_text()))
 
@@ -108,49 +91,52 @@ def same_rows(scored: Any, given: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
-def test_every_row_in_its_order_as_mlflow_scores_it(recorded: Any, store: str) -> None:
-    out, said = recorded.out, recorded.said
-    assert set(state(out)) == {*recorded.names, "_manifest.json"}
+def test_every_row_in_its_order_as_mlflow_scores_it(
+    score: Job, trained: str, trips: Path, out: Path, store: str, tmp_path: Path
+) -> None:
+    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]  # below yellow trips green ones of unknown tips
+    (trips / "more" / "deep").mkdir(parents=True)
+    green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
+    green.drop(columns="tip_amount").to_parquet(trips / names[1], index=False)
+    (trips / MONTHS[1]).unlink()
+    ended = score()
+    assert set(state(out)) == {*names, "_manifest.json"}
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
     files, threshold = manifest(out)["files"], manifest(out)["model"]["threshold"]
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model("models:/xgboost/1")
-    for name in recorded.names:
-        same_rows(out / name, recorded.trips / name)
-        rows, scored = pd.read_parquet(recorded.trips / name), pd.read_parquet(out / name)
+    for name in names:
+        same_rows(out / name, trips / name)
+        rows, scored = pd.read_parquet(trips / name), pd.read_parquet(out / name)
         rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
         expected = model.predict(rows[[column.name for column in model.metadata.signature.inputs.inputs]])
         assert np.abs(scored["probability"] - np.asarray(expected)).max() <= 1e-6
         assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
         assert {*zip(scored["model_name"], scored["model_version"], strict=True)} == {("xgboost", "1")}
         assert files[name]["rows"] == len(rows)
-        for digest, folder in (("sha256", out), ("input_sha256", recorded.trips)):
+        for digest, folder in (("sha256", out), ("input_sha256", trips)):
             assert files[name][digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], "a folder is a data set as it is"
+    said, run, metrics, client = ended.said, ended.run, ended.run.data.metrics, mlflow.MlflowClient(store)
     assert said["rows"] == said["scored_rows"] == sum(entry["rows"] for entry in files.values())
     assert said["unscored"] == said["refused"] == {}
-    assert pd.read_parquet(out / "more").shape[0] == files[recorded.names[1]]["rows"], "a folder is a data set as it is"
-    assert [path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
 
-
-def test_what_a_run_tells(recorded: Any, trained: str, store: str) -> None:
-    run, client = recorded.run, mlflow.MlflowClient(store)
-    tags, metrics = run.data.tags, run.data.metrics
-    assert run.info.status == "FINISHED"
+    tags, note = run.data.tags, run.data.tags["mlflow.note.content"]
     assert own_tags(run) == {*TAGS, "model.uri"}
-    assert (tags["job"], tags["model.uri"]) == ("score", "models:/xgboost/1")
-    (dataset,), (model,) = run.inputs.dataset_inputs, run.inputs.model_inputs
+    assert (run.info.status, tags["job"], tags["model.uri"]) == ("FINISHED", "score", "models:/xgboost/1")
+    (dataset,), (used,) = run.inputs.dataset_inputs, run.inputs.model_inputs
     assert dataset.tags[0].value == "score"
-    assert json.loads(dataset.dataset.profile)["rows"] == recorded.said["rows"]
-    assert client.get_logged_model(model.model_id).source_run_id == trained
+    assert json.loads(dataset.dataset.profile)["rows"] == said["rows"]
+    assert client.get_logged_model(used.model_id).source_run_id == trained
     tested = client.get_run(trained).data.metrics
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
         assert metrics[f"labelled/{name}"] == pytest.approx(tested[f"test/{name}"], abs=1e-4), name
     assert metrics["score/rows_per_s"] > 0
-    files = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
-    assert files == [len(recorded.names), 0, 0]
+    assert [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")] == [2, 0, 0]
     paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
     assert {"plots/roc.png", "tables/files.json"} <= paths
-    assert "models:/xgboost/1" in tags["mlflow.note.content"]
-    assert "get-artifact?path=plots%2Froc.png" in tags["mlflow.note.content"]
+    assert "models:/xgboost/1" in note
+    assert "get-artifact?path=plots%2Froc.png" in note
 
 
 def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[str]) -> None:
