@@ -2,13 +2,15 @@
 
 import contextlib
 import hashlib
+import http.server
 import io
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import mlflow
 import numpy as np
@@ -16,11 +18,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 from tests.jobs.conftest import TAGS, own_tags, run_job
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
+from tipcast.jobs import score as score_job
 from tipcast.scoring import worker
 from tipcast.scoring.writing import file_stamp
 
@@ -379,3 +384,39 @@ def test_trips_and_scores_in_an_object_store(job: Job, trained: str, months: Pat
     assert job("score", *local).said["scored"] == 1
     assert (tmp_path / "web" / MONTHS[0]).read_bytes() == objects[f"2019/{MONTHS[0]}"]
     assert job("score", *local).said["scored"] == 0
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """An object store that refuses every request."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        Refusing.asked.append(f"{self.command} {self.path}")
+        self.send_error(403)
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+    log_message = print  # which pytest captures
+
+
+def test_a_store_that_is_away_is_told_in_one_line_without_the_keys(
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trips.parquet").touch()
+    secrets = {"AWS_ACCESS_KEY_ID": "canaryKEYx7Yq", "AWS_SECRET_ACCESS_KEY": "canarySECRETx7Yq"}
+    for name, value in {**secrets, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    words = ["model_uri=models:/tipcast/1", f"input={tmp_path / 'trips.parquet'}", "output=s3://mybucket/some/prefix/"]
+    (composed,) = compose("score", words)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for port in (server.server_address[1], closed_port):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            s3fs.S3FileSystem.clear_instance_cache()
+            with pytest.raises(TipcastError, match=r"error\[T009\] .*mybucket.* Fix: ") as caught:
+                score_job.run(to_object(composed.config), "tipcast score")
+            assert not [secret for secret in secrets.values() if secret in str(caught.value)]
+        server.shutdown()
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert Refusing.asked
+    assert all(Refusing.asked.count(request) <= 3 for request in Refusing.asked), Refusing.asked

@@ -62,34 +62,24 @@ def score(workers: Session, results: Results) -> None:
     """
     client, plan = workers.client, results.plan
     config, fetched, folder = plan.config, plan.fetched, plan.present.folder
-    work = Work(
-        frames=workers.frames,
-        dataset=plan.dataset,
-        task=plan.task,
-        threshold=fetched.manifest.get("threshold"),
-        keep=config.keep,
-        name=fetched.name or str(fetched.model_id),
-        version=fetched.version,
-        folder=folder,
-        storage=address.storage(folder, config.storage_options),
-    )
+    storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")
+    name, version = fetched.name or str(fetched.model_id), fetched.version
+    work = Work(workers.frames, plan.dataset, plan.task, threshold, config.keep, name, version, folder, storage)
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
         for item in () if address.scheme(folder) else plan.due:  # by the driver: a late worker must bring none back
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
+    # Few files leave cores idle that their parts can use.
+    threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
     files = {}
     for item in plan.due:
-        future = client.submit(
-            score_file,
-            replace(item, fragments=merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP))),
-            held,
-            work,
-            replaces=item.name in plan.present.files,
-            # few files leave cores idle that their parts can use
-            threads=max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1),
-            pure=False,  # a task of an earlier scoring with the same arguments must not answer
+        parts, replaces = (
+            merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP)),
+            item.name in plan.present.files,
         )
-        files[future] = item.name
+        task = replace(item, fragments=parts), held, work
+        # Not pure, or a task of an earlier scoring with the same arguments would answer.
+        files[client.submit(score_file, *task, replaces=replaces, threads=threads, pure=False)] = item.name
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
             report(done, len(plan.due))

@@ -32,7 +32,8 @@ MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
 """What stores and servers tell of a content, the best first; last a disk's time of any change, which no copy sets."""
 FOOTER = b"tipcast"
 """Of a scored Parquet file's metadata: the key of what the file says of itself."""
-KIND, VERSION = "tipcast scores", 1
+KIND = {"kind": "tipcast scores", "version": 1}
+"""Of the manifest: what tells it from a file of others."""
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
@@ -174,7 +175,7 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
     storage = address.storage(scores.folder, options)
     files = {name: asdict(entry) for name, entry in sorted(scores.files.items())}
     rows = sum(entry.rows for entry in scores.files.values())
-    content = {"kind": KIND, "version": VERSION, "rows": rows, **scores.about, "files": files}
+    content = {**KIND, "rows": rows, **scores.about, "files": files}
     with written(f"{scores.folder}/{MANIFEST}", storage) as file:
         file.write(json.dumps(content, indent=2).encode())
     for name in obsolete:
@@ -237,7 +238,7 @@ def _read_manifest(uri: str, storage: Mapping[str, Any]) -> tuple[Mapping[str, E
         with address.opened(uri, storage) as file:
             content = file.read()
         about = json.loads(content)
-        if about.pop("kind") == KIND and about.pop("version") == VERSION:
+        if KIND.items() <= about.items():
             return {str(name): Entry(**entry) for name, entry in about.pop("files").items()}, about
     except TipcastError as problem:
         if problem.code != "D001":

@@ -24,6 +24,7 @@ from tipcast.tasks.base import Task
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
+ABOUT = {"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r"}
 OF_OTHERS = (b"", b"{", b"[]", OURS.replace(b"1", b"2"), OURS.replace(b"{}", b'{"a": {"b": 1}}'), b'{"kind": "other"}')
 WANTED = ScanRequest(("pickup",))
 
@@ -67,7 +68,7 @@ def test_folders_that_may_get_scores(here: Path) -> None:
     before = everything(here)
     for output in ("scored", "empty", "new", "new/deep"):
         for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
-            about = {"recipe": "r", "rows": 0} if output == "scored" else {}
+            about = ABOUT if output == "scored" else {}
             assert look(given, {}) == Scores(str(here / output), {}, about)
     assert everything(here) == before
     (here / "scored" / f"{UNFINISHED}x").touch()
@@ -108,19 +109,6 @@ def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
     assert not output.exists(), "it got no scores"
 
 
-def test_a_store(bucket: Any) -> None:
-    output = "s3://trips/a_tipcast-b/scored"
-    bucket.pipe_file("trips/a_tipcast-b/scored_other/letter", b"")
-    bucket.pipe_file(f"trips/a_tipcast-b/scored/{MANIFEST}", OURS)
-    assert look(output, {}) == Scores(output, {}, {"recipe": "r", "rows": 0})
-    bucket.pipe_file("trips/a_tipcast-b/2019/a.csv", b"pickup")
-    for trips in ("s3://trips/a_tipcast-b/", "s3://trips/a_tipcast-b", "s3://trips/a_tipcast-b/20*/a.csv"):
-        assert list(output_names(trips, WANTED, output)) == ["2019/a.csv.parquet"]
-    bucket.pipe_file("trips/a_tipcast-b/scored/letter", b"")
-    with pytest.raises(TipcastError, match="C011"):
-        look(output, {})
-
-
 def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[object] = []
     sync, rename = os.fsync, Path.replace
@@ -146,19 +134,23 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("size", [10, 12 << 20])
 def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> None:
     """Nor is what was sent of it, where it is sent in pieces."""
-    uri = "s3://trips/a"
-    storage = address.storage(uri, {"default_block_size": 5 << 20})
+    folder, beside = "s3://trips/a_tipcast-b/scored", "trips/a_tipcast-b/scored_other/letter"
+    storage = address.storage(folder, {"default_block_size": 5 << 20})
+    bucket.pipe_file(beside, b"")
     for problem in (TipcastError("D005", "trips", "damaged", "mend them"), MemoryError("of the GPU")):
-        with pytest.raises(type(problem)), written(uri, storage) as file:
+        with pytest.raises(type(problem)), written(f"{folder}/a", storage) as file:
             file.write(bytes(size))
             raise problem
     gc.collect()  # a file that is closed as it goes would be written now
     bucket.invalidate_cache()
-    assert bucket.find("trips") == []
+    assert bucket.find("trips") == [beside]
     assert bucket.list_multipart_uploads("trips") == []
-    with written(uri, storage) as file:
+    assert look(folder, {}) == Scores(folder)
+    with written(f"{folder}/a", storage) as file:
         file.write(bytes(size))
-    assert bucket.size("trips/a") == size
+    assert bucket.size(f"{folder}/a") == size
+    with pytest.raises(TipcastError, match=r"C011.*holds a, which is none of tipcast's scores"):
+        look(folder, {})
 
 
 def test_files_that_are_passed_over_or_refused(
