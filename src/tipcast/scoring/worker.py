@@ -159,17 +159,16 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, 
 
 def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array | None:
     """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop; None: not known."""
-    if not work.task.has_target or not set(work.task.columns) <= set(columns):
-        return None
-    xp = work.frames.xp
+    task, xp = work.task, work.frames.xp
     with np.errstate(all="ignore"):  # what has no answer, as fares of 0, is among the rows that are dropped
+        target = task.target(columns, xp) if set(task.columns) <= set(columns) else None
+        if target is None:
+            return None
         keep, _ = work.dataset.clean(columns, fragment.period, xp)
-        target = work.task.target(columns, xp)
-    if target is None:
-        return None
-    values: Array = target.astype(xp.float64 if work.task.kind == "regression" else xp.int32)
+    numbers = task.kind == "regression"
+    values: Array = target.astype(xp.float64 if numbers else xp.int32)
     if keep is not None:
-        values[~keep] = np.nan if work.task.kind == "regression" else -1
+        values[~keep] = np.nan if numbers else -1
     return values
 
 

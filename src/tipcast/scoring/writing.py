@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import io
 import json
 import logging
 import os
@@ -55,24 +54,19 @@ def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
-class Output(io.RawIOBase):
+class Output:
     """A file that is written: counts and digests its content, and tells in one line what its disk or store refuses."""
+
+    closed = False  # pyarrow asks for no more of a file than this and ``write``
 
     def __init__(self, uri: str, file: Any) -> None:
         self.uri, self.file, self.digest, self.size = uri, file, hashlib.sha256(), 0
 
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self.size
-
-    def write(self, content: Any) -> int:
+    def write(self, content: Any) -> None:
         with failures(self.uri):
             self.file.write(content)
         self.digest.update(content)
         self.size += len(content)
-        return len(content)
 
 
 @contextlib.contextmanager
