@@ -55,11 +55,6 @@ class Candidate:
     run: Any
 
     @property
-    def name(self) -> str:
-        """What tables call it."""
-        return f"version {self.fetched.version}"
-
-    @property
     def question(self) -> str:
         """What it answers, on which rows: on those of another dataset a model is a guess."""
         manifest = self.fetched.manifest
@@ -212,10 +207,11 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:
-            what = f"{' and '.join(version.name for version in trained)} were tested on other rows of the same files"
+            names = " and ".join(f"version {version.fetched.version}" for version in trained)
+            what = f"{names} were tested on other rows of the same files"
         return Check("test rows", len(draws) < 2, what)
     seen = [
-        f"{candidate.name} was trained on {split.describe(period)}"
+        f"version {candidate.fetched.version} was trained on {split.describe(period)}"
         for candidate in candidates
         if (period := candidate.fetched.seen(test.facts)) is not None and split.overlap(period, test.period)
     ]
@@ -271,7 +267,7 @@ def record(context: RunContext, comparison: Comparison, metrics: Mapping[str, fl
     run.log_metrics(metrics)
     profile = {"rows": number, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
-    names = [candidate.name for candidate in comparison.candidates]
+    names = [f"version {candidate.fetched.version}" for candidate in comparison.candidates]
     drawn = dict(zip(names, comparison.evaluations, strict=True))
     path, picture = next(judge.figures(drawn, f"{number:,} {test.name}, {period}", comparison.recipe.task.classes))
     run.log_bytes(picture, path)

@@ -56,10 +56,7 @@ class Results:
 
 
 def score(workers: Session, results: Results) -> None:
-    """Score all files that are due, a task for each; ``results`` take in how each has ended.
-
-    T008, D022 where scores cannot be written, K-errors of the workers.
-    """
+    """Score all files that are due, a task for each; T008, D022 where scores cannot be written, workers' K-errors."""
     client, plan = workers.client, results.plan
     config, fetched, folder = plan.config, plan.fetched, plan.present.folder
     storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")

@@ -179,10 +179,7 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
 
 
 def look(output: str, options: Mapping[str, Any]) -> Scores:
-    """Look into the folder for scores, and change nothing.
-
-    C004, C011: it cannot be one or holds a file that is none of tipcast's scores; T008, D022: it cannot be read.
-    """
+    """Look into the folder for scores, and change nothing; C004, C011 it must not be one, T008, D022 unreadable."""
     folder = _located(output)
     storage = address.storage(folder, options)
     with failures(folder):
@@ -264,22 +261,23 @@ def alone(folder: str) -> Iterator[None]:
         yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies among the scores
-    try:
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies among the scores
+        stack.callback(os.close, descriptor)
         with contextlib.suppress(OSError):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as problem:
                 fix = "wait for it to end, or stop it"
                 raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
-        try:
-            yield
-        finally:
-            for above, _, names in os.walk(folder, topdown=False):
-                for name in names:
-                    if name.startswith(UNFINISHED):
-                        Path(above, name).unlink(missing_ok=True)
-                with contextlib.suppress(OSError):  # others have scores
-                    Path(above).rmdir()
-    finally:
-        os.close(descriptor)
+        stack.callback(_clear, folder)
+        yield
+
+
+def _clear(folder: str) -> None:
+    for above, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if name.startswith(UNFINISHED):
+                Path(above, name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # others have scores
+            Path(above).rmdir()
