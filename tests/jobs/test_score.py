@@ -207,13 +207,13 @@ def test_addresses_of_models(score: Job, trained: str, store: str, out: Path, tr
     assert not out.exists()
     (trips / MONTHS[1]).unlink()
     assert score(uri="models:/xgboost@champion").said["model_uri"] == "models:/xgboost/1"
-    by_version = pq.read_table(out / MONTHS[0])
+    by_version = pd.read_parquet(out / MONTHS[0])
     assert score().said["scored"] == 0, "the alias stands for that version"
     (output,) = mlflow.MlflowClient(store).get_run(trained).outputs.model_outputs
     assert score(uri=f"models:/{output.model_id}").said["scored"] == 1
-    scored = pq.read_table(out / MONTHS[0])
-    assert set(scored["model_name"].to_pylist()) == {output.model_id}
-    assert scored["model_version"].null_count == scored.num_rows
+    scored = pd.read_parquet(out / MONTHS[0])
+    assert set(scored["model_name"]) == {output.model_id}
+    assert scored["model_version"].isna().all()
     assert scored["probability"].equals(by_version["probability"])
     assert score(uri=f"runs:/{trained}/xgboost-high_tip").said["scored"] == 0
 
@@ -227,8 +227,8 @@ def frame(rows: int = 400) -> pd.DataFrame:
     return pd.DataFrame(columns).astype({"PULocationID": float, "DOLocationID": float, "passenger_count": float})
 
 
-def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
-    trips, name = frame(), "yellow_tripdata_2019-04.parquet"
+def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp_path: Path) -> None:
+    trips, folder, name = frame(), tmp_path / "odd", "yellow_tripdata_2019-04.parquet"
     odd = {
         "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
         "DOLocationID": {1: -5.0, 3: 2.0**40},
@@ -238,11 +238,18 @@ def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
         "tpep_pickup_datetime": {12: pd.NaT, 13: pd.Timestamp("2008-12-31"), 14: pd.Timestamp("2090-01-01"),
                                  15: pd.Timestamp("2018-07-01")},
     }  # fmt: skip
+    folder.mkdir()
+    bare = trips.assign(tip_amount=np.nan)
+    bare.drop(columns=["passenger_count", "fare_amount"]).to_parquet(folder / "a_2019-04.parquet")
+    bare.assign(passenger_count=np.nan).to_parquet(folder / "b_2019-04.parquet")
     for column, values in odd.items():
         for row, value in values.items():
             trips.loc[row, column] = value
-    trips.to_parquet(tmp_path / name)
-    ended = score(given=tmp_path / name)
+    trips.to_parquet(folder / name)
+    ended = score(given=folder)
+    one, other = (pq.read_table(out / bare)["probability"] for bare in ("a_2019-04.parquet", "b_2019-04.parquet"))
+    assert one.equals(other)
+    assert one.null_count == 0
     scored, metrics = pd.read_parquet(out / name), ended.run.data.metrics
     assert len(scored) == len(trips)
     unscored = {1, 2, 3, 4, 6, 7, 13, 14}
@@ -253,18 +260,6 @@ def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
     assert (metrics["score/unscored"], metrics["unscored/bad_zone"]) == (8, 3)
     labelled = len(trips) - len(unscored | {0, 8, 9, 10, 11, 12, 15})
     assert labelled - 10 <= metrics["labelled/rows"] <= labelled, "the sample has negative fares of its own"
-
-
-def test_columns_that_scoring_does_without(score: Job, out: Path, tmp_path: Path) -> None:
-    trips = frame().assign(tip_amount=np.nan)
-    (tmp_path / "bare").mkdir()
-    trips.drop(columns=["passenger_count", "fare_amount"]).to_parquet(tmp_path / "bare" / "a_2019-04.parquet")
-    trips.assign(passenger_count=np.nan).to_parquet(tmp_path / "bare" / "b_2019-04.parquet")
-    ended = score(given=tmp_path / "bare")
-    one, other = (pq.read_table(out / name)["probability"] for name in ("a_2019-04.parquet", "b_2019-04.parquet"))
-    assert one.equals(other)
-    assert one.null_count == 0
-    assert not [name for name in ended.run.data.metrics if name.startswith("labelled/")]
 
 
 def test_csv_in_parquet_out(score: Job, out: Path, tmp_path: Path) -> None:
