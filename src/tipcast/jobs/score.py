@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tipcast import __version__
 from tipcast.compute.base import count
@@ -15,13 +15,10 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock
-from tipcast.scoring.plan import REFUSED, ScorePlan, plan_files
+from tipcast.scoring.plan import REFUSED, Scoring, plan_files
 from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
 from tipcast.tracking.store import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
-
-if TYPE_CHECKING:  # MLflow and Matplotlib load while the worker processes do
-    from tipcast.scoring.record import Results
 
 LOG = logging.getLogger("tipcast")
 
@@ -62,17 +59,16 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
             stack.enter_context(alone(output))
         with clock.phase("list"):
             present = look(output, options)  # again: another job may have ended meanwhile
-            plan = plan_files(config, present, fetched)
-        if plan.current:
-            if plan.kept != present.files:  # as they look now, so that they are not read each time
-                write_manifest(Scores(output, plan.kept, present.about), (), options)
-            said = {**summary(plan, clock), "command": command}
-            return said, problem_of(plan.refused, plan.files)
+            scoring = plan_files(config, present, fetched)
+        if scoring.current:
+            if scoring.kept != present.files:  # as they look now, so that they are not read each time
+                write_manifest(Scores(output, scoring.kept, present.about), (), options)
+            return {**summary(scoring, clock, {}), "command": command}, problem_of(scoring)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
             from tipcast.jobs.run_context import run_context, run_names
             from tipcast.jobs.train_record import params
-            from tipcast.scoring.record import Results, record, score
+            from tipcast.scoring.record import record, score
 
         model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
         (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
@@ -80,35 +76,35 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
         opened = run_context(config, command, job="score", name=name, params=compared, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)
-        results, memory = Results(plan), dict[str, int]()
-        if plan.due:
+        memory: dict[str, int] = {}
+        if scoring.due:
             workers = context.start_workers()
             with clock.phase("check"):
                 parses()
             with clock.phase("score") as facts:
-                score(workers, results)
-                facts.append(f"{results.rows:,} rows in {count(len(results.entries), 'file')}")
+                score(workers, scoring)
+                facts.append(f"{scoring.rows:,} rows in {count(len(scoring.made), 'file')}")
             memory = peaks(workers.client)
-        problem = problem_of(results.refused, plan.files)
-        if problem and len(results.refused) == plan.files:
+        problem = problem_of(scoring)
+        if problem and len(scoring.refused) == scoring.files:
             raise problem
         measured = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
         measured |= {f"memory/{process}_peak_bytes": value for process, value in memory.items()}
         with clock.phase("log"):
-            headlines = record(context.run, command, results, measured)
-            entries, about = {**plan.kept, **results.entries}, described(results, context.run.id)
+            headlines = record(context.run, command, scoring, measured)
+            entries, about = {**scoring.kept, **scoring.made}, described(scoring, context.run.id)
             write_manifest(Scores(output, entries, about), present.files.keys() - entries.keys(), options)
-        said = summary(plan, clock, results, headlines)
+        said = summary(scoring, clock, headlines)
     return context.result(**said), problem
 
 
-def described(results: Results, run_id: str) -> dict[str, Any]:
+def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
-    config, fetched = results.plan.config, results.plan.fetched
+    config, fetched = scoring.config, scoring.fetched
     model = {key: getattr(fetched, key) for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")}
-    refused = results.refused.items()
+    refused = scoring.refused.items()
     return {
-        "recipe": results.plan.recipe,
+        "recipe": scoring.recipe,
         "model": model | {"threshold": fetched.manifest.get("threshold")},
         "configuration": {key: getattr(config, key) for key in ("keep", *FACTS)},
         "run_id": run_id,
@@ -118,8 +114,9 @@ def described(results: Results, run_id: str) -> dict[str, Any]:
     }
 
 
-def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError | None:
+def problem_of(scoring: Scoring) -> TipcastError | None:
     """Return the error that a job ends with when some files were refused: that of the only file, where there is one."""
+    refused, files = scoring.refused, scoring.files
     first = next(iter(refused.values()), None)
     if first is None or files == 1:
         return first
@@ -128,24 +125,21 @@ def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError 
     return TipcastError("S010", "input", what, first.fix if alike else "mend or leave out the files that are listed")
 
 
-def summary(
-    plan: ScorePlan, clock: Clock, results: Results | None = None, headlines: Mapping[str, float] | None = None
-) -> dict[str, Any]:
-    """Return what the job says at its end, and tell which files were refused; no results: nothing was due."""
-    scored, refused = (results.entries, results.refused) if results else ({}, plan.refused)
-    entries = (*plan.kept.values(), *scored.values())
+def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> dict[str, Any]:
+    """Return what the job says at its end, and tell which files were refused."""
+    entries, refused = (*scoring.kept.values(), *scoring.made.values()), scoring.refused
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
     return {
-        "model_uri": plan.fetched.uri,
-        "output": to_plain(plan.config.output),
+        "model_uri": scoring.fetched.uri,
+        "output": to_plain(scoring.config.output),
         "files": len(entries),
         "rows": sum(entry.rows for entry in entries),
-        "scored": len(scored),
-        "scored_rows": results.rows if results else 0,
-        "unscored": results.unscored if results else {},
+        "scored": len(scoring.made),
+        "scored_rows": scoring.rows,
+        "unscored": scoring.unscored,
         "refused": why,
-        "metrics": headlines or {},
+        "metrics": headlines,
         "phases": clock.seconds,
     }

@@ -6,9 +6,10 @@ import hashlib
 import json
 import logging
 import os
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
@@ -47,9 +48,9 @@ class Item:
     fragments: tuple[Fragment, ...] = ()
 
 
-@dataclass(frozen=True)
-class ScorePlan:
-    """The model, and all files, known before any worker starts."""
+@dataclass
+class Scoring:
+    """A model, all files as they are before any worker starts, and what becomes of those that are due."""
 
     config: ScoreConfig
     fetched: Fetched
@@ -62,18 +63,33 @@ class ScorePlan:
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
     """Scores that stay, as files and scores look now."""
-    refused: Mapping[str, TipcastError]
+    refused: dict[str, TipcastError]
+    """Name -> why, also of files that were never due."""
+    made: dict[str, Entry] = field(default_factory=dict)
+    """Name -> what the manifest says of new scores."""
+    sums: list[Any] = field(default_factory=list)
+    """The evaluator's, added up to one as files end: those of each are half a megabyte."""
 
     @property
     def files(self) -> int:
         """How many are named."""
-        return len(self.due) + len(self.kept) + len(self.refused)
+        return len({*self.kept, *self.refused, *(item.name for item in self.due)})
 
     @property
     def current(self) -> bool:
         """Whether the folder is already what it would be made."""
         about, same = self.present.about, self.kept.keys() == self.present.files.keys()
         return bool(about) and same and not self.due and self.refused.keys() == about.get(REFUSED, {}).keys()
+
+    @property
+    def rows(self) -> int:
+        """Rows that were scored."""
+        return sum(entry.rows for entry in self.made.values())
+
+    @property
+    def unscored(self) -> dict[str, int]:
+        """Reason -> rows whose prediction is null."""
+        return dict(sum((Counter(entry.unscored) for entry in self.made.values()), Counter[str]()))
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -87,10 +103,10 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
-def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> Scoring:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
-    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
+    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are returned.
     """
     manifest = fetched.manifest
     dataset = dataset_of(manifest)
@@ -139,7 +155,7 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         bad = {name: problem for name, problem in bad.items() if name not in rowless}
     due = tuple(item for item in outcomes.values() if isinstance(item, Item))
     kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
-    return ScorePlan(config, fetched, dataset, task, present, recipe, due, kept, bad)
+    return Scoring(config, fetched, dataset, task, present, recipe, due, kept, bad)
 
 
 def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:

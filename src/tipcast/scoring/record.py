@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from distributed import as_completed
@@ -23,99 +22,74 @@ from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.base import NativeFile
 from tipcast.models.fit import hold_saved
-from tipcast.scoring.plan import ScorePlan, stops_all
+from tipcast.scoring.plan import Scoring, stops_all
 from tipcast.scoring.worker import ROW_GROUP, Work, score_file
-from tipcast.scoring.writing import Entry, failures
+from tipcast.scoring.writing import failures
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
 
-@dataclass
-class Results:
-    """What became of the files that were due, as they end."""
-
-    plan: ScorePlan
-    entries: dict[str, Entry] = field(default_factory=dict)
-    """Name -> what the folder's manifest says."""
-
-    def __post_init__(self) -> None:
-        self.refused = dict(self.plan.refused)
-        self.judge = evaluator(self.plan.task.kind)
-        self.sums = self.judge.total([])  # over all files: those of each are half a megabyte
-
-    @property
-    def rows(self) -> int:
-        """Rows read."""
-        return sum(entry.rows for entry in self.entries.values())
-
-    @property
-    def unscored(self) -> dict[str, int]:
-        """Reason -> rows whose prediction is null."""
-        return dict(sum((Counter(entry.unscored) for entry in self.entries.values()), Counter[str]()))
-
-
-def score(workers: Session, results: Results) -> None:
+def score(workers: Session, scoring: Scoring) -> None:
     """Score all files that are due, a task for each; T008, D022 where scores cannot be written, workers' K-errors."""
-    client, plan = workers.client, results.plan
-    config, fetched, folder = plan.config, plan.fetched, plan.present.folder
+    client, config, fetched, folder = workers.client, scoring.config, scoring.fetched, scoring.present.folder
+    judge, total = evaluator(scoring.task.kind), len(scoring.due)
     storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")
-    name, version = fetched.name or str(fetched.model_id), fetched.version
-    work = Work(workers.frames, plan.dataset, plan.task, threshold, config.keep, name, version, folder, storage)
+    model = fetched.name or str(fetched.model_id), fetched.version
+    shared = threshold, config.keep, *model, folder, storage
+    work = Work(workers.frames, scoring.dataset, scoring.task, *shared)
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
-        for item in () if address.scheme(folder) else plan.due:  # by the driver: a late worker must bring none back
+        for item in () if address.scheme(folder) else scoring.due:  # by the driver: a late worker must bring none back
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
     # Few files leave cores idle that their parts can use.
-    threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
-    files = {}
-    for item in plan.due:
-        parts, replaces = (
-            merged(item.fragments, min(work.frames.batch_rows, ROW_GROUP)),
-            item.name in plan.present.files,
-        )
-        task = replace(item, fragments=parts), held, work
+    threads = max(workers.n_threads // max(workers.n_workers, total), 1)
+    most, files = min(work.frames.batch_rows, ROW_GROUP), {}
+    for item in scoring.due:
+        task = replace(item, fragments=merged(item.fragments, most)), held, work
+        replaces = item.name in scoring.present.files
         # Not pure, or a task of an earlier scoring with the same arguments would answer.
         files[client.submit(score_file, *task, replaces=replaces, threads=threads, pure=False)] = item.name
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
-            report(done, len(plan.due))
+            report(done, total)
             name, problem = files.pop(future), future.exception()
             if problem is None:
-                results.entries[name], sums = future.result()
-                results.sums = results.judge.total([results.sums, sums])
+                scoring.made[name], sums = future.result()
+                scoring.sums = [judge.total([*scoring.sums, sums])]
             elif stops_all(problem):
                 raise problem
             else:
-                results.refused[name] = problem
-            if worth_a_line(done, len(plan.due)):
-                rows = "refused" if problem else f"{results.entries[name].rows:,} rows"
-                LOG.info("file %d/%d  %s  %s", done, len(plan.due), name, rows)
-            gate(f"scored-{len(results.entries)}")
+                scoring.refused[name] = problem
+            if worth_a_line(done, total):
+                rows = "refused" if problem else f"{scoring.made[name].rows:,} rows"
+                LOG.info("file %d/%d  %s  %s", done, total, name, rows)
+            gate(f"scored-{len(scoring.made)}")
 
 
-def record(run: Run, command: str, results: Results, measured: Mapping[str, float]) -> dict[str, float]:
+def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, float]) -> dict[str, float]:
     """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return the headlines."""
-    plan, judge, entries, refused, rows = results.plan, results.judge, results.entries, results.refused, results.rows
-    fetched, classes, unscored = plan.fetched, plan.task.classes, results.unscored
+    made, refused, rows, fetched = scoring.made, scoring.refused, scoring.rows, scoring.fetched
+    judge, classes, unscored = evaluator(scoring.task.kind), scoring.task.classes, scoring.unscored
     model = f"{fetched.name} version {fetched.version}" if fetched.version else fetched.uri
-    labelled: Evaluation | None = judge.of_sums(results.sums, fetched.manifest.get("threshold"))
+    sums = judge.total(scoring.sums)
+    labelled: Evaluation | None = judge.of_sums(sums, fetched.manifest.get("threshold"))
     metrics: dict[str, float] = {"score/rows": rows, "score/unscored": sum(unscored.values())}
-    metrics |= {f"score/{name}": value for name, value in judge.summary(results.sums, classes).items()}
+    metrics |= {f"score/{name}": value for name, value in judge.summary(sums, classes).items()}
     metrics |= {f"unscored/{reason}": number for reason, number in unscored.items()}
     if labelled:
         metrics |= logged(judge, labelled, "labelled", classes) | {"labelled/rows": labelled.rows}
     pace = {"score/rows_per_s": rows / measured["seconds/score"]} if rows else {}
-    files = {"score/files": len(entries), "score/kept_files": len(plan.kept), "score/refused_files": len(refused)}
+    files = {"score/files": len(made), "score/kept_files": len(scoring.kept), "score/refused_files": len(refused)}
     run.log_metrics({**metrics, **pace, **files, **measured})
-    if entries:
-        together = "\n".join(entry.input_sha256 for _, entry in sorted(entries.items()))
-        digest, first = hashlib.sha256(together.encode()).hexdigest(), next(iter(entries.values())).input
-        run.log_dataset(first, digest, f"rows scored by {model}"[:100], "score", {"rows": rows, "files": len(entries)})
+    if made:
+        together = "\n".join(entry.input_sha256 for _, entry in sorted(made.items()))
+        digest, first = hashlib.sha256(together.encode()).hexdigest(), next(iter(made.values())).input
+        run.log_dataset(first, digest, f"rows scored by {model}"[:100], "score", {"rows": rows, "files": len(made)})
     names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
     lines: list[tuple[object, ...]] = [
         (name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, "")
-        for name, entry in sorted(entries.items())
+        for name, entry in sorted(made.items())
     ]
     lines += [(name, problem.where, None, None, None, None, str(problem)) for name, problem in refused.items()]
     run.log_table({name: [line[at] for line in lines] for at, name in enumerate(names)}, "tables/files.json")
@@ -125,7 +99,7 @@ def record(run: Run, command: str, results: Results, measured: Mapping[str, floa
             run.log_bytes(drawn, path)
     parts = [
         f"### {model} scored {rows:,} rows",
-        f"Model `{fetched.uri}`, scores in `{to_plain(plan.present.folder)}`.",
+        f"Model `{fetched.uri}`, scores in `{to_plain(scoring.present.folder)}`.",
         f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
         plot(run.id, judge.figure) if labelled else "",
         repeat(command, origin.source().remark),

@@ -30,7 +30,7 @@ from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
-from tipcast.scoring.plan import Item, ScorePlan, output_names, plan_files
+from tipcast.scoring.plan import Item, Scoring, output_names, plan_files
 from tipcast.scoring.worker import Work, ahead, read_passthrough, score_file, with_predictions
 from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, file_stamp, look, written
 from tipcast.tasks.base import Task
@@ -181,7 +181,7 @@ def test_files_that_are_passed_over_or_refused(
     manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": facts, "features": ["a"]}
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
 
-    def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> ScorePlan:
+    def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> Scoring:
         config: Any = SimpleNamespace(
             input=given, keep=keep, columns={}, facts={}, storage_options={}, block_bytes=1 << 20
         )
