@@ -32,7 +32,7 @@ BUDGET = {
     "jobs": 2582,
     "measure": 211,
     "models": 1884,
-    "scoring": 844,
+    "scoring": 836,
     "search": 961,
     "tasks": 236,
     "tipcast": 532,

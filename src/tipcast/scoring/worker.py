@@ -60,11 +60,6 @@ class Work:
     storage: Mapping[str, Any]
     """For the folder, as ``address.storage`` returns them."""
 
-    @property
-    def on_gpu(self) -> bool:
-        """Whether a worker has one thread, for its GPU."""
-        return self.frames.batch_rows > 0
-
 
 @travelling
 def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Any]:
@@ -75,9 +70,9 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
     the scores replace others, the manifest goes first. D005: the input has changed meanwhile; T008: see ``written``.
     """
     judge, unscored, rows = evaluator(work.task.kind), Counter[str](), 0
-    sums = judge.total([])
-    with GPU_FILES if work.on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
-        if work.on_gpu:
+    sums, on_gpu = judge.total([]), work.frames.batch_rows > 0  # then a worker has one thread, for its GPU
+    with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
+        if on_gpu:
             secede()  # the worker begins its next file
         _check_task()
         digest = pool.submit(file_sha256, item.uri, item.storage)  # beside scoring: both need the file's pages
@@ -131,7 +126,7 @@ def _check_task() -> None:
 
 def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Mapping[str, int], Any]:
     """Score all rows of a fragment: return what is written, reason -> rows without prediction, the evaluator's sums."""
-    with GPU if work.on_gpu else nullcontext():
+    with GPU if work.frames.batch_rows else nullcontext():
         predicted, bad, *counted = _predict(fragment, scorer, work)
     table = with_predictions(read_passthrough(fragment, work), predicted, bad, work)
     return table.combine_chunks(), *counted

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -36,10 +37,7 @@ KIND = {"kind": "tipcast scores", "version": 1}
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return what a file looks like without reading it; it ends in a dash where a server tells the size alone.
-
-    D001 it is gone, D022 its store does not answer.
-    """
+    """Return what a file looks like unread, D001 D022; it ends in a dash where a server tells the size alone."""
     with address.reaching(uri):
         store = address.filesystem(uri, storage)
         store.invalidate_cache(uri)  # fsspec keeps what a store once said of a file
@@ -208,8 +206,7 @@ def _located(output: str) -> str:
     if not output.strip():
         raise needs_value("output", "add output=FOLDER or output=s3://BUCKET/PREFIX")
     if address.scheme(output):
-        scheme, _, place = output.rstrip("/").partition("://")
-        if scheme != "s3" or not place.partition("/")[2]:
+        if not re.fullmatch("s3://[^/]+/.*[^/].*", output):  # a whole bucket is somebody's home
             raise refused(output, "cannot get scores", "use a folder or s3://BUCKET/PREFIX")
         return output.rstrip("/")
     path = Path(output.removeprefix("file://")).expanduser().resolve()
