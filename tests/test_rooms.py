@@ -29,7 +29,7 @@ BUDGET = {
     "config": 1408,
     "datasets": 4142,
     "evaluation": 1755,
-    "jobs": 2582,
+    "jobs": 2571,
     "measure": 211,
     "models": 1884,
     "scoring": 836,

@@ -109,28 +109,20 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             metrics = score(workers, config, comparison)
         problem, checks = None, comparison.checks
         failed = "; ".join(f"{check.name}: {check.what}" for check in checks if not check.passed)
+        moved, forced = config.force or not failed, config.force and bool(failed)
         with clock.phase("log"):
             record(context, comparison, metrics, f"{'does not pass' if failed else 'passes'} as {config.alias}")
-        if config.force or not failed:
+        if moved:
             facts = {"why": failed or checks[-1].what, "run": context.run.id}
-            move_alias(client, name, config.alias, version, before=before, facts=facts, forced=bool(failed))
-            context.run.set_tags({"promote.moved": "true"})
+            move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
         else:
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {failed}", FIX)
-            tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
-            context.run.set_tags(tags)
-        context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
-    forced = bool(failed) and problem is None
-    result = context.result(
-        model_uri=uri,
-        alias=config.alias,
-        moved=problem is None,
-        forced=forced,
-        holder=before,
-        checks={check.name: {"passed": check.passed, "what": check.what} for check in checks},
-        metrics=metrics,
-        phases=clock.seconds,
-    )
+            context.run.set_tags({"error.code": problem.code, "error.message": str(problem)})
+        context.run.set_tags({"promote.moved": str(moved).lower()})
+        context.run.log_metrics({f"seconds/{phase}": value for phase, value in clock.seconds.items()})
+    outcome = {"model_uri": uri, "alias": config.alias, "moved": moved, "forced": forced, "holder": before}
+    results = {check.name: {"passed": check.passed, "what": check.what} for check in checks}
+    result = context.result(**outcome, checks=results, metrics=metrics, phases=clock.seconds)
     verdicts = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in checks}
     holds = f"still version {before or 'none'}" if problem else f"version {version} now{', forced' if forced else ''}"
     lines = verdicts | {config.alias: holds} | {name: result[name] for name in ("metrics", "phases", "command")}
@@ -168,18 +160,15 @@ def compare(
     checks = [Check("run", status == "FINISHED", f"its run is {status}"), Check("digests", checked, what)]
     candidates, question = [challenger], challenger.question
     if before is not None:
-        why = ""
         try:
             champion = fetch_candidate(client, config, f"models:/{fetched.name}/{before}", folder / "champion")
+            other = champion.question  # numbers of unlike questions have nothing in common
+            why = "" if other == question else f"it answers another question: {question} against {other}"
         except TipcastError as problem:
             if problem.code[0] != "M":
                 raise
             why = f"version {before} cannot be compared with: {problem.what}"
-        else:
-            if champion.question == question:
-                candidates.append(champion)
-            else:  # their numbers have nothing in common
-                why = f"it answers another question: {question} against {champion.question}"
+        candidates += [] if why else [champion]
         checks.append(Check("champion", not why, why or question))
     dataset, manifest = open_dataset(data), fetched.manifest
     features = dict.fromkeys(feature for candidate in candidates for feature in candidate.fetched.manifest["features"])
