@@ -35,9 +35,8 @@ def score(workers: Session, scoring: Scoring) -> None:
     client, config, fetched, folder = workers.client, scoring.config, scoring.fetched, scoring.present.folder
     judge, total = evaluator(scoring.task.kind), len(scoring.due)
     storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")
-    model = fetched.name or str(fetched.model_id), fetched.version
-    shared = threshold, config.keep, *model, folder, storage
-    work = Work(workers.frames, scoring.dataset, scoring.task, *shared)
+    task, keep, model, version = scoring.task, config.keep, fetched.name or str(fetched.model_id), fetched.version
+    work = Work(workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage)
     held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
     with failures(folder):
         for item in () if address.scheme(folder) else scoring.due:  # by the driver: a late worker must bring none back
@@ -46,10 +45,11 @@ def score(workers: Session, scoring: Scoring) -> None:
     threads = max(workers.n_threads // max(workers.n_workers, total), 1)
     most, files = min(work.frames.batch_rows, ROW_GROUP), {}
     for item in scoring.due:
-        task = replace(item, fragments=merged(item.fragments, most)), held, work
+        joined = replace(item, fragments=merged(item.fragments, most))
         replaces = item.name in scoring.present.files
         # Not pure, or a task of an earlier scoring with the same arguments would answer.
-        files[client.submit(score_file, *task, replaces=replaces, threads=threads, pure=False)] = item.name
+        future = client.submit(score_file, joined, held, work, replaces=replaces, threads=threads, pure=False)
+        files[future] = item.name
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
             report(done, total)
