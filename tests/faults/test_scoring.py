@@ -1,7 +1,5 @@
 """Scorings that are killed or find a full disk: every file is whole, and the manifest tells of all or is away."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -49,10 +47,9 @@ def score(tipcast: Start, store: Any, trips: Path, tmp_path: Path) -> Start:
 
 def whole(out: Path, trips: Path) -> dict[str, int]:
     """Check that all scores in a folder are of whole files of trips; return name -> time of its writing."""
-    found = {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
-    for name in found:
-        assert pq.read_table(out / name, columns=[TIME]).equals(pq.read_table(trips / name, columns=[TIME])), name
-    return found
+    for path in out.glob("*.parquet"):
+        assert pq.read_table(path, columns=[TIME]).equals(pq.read_table(trips / path.name, columns=[TIME])), path
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
 
 
 def finished(out: Path, trips: Path) -> dict[str, int]:
@@ -63,11 +60,6 @@ def finished(out: Path, trips: Path) -> dict[str, int]:
     for name, entry in files.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == entry["sha256"], name
     return whole(out, trips)
-
-
-def scored(job: Any) -> int:
-    """Return how many files a job has scored."""
-    return len([point for point, _ in job.events if point.startswith("scored-")])
 
 
 def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
@@ -81,17 +73,15 @@ def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
             job.process.send_signal(signal.SIGKILL)
             job.ends(-signal.SIGKILL)
             assert not (out / "_manifest.json").exists()
-            found = whole(out, trips)
-            made = {
-                name: at for name, at in found.items() if pq.read_schema(out / name).names[columns] == "probability"
-            }
+            new = {name for name in whole(out, trips) if pq.read_schema(out / name).names[columns] == "probability"}
+            made = {name: at for name, at in whole(out, trips).items() if name in new}
             assert made.items() >= before.items(), "scored twice"
-            assert scored(job) <= FILES - len(before)
+            assert sum(point.startswith("scored-") for point, _ in job.events) <= FILES - len(before)
             before = made
         assert len(before) == FILES
         job = score(keep, name=f"repeated-{columns}")
         job.ends(0)
-        assert scored(job) == 0
+        assert not [point for point, _ in job.events if point.startswith("scored-")]
         assert finished(out, trips) == before
 
 
@@ -107,9 +97,7 @@ def test_a_full_disk(score: Start, store: Any, trips: Path, tmp_path: Path) -> N
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (room, room))
     job = score(name="full", before=full)
-    last = job.ends(5)
-    assert re.match(r"error\[T008\] .*bytes free.* Fix: ", last)
-    assert str(out) in last
+    assert re.match(rf"error\[T008\] .*{out}.*bytes free.* Fix: ", job.ends(5))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     score(name="later").ends(0)
     finished(out, trips)

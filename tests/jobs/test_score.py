@@ -1,17 +1,16 @@
 """`tipcast score`: every row scored, in its order and layout; nothing done twice; what a run tells of it."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
+import http.server
 import io
 import json
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import mlflow
 import numpy as np
@@ -19,11 +18,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import s3fs
 from tests.jobs.conftest import TAGS, own_tags, run_job
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
+from tipcast.jobs import score as score_job
 from tipcast.scoring import worker
 from tipcast.scoring.writing import file_stamp
 
@@ -36,22 +38,22 @@ SCORING = "tracking.experiment=scoring"
 
 
 @pytest.fixture(scope="module")
-def trained(store: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Model -> what its training said."""
-    found = {}
+def trained(store: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The run that trained `xgboost`; all models are registered."""
     with contextlib.chdir(tmp_path_factory.mktemp("models")):
         for model, trees in MODELS.items():
             words = [f"model={model}", f"model.params.n_estimators={trees}", "data.rows=20000", SCORING]
-            found[model] = run_job(store, "train", *words, f"tracking.register={model}").said
-            mlflow.MlflowClient(store).set_registered_model_alias(model, "champion", "1")
-    return found
+            run_job(store, "train", *words, f"tracking.register={model}")
+    client = mlflow.MlflowClient(store)
+    client.set_registered_model_alias("xgboost", "champion", "1")
+    return str(client.get_model_version("xgboost", "1").run_id)
 
 
 @pytest.fixture(scope="module")
 def months(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of prepared months: the first is what the models were tested on."""
     out = tmp_path_factory.mktemp("months")
-    for month in ("2019-04", "2019-05"):
+    for month in ("2019-04", "2019-05"):  # alone the rows are those that a training tests on
         run_job(store, "prepare", "data.rows=20000", f"data.months={month}", f"out={out}", "row_group_rows=3000")
     return out
 
@@ -69,32 +71,13 @@ def out(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def score(job: Job, trained: dict[str, Any], trips: Path, out: Path) -> Job:
+def score(job: Job, trained: str, trips: Path, out: Path) -> Job:
     """Score with the registered model `xgboost`, or another."""
 
-    def run(*words: str, model: str = "xgboost", uri: str | None = None, given: object = None) -> Any:
-        first = [f"model_uri={uri or f'models:/{model}/1'}", f"input={given or trips}", f"output={out}"]
-        return job("score", *first, SCORING, *words)
+    def run(*words: str, uri: str = "models:/xgboost/1", given: object = None) -> Any:
+        return job("score", f"model_uri={uri}", f"input={given or trips}", f"output={out}", SCORING, *words)
 
     return run
-
-
-@pytest.fixture(scope="module")
-def recorded(
-    store: str, trained: dict[str, Any], months: Path, tmp_path_factory: pytest.TempPathFactory
-) -> SimpleNamespace:
-    """One scoring, which several tests look at: yellow trips, and below them green ones of which no tips are known."""
-    folder = tmp_path_factory.mktemp("recorded")
-    trips, out, deep = folder / "trips", folder / "scored", folder / "trips" / "more" / "deep"
-    deep.mkdir(parents=True)
-    shutil.copy(months / MONTHS[0], trips)
-    green = pd.read_parquet(months / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
-    green.drop(columns="tip_amount").to_parquet(deep / "green_tripdata_2019-05.parquet", index=False)
-    with contextlib.chdir(folder):
-        words = ["model_uri=models:/xgboost/1", f"input={trips}", f"output={out}", SCORING]
-        ended = run_job(store, "score", *words)
-    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]
-    return SimpleNamespace(trips=trips, out=out, said=ended.said, run=ended.run, names=names)
 
 
 def manifest(out: Path) -> dict[str, Any]:
@@ -105,59 +88,60 @@ def state(out: Path) -> dict[str, tuple[int, bytes]]:
     return {str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
 
 
-def by_mlflow(store: str, uri: str, frame: pd.DataFrame) -> Any:
-    """Score raw trips as a user of the registered model does."""
-    mlflow.set_tracking_uri(store)
-    mlflow.set_registry_uri(store)
-    frame = frame.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
-    model = mlflow.pyfunc.load_model(uri)
-    columns = [column.name for column in model.metadata.signature.inputs.inputs]
-    return np.asarray(model.predict(frame[columns]))
+def same_rows(scored: Any, given: Path) -> None:
+    """Check that scores have a file's columns, as they are, and theirs."""
+    rows, table = pq.read_table(given), pq.read_table(scored)
+    assert table.column_names == [*rows.column_names, *ADDED]
+    assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
-def test_every_row_in_its_order_as_mlflow_scores_it(recorded: Any, store: str) -> None:
-    out, said = recorded.out, recorded.said
-    assert set(state(out)) == {*recorded.names, "_manifest.json"}
+def test_every_row_in_its_order_as_mlflow_scores_it(
+    score: Job, trained: str, trips: Path, out: Path, store: str, tmp_path: Path
+) -> None:
+    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]  # below yellow trips green ones of unknown tips
+    (trips / "more" / "deep").mkdir(parents=True)
+    green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
+    green.drop(columns="tip_amount").to_parquet(trips / names[1], index=False)
+    (trips / MONTHS[1]).unlink()
+    ended = score()
+    assert set(state(out)) == {*names, "_manifest.json"}
+    assert [path for path in tmp_path.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
     files, threshold = manifest(out)["files"], manifest(out)["model"]["threshold"]
-    for name in recorded.names:
-        given, scored = pq.read_table(recorded.trips / name), pq.read_table(out / name)
-        assert scored.column_names == [*given.column_names, *ADDED]
-        assert scored.select(given.column_names).equals(given.replace_schema_metadata(None))
-        probability = scored["probability"].to_numpy()
-        assert np.abs(probability - by_mlflow(store, "models:/xgboost/1", given.to_pandas())).max() <= 1e-6
-        assert scored["prediction"].to_pylist() == (probability >= threshold).astype(int).tolist()
-        assert set(scored["model_name"].to_pylist()) == {"xgboost"}
-        assert set(scored["model_version"].to_pylist()) == {"1"}
-        assert files[name]["rows"] == given.num_rows
-        assert files[name]["sha256"] == hashlib.sha256((out / name).read_bytes()).hexdigest()
-        assert files[name]["input_sha256"] == hashlib.sha256((recorded.trips / name).read_bytes()).hexdigest()
+    mlflow.set_tracking_uri(store)
+    model = mlflow.pyfunc.load_model("models:/xgboost/1")
+    for name in names:
+        same_rows(out / name, trips / name)
+        rows, scored = pd.read_parquet(trips / name), pd.read_parquet(out / name)
+        rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
+        expected = model.predict(rows[[column.name for column in model.metadata.signature.inputs.inputs]])
+        assert np.abs(scored["probability"] - np.asarray(expected)).max() <= 1e-6
+        assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
+        assert {*zip(scored["model_name"], scored["model_version"], strict=True)} == {("xgboost", "1")}
+        assert files[name]["rows"] == len(rows)
+        for digest, folder in (("sha256", out), ("input_sha256", trips)):
+            assert files[name][digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], "a folder is a data set as it is"
+    said, run, metrics, client = ended.said, ended.run, ended.run.data.metrics, mlflow.MlflowClient(store)
     assert said["rows"] == said["scored_rows"] == sum(entry["rows"] for entry in files.values())
     assert said["unscored"] == said["refused"] == {}
-    assert pd.read_parquet(out / "more").shape[0] == files[recorded.names[1]]["rows"], "a folder is a data set as it is"
-    assert [path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
 
-
-def test_what_a_run_tells(recorded: Any, trained: dict[str, Any], store: str) -> None:
-    run, client = recorded.run, mlflow.MlflowClient(store)
-    tags, metrics, training = run.data.tags, run.data.metrics, trained["xgboost"]["run_id"]
-    assert run.info.status == "FINISHED"
+    tags, note = run.data.tags, run.data.tags["mlflow.note.content"]
     assert own_tags(run) == {*TAGS, "model.uri"}
-    assert (tags["job"], tags["model.uri"]) == ("score", "models:/xgboost/1")
-    (dataset,), (model,) = run.inputs.dataset_inputs, run.inputs.model_inputs
+    assert (run.info.status, tags["job"], tags["model.uri"]) == ("FINISHED", "score", "models:/xgboost/1")
+    (dataset,), (used,) = run.inputs.dataset_inputs, run.inputs.model_inputs
     assert dataset.tags[0].value == "score"
-    assert json.loads(dataset.dataset.profile)["rows"] == recorded.said["rows"]
-    assert client.get_logged_model(model.model_id).source_run_id == training
-    tested = client.get_run(training).data.metrics
+    assert json.loads(dataset.dataset.profile)["rows"] == said["rows"]
+    assert client.get_logged_model(used.model_id).source_run_id == trained
+    tested = client.get_run(trained).data.metrics
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
         assert metrics[f"labelled/{name}"] == pytest.approx(tested[f"test/{name}"], abs=1e-4), name
     assert metrics["score/rows_per_s"] > 0
-    files = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
-    assert files == [len(recorded.names), 0, 0]
+    assert [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")] == [2, 0, 0]
     paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
     assert {"plots/roc.png", "tables/files.json"} <= paths
-    assert "models:/xgboost/1" in tags["mlflow.note.content"]
-    assert "get-artifact?path=plots%2Froc.png" in tags["mlflow.note.content"]
+    assert "models:/xgboost/1" in note
+    assert "get-artifact?path=plots%2Froc.png" in note
 
 
 def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[str]) -> None:
@@ -177,9 +161,11 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert {name: state(out)[name][1] for name in MONTHS} == {name: before[name][1] for name in MONTHS}
 
     before, table = state(out), pq.read_table(trips / MONTHS[0])
+    (out / "_manifest.json").unlink()  # as a job that is killed leaves it, of which tests/faults tells more
     pq.write_table(table.slice(100), trips / MONTHS[0])
-    changed = score().said
-    assert (changed["scored"], changed["scored_rows"]) == (1, table.num_rows - 100)
+    changed = score()
+    assert (changed.said["scored"], changed.said["scored_rows"]) == (1, table.num_rows - 100)
+    assert manifest(out)["run_id"] == changed.run.info.run_id
     assert pq.read_metadata(out / MONTHS[0]).num_rows == table.num_rows - 100
     assert state(out)[MONTHS[1]] == before[MONTHS[1]]
 
@@ -190,27 +176,14 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert state(out)[MONTHS[1]][1] == before[MONTHS[1]][1]
     assert set(state(out)) == {MONTHS[1], "_manifest.json"}, "of a file that is not named any more"
 
-    assert score(model="random_forest").said["scored"] == 1
+    assert score(uri="models:/random_forest/1").said["scored"] == 1
     assert manifest(out)["model"]["name"] == "random_forest"
-
-
-def test_files_that_an_interrupted_job_left_whole_stay(score: Job, trips: Path, out: Path) -> None:
-    """What a job leaves that ends before its manifest, as `tests/faults` has one killed, where an input is new."""
-    score("keep=[]")
-    (out / "_manifest.json").unlink()
-    before = state(out)
-    pq.write_table(pq.read_table(trips / MONTHS[1]).slice(7), trips / MONTHS[1])
-    resumed = score("keep=[]")
-    assert resumed.said["scored"] == 1
-    assert manifest(out)["run_id"] == resumed.run.info.run_id
-    assert state(out)[MONTHS[0]] == before[MONTHS[0]]
-    assert state(out)[MONTHS[1]] != before[MONTHS[1]]
 
 
 def test_any_number_of_workers_gives_the_same_files(score: Job, out: Path) -> None:
     made = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
-        score(*cluster, model="random_forest")
+        score(*cluster, uri="models:/random_forest/1")
         made.append({name: content for name, (_, content) in state(out).items() if name != "_manifest.json"})
         shutil.rmtree(out)
     assert made[0] == made[1]
@@ -222,29 +195,27 @@ def test_many_row_groups_of_a_fragment_are_one_part(score: Job, trips: Path, out
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, files written beside it
     score()
     for name in MONTHS:
-        given, scored = pq.read_table(trips / name), pq.ParquetFile(out / name)
-        assert scored.read().select(given.column_names).equals(given.replace_schema_metadata(None))
-        assert {scored.metadata.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {700, *range(700)}
-        assert scored.num_row_groups >= given.num_rows / 700
+        same_rows(out / name, trips / name)
+        scored = pq.ParquetFile(out / name).metadata
+        assert {scored.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {700, *range(700)}
+        assert scored.num_row_groups >= scored.num_rows / 700
 
 
-def test_addresses_of_models(score: Job, trained: dict[str, Any], store: str, out: Path, trips: Path) -> None:
-    (trips / MONTHS[1]).unlink()
-    assert score(uri="models:/xgboost@champion").said["model_uri"] == "models:/xgboost/1"
-    by_version = pq.read_table(out / MONTHS[0])
-    assert score().said["scored"] == 0, "the alias stands for that version"
-    run_id = trained["xgboost"]["run_id"]
-    (output,) = mlflow.MlflowClient(store).get_run(run_id).outputs.model_outputs
-    assert score(uri=f"models:/{output.model_id}").said["scored"] == 1
-    scored = pq.read_table(out / MONTHS[0])
-    assert set(scored["model_name"].to_pylist()) == {output.model_id}
-    assert scored["model_version"].null_count == scored.num_rows
-    assert scored["probability"].equals(by_version["probability"])
-    assert score(uri=f"runs:/{run_id}/xgboost-high_tip").said["scored"] == 0
-    shutil.rmtree(out)
+def test_addresses_of_models(score: Job, trained: str, store: str, out: Path, trips: Path) -> None:
     with pytest.raises(TipcastError, match="M001"):
         score(uri="models:/xgboost@nobody")
     assert not out.exists()
+    (trips / MONTHS[1]).unlink()
+    assert score(uri="models:/xgboost@champion").said["model_uri"] == "models:/xgboost/1"
+    by_version = pd.read_parquet(out / MONTHS[0])
+    assert score().said["scored"] == 0, "the alias stands for that version"
+    (output,) = mlflow.MlflowClient(store).get_run(trained).outputs.model_outputs
+    assert score(uri=f"models:/{output.model_id}").said["scored"] == 1
+    scored = pd.read_parquet(out / MONTHS[0])
+    assert set(scored["model_name"]) == {output.model_id}
+    assert scored["model_version"].isna().all()
+    assert scored["probability"].equals(by_version["probability"])
+    assert score(uri=f"runs:/{trained}/xgboost-high_tip").said["scored"] == 0
 
 
 def frame(rows: int = 400) -> pd.DataFrame:
@@ -256,8 +227,8 @@ def frame(rows: int = 400) -> pd.DataFrame:
     return pd.DataFrame(columns).astype({"PULocationID": float, "DOLocationID": float, "passenger_count": float})
 
 
-def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
-    trips = frame()
+def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp_path: Path) -> None:
+    trips, folder, name = frame(), tmp_path / "odd", "yellow_tripdata_2019-04.parquet"
     odd = {
         "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
         "DOLocationID": {1: -5.0, 3: 2.0**40},
@@ -267,74 +238,61 @@ def test_no_row_is_dropped(score: Job, out: Path, tmp_path: Path) -> None:
         "tpep_pickup_datetime": {12: pd.NaT, 13: pd.Timestamp("2008-12-31"), 14: pd.Timestamp("2090-01-01"),
                                  15: pd.Timestamp("2018-07-01")},
     }  # fmt: skip
-    for name, values in odd.items():
+    folder.mkdir()
+    bare = trips.assign(tip_amount=np.nan)
+    bare.drop(columns=["passenger_count", "fare_amount"]).to_parquet(folder / "a_2019-04.parquet")
+    bare.assign(passenger_count=np.nan).to_parquet(folder / "b_2019-04.parquet")
+    for column, values in odd.items():
         for row, value in values.items():
-            trips.loc[row, name] = value
-    (tmp_path / "odd").mkdir()
-    trips.to_parquet(tmp_path / "odd" / "yellow_tripdata_2019-04.parquet")
-    ended = score(given=tmp_path / "odd")
-    scored = pq.read_table(out / "yellow_tripdata_2019-04.parquet").to_pandas()
+            trips.loc[row, column] = value
+    trips.to_parquet(folder / name)
+    ended = score(given=folder)
+    one, other = (pq.read_table(out / bare)["probability"] for bare in ("a_2019-04.parquet", "b_2019-04.parquet"))
+    assert one.equals(other)
+    assert one.null_count == 0
+    scored, metrics = pd.read_parquet(out / name), ended.run.data.metrics
     assert len(scored) == len(trips)
     unscored = {1, 2, 3, 4, 6, 7, 13, 14}
-    assert set(scored.index[scored["probability"].isna()]) == unscored
-    assert set(scored.index[scored["prediction"].isna()]) == unscored
+    for column in ("probability", "prediction"):
+        assert set(scored.index[scored[column].isna()]) == unscored
     assert ended.said["unscored"] == {"pickup_impossible": 2, "non_finite": 3, "bad_zone": 3}
-    assert ended.run.data.metrics["score/unscored"] == 8
-    assert ended.run.data.metrics["unscored/bad_zone"] == 3
-    assert manifest(out)["files"]["yellow_tripdata_2019-04.parquet"]["unscored"] == ended.said["unscored"]
+    assert manifest(out)["files"][name]["unscored"] == ended.said["unscored"]
+    assert (metrics["score/unscored"], metrics["unscored/bad_zone"]) == (8, 3)
     labelled = len(trips) - len(unscored | {0, 8, 9, 10, 11, 12, 15})
-    assert ended.run.data.metrics["labelled/rows"] <= labelled
-    assert ended.run.data.metrics["labelled/rows"] >= labelled - 10, "the sample has negative fares of its own"
-
-
-def test_columns_that_scoring_does_without(score: Job, out: Path, tmp_path: Path, store: str) -> None:
-    trips = frame()
-    trips["tip_amount"] = np.nan
-    folder = tmp_path / "bare"
-    folder.mkdir()
-    trips.drop(columns=["passenger_count", "fare_amount"]).to_parquet(folder / "a_2019-04.parquet")
-    trips.assign(passenger_count=np.nan).to_parquet(folder / "b_2019-04.parquet")
-    ended = score(given=folder)
-    one, other = (pq.read_table(out / name) for name in ("a_2019-04.parquet", "b_2019-04.parquet"))
-    assert one["probability"].equals(other["probability"])
-    assert one["probability"].null_count == 0
-    assert not [name for name in ended.run.data.metrics if name.startswith("labelled/")]
+    assert labelled - 10 <= metrics["labelled/rows"] <= labelled, "the sample has negative fares of its own"
 
 
 def test_csv_in_parquet_out(score: Job, out: Path, tmp_path: Path) -> None:
-    trips = frame(3000).assign(store_and_fwd_flag="N", VendorID=2)
-    folder = tmp_path / "text"
+    trips, folder = frame(3000).assign(store_and_fwd_flag="N", VendorID=2), tmp_path / "text"
     folder.mkdir()
     trips.to_csv(folder / "yellow_tripdata_2019-04.csv", index=False)
     trips.to_csv(folder / "yellow_tripdata_2019-05.csv.gz", index=False)
     trips.to_parquet(folder / "z_2019-04.parquet")
     score("block_bytes=20000", given=folder)
-    plain, packed, same = (pq.read_table(path) for path in sorted(out.glob("*.parquet")))
-    assert sorted(path.name for path in out.glob("*.parquet"))[0] == "yellow_tripdata_2019-04.csv.parquet"
-    assert plain.schema == packed.schema
+    names = ["yellow_tripdata_2019-04.csv.parquet", "yellow_tripdata_2019-05.csv.gz.parquet", "z_2019-04.parquet"]
+    plain, packed, same = (pq.read_table(out / name) for name in names)
     assert plain.equals(packed)
     assert plain["probability"].equals(same["probability"])
-    assert plain.schema.field("tpep_pickup_datetime").type == pa.timestamp("us")
-    assert plain.schema.field("PULocationID").type == plain.schema.field("VendorID").type == pa.int64()
-    assert plain.schema.field("store_and_fwd_flag").type == pa.string()
-    assert pq.read_metadata(out / "yellow_tripdata_2019-04.csv.parquet").num_row_groups > 3
+    types = {"tpep_pickup_datetime": pa.timestamp("us"), "PULocationID": pa.int64(), "VendorID": pa.int64()}
+    for name, kind in {**types, "store_and_fwd_flag": pa.string()}.items():
+        assert plain.schema.field(name).type == packed.schema.field(name).type == kind
+    assert pq.read_metadata(out / names[0]).num_row_groups > 3
 
 
 def damaged(path: Path) -> bytes:
     """Return a file with one bit of a page changed, which its footer does not show."""
     content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(3)
-    columns = (group.column(at) for at in range(group.num_columns))
-    column = next(found for found in columns if found.path_in_schema == "tpep_pickup_datetime")
-    content[column.data_page_offset + 200] ^= 4
+    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
     return bytes(content)
 
 
-def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path, capsys: Any) -> None:
+def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score("colour=yellow")
-    first = state(out)
+    first, months = state(out), {name: (trips / name).read_bytes() for name in MONTHS}
     green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
     green.to_parquet(trips / "green_tripdata_2019-05.parquet", index=False)
-    (trips / "broken.parquet").write_bytes((trips / MONTHS[0]).read_bytes()[:5000])
+    (trips / "broken.parquet").write_bytes(months[MONTHS[0]][:5000])
     (trips / "late_2019-05.parquet").write_bytes(damaged(trips / MONTHS[1]))
     codes = {"green_tripdata_2019-05.parquet": "[D0", "broken.parquet": "[D005]", "late_2019-05.parquet": "[D005]"}
     for _ in range(2):  # what its footer does not show is tried again
@@ -349,11 +307,11 @@ def test_a_refused_file_stops_only_that_file(score: Job, trips: Path, out: Path,
         assert set(state(out)) == {*MONTHS, "_manifest.json"}
         assert {name: state(out)[name] for name in MONTHS} == {name: first[name] for name in MONTHS}
 
-
-def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: Path, out: Path) -> None:
-    score("keep=[]")
+    for name in codes:
+        (trips / name).unlink()
+    score("colour=yellow")
     before = state(out)
-    (trips / MONTHS[0]).write_bytes(damaged(months / MONTHS[0]))
+    (trips / MONTHS[0]).write_bytes(damaged(trips / MONTHS[0]))
     (trips / MONTHS[1]).write_bytes(b"PAR1")
     for given, code, exit_code in (
         (trips, "S010", 7),
@@ -361,9 +319,9 @@ def test_when_all_are_refused_the_scores_stay(score: Job, months: Path, trips: P
         (trips / MONTHS[0], "D005", 3),  # which is found while it is scored
     ):
         with pytest.raises(TipcastError) as caught:
-            score("keep=[]", given=given)
+            score("colour=yellow", given=given)
         assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
-        assert state(out) == before
+        assert state(out) == before, "when all are refused, the scores stay"
 
 
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) -> None:
@@ -384,9 +342,7 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) ->
         assert scores.null_count == sum(entry["unscored"].values()) < 0.05 * len(scores), name
 
 
-def test_trips_and_scores_in_an_object_store(
-    job: Job, trained: dict[str, Any], months: Path, bucket: Any, tmp_path: Path
-) -> None:
+def test_trips_and_scores_in_an_object_store(job: Job, trained: str, months: Path, bucket: Any, tmp_path: Path) -> None:
     def scored() -> dict[str, bytes]:
         bucket.invalidate_cache()
         return {path.removeprefix("trips/scored/"): bucket.cat_file(path) for path in bucket.find("trips/scored")}
@@ -399,9 +355,8 @@ def test_trips_and_scores_in_an_object_store(
     assert set(objects) == {"_manifest.json", *(f"2019/{name}" for name in MONTHS)}
     entries = json.loads(objects["_manifest.json"])["files"]
     for name in MONTHS:
-        content, given = objects[f"2019/{name}"], pq.read_table(months / name)
-        assert entries[f"2019/{name}"]["sha256"] == hashlib.sha256(content).hexdigest()
-        assert pq.read_table(io.BytesIO(content)).select(given.column_names).equals(given.replace_schema_metadata(None))
+        assert entries[f"2019/{name}"]["sha256"] == hashlib.sha256(objects[f"2019/{name}"]).hexdigest()
+        same_rows(io.BytesIO(objects[f"2019/{name}"]), months / name)
     assert said["rows"] == sum(entry["rows"] for entry in entries.values())
     assert job("score", *words).said["scored"] == 0
     bucket.rm_file("trips/scored/_manifest.json")  # as by a job that was killed
@@ -424,3 +379,39 @@ def test_trips_and_scores_in_an_object_store(
     assert job("score", *local).said["scored"] == 1
     assert (tmp_path / "web" / MONTHS[0]).read_bytes() == objects[f"2019/{MONTHS[0]}"]
     assert job("score", *local).said["scored"] == 0
+
+
+class Refusing(http.server.BaseHTTPRequestHandler):
+    """An object store that refuses every request."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        Refusing.asked.append(f"{self.command} {self.path}")
+        self.send_error(403)
+
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+    log_message = print  # which pytest captures
+
+
+def test_a_store_that_is_away_is_told_in_one_line_without_the_keys(
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trips.parquet").touch()
+    secrets = {"AWS_ACCESS_KEY_ID": "canaryKEYx7Yq", "AWS_SECRET_ACCESS_KEY": "canarySECRETx7Yq"}
+    for name, value in {**secrets, "AWS_DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(name, value)
+    words = ["model_uri=models:/tipcast/1", f"input={tmp_path / 'trips.parquet'}", "output=s3://mybucket/some/prefix/"]
+    (composed,) = compose("score", words)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for port in (server.server_address[1], closed_port):
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            s3fs.S3FileSystem.clear_instance_cache()
+            with pytest.raises(TipcastError, match=r"error\[T009\] .*mybucket.* Fix: ") as caught:
+                score_job.run(to_object(composed.config), "tipcast score")
+            assert not [secret for secret in secrets.values() if secret in str(caught.value)]
+        server.shutdown()
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert Refusing.asked
+    assert all(Refusing.asked.count(request) <= 3 for request in Refusing.asked), Refusing.asked

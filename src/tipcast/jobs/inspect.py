@@ -24,7 +24,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         said["target"] = {"column": target.name, "kind": target.kind, "classes": list(target.classes)}
     if config.print is not Output.text:
         return say(said, config.print)
-    lines = [list(report[0]), *([_shown(value) for value in row.values()] for row in report)]
+    lines = [[*report[0]], *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
@@ -33,7 +33,3 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         target_line = {**said["target"], "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])}
         print("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value), flush=True)
     return said
-
-
-def _shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -23,7 +23,7 @@ from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, bounds
-from tipcast.evaluation.sums import Difference, Parts
+from tipcast.evaluation.sums import Parts
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import given_keys
@@ -55,21 +55,11 @@ class Candidate:
     run: Any
 
     @property
-    def name(self) -> str:
-        """What tables call it."""
-        return f"version {self.fetched.version}"
-
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        """What the model says of itself."""
-        return self.fetched.manifest
-
-    @property
     def question(self) -> str:
         """What it answers, on which rows: on those of another dataset a model is a guess."""
-        facts = [f"{name} {self.manifest[name]}" for name in FACTS if self.manifest.get(name)]
-        kind, target = self.fetched.kind, self.manifest["target"]
-        return ", ".join([f"{kind} of {target}", dataset_of(self.manifest).name, *facts])
+        manifest = self.fetched.manifest
+        facts = [f"{name} {manifest[name]}" for name in FACTS if manifest.get(name)]
+        return ", ".join([f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts])
 
 
 class Check(NamedTuple):
@@ -89,37 +79,10 @@ class Comparison:
     test: Listing
     recipe: Recipe
     limits: Limits
+    period: str
+    """Of the test rows, in words."""
     evaluations: list[Evaluation] = field(default_factory=list)
     """Of the candidates, once they have scored."""
-    difference: Difference | None = None
-    """Challenger less champion; None where there is no champion to compare with, or it cannot be."""
-
-    @property
-    def period(self) -> str:
-        """Of the test rows, in words."""
-        return "all times" if self.test.period is None else split.describe(self.test.period)
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check passed."""
-        return all(check.passed for check in self.checks)
-
-    @property
-    def why(self) -> str:
-        """One line: what failed, or how the versions compare."""
-        failed = [f"{check.name}: {check.what}" for check in self.checks if not check.passed]
-        return "; ".join(failed) or self.checks[-1].what
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The difference first."""
-        metrics: dict[str, float] = {}
-        if self.difference:
-            key = f"difference/{evaluator(self.candidates[0].fetched.kind).headline.name}"
-            metrics = {key: self.difference.value, **bounds(self.difference.interval, key)}
-        for side, evaluation in zip(("challenger", "champion"), self.evaluations, strict=False):
-            metrics |= {f"{side}/{name}": value for name, value in evaluation.shown(SHOWN).items()}
-        return {**metrics, "test/rows": float(self.evaluations[0].rows)}
 
 
 def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
@@ -143,30 +106,24 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         context = stack.enter_context(opened)
         workers = context.start_workers()
         with clock.phase("score"):
-            score(workers, config, comparison)
+            metrics = score(workers, config, comparison)
+        problem, checks = None, comparison.checks
+        failed = "; ".join(f"{check.name}: {check.what}" for check in checks if not check.passed)
+        moved, forced = config.force or not failed, config.force and bool(failed)
         with clock.phase("log"):
-            record(context, config, comparison)
-        problem, forced = None, config.force and not comparison.passed
-        if comparison.passed or forced:
-            facts = {"why": comparison.why, "run": context.run.id}
+            record(context, comparison, metrics, f"{'does not pass' if failed else 'passes'} as {config.alias}")
+        if moved:
+            facts = {"why": failed or checks[-1].what, "run": context.run.id}
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
-            context.run.set_tags({"promote.moved": "true"})
         else:
-            problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", FIX)
-            tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
-            context.run.set_tags(tags)
-        context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
-    result = context.result(
-        model_uri=uri,
-        alias=config.alias,
-        moved=problem is None,
-        forced=forced,
-        holder=before,
-        checks={check.name: {"passed": check.passed, "what": check.what} for check in comparison.checks},
-        metrics=comparison.metrics,
-        phases=clock.seconds,
-    )
-    verdicts = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in comparison.checks}
+            problem = TipcastError("M020", uri, f"does not get {config.alias}: {failed}", FIX)
+            context.run.set_tags({"error.code": problem.code, "error.message": str(problem)})
+        context.run.set_tags({"promote.moved": str(moved).lower()})
+        context.run.log_metrics({f"seconds/{phase}": value for phase, value in clock.seconds.items()})
+    outcome = {"model_uri": uri, "alias": config.alias, "moved": moved, "forced": forced, "holder": before}
+    results = {check.name: {"passed": check.passed, "what": check.what} for check in checks}
+    result = context.result(**outcome, checks=results, metrics=metrics, phases=clock.seconds)
+    verdicts = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in checks}
     holds = f"still version {before or 'none'}" if problem else f"version {version} now{', forced' if forced else ''}"
     lines = verdicts | {config.alias: holds} | {name: result[name] for name in ("metrics", "phases", "command")}
     return say(result, config.print, lines=lines, problem=problem)
@@ -189,46 +146,41 @@ def compare(
 
     Where they cannot be compared, as when they answer unlike questions, the challenger is scored alone.
     """
-    data, run_id = config.data, challenger.fetched.run_id
+    data, fetched, run = config.data, challenger.fetched, challenger.run
     if data.source == TESTED:  # what the version's run read, with limits of the command line
-        text = config_text(client, run_id, "name the test rows: data=... data.test=...")
+        text = config_text(client, fetched.run_id, "name the test rows: data=... data.test=...")
         limited = [key.rpartition(".")[2] for key in given_keys(command) if key.startswith("data.limits.")]
         limits = {name: getattr(config.data.limits, name) for name in limited}
-        data = tested(text, config.data, f"run {run_id}")
+        data = tested(text, config.data, f"run {fetched.run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
-    candidates, checks = [challenger], check_training(client, challenger)
+    # Only a checked registration writes the tag: a version that MLflow's own calls made lacks it.
+    checked = MANIFEST_TAG in client.get_model_version(fetched.name, fetched.version).tags
+    what = "model file and manifest are as registered" if checked else f"its tag {MANIFEST_TAG} is not there"
+    status = run.info.status
+    checks = [Check("run", status == "FINISHED", f"its run is {status}"), Check("digests", checked, what)]
+    candidates, question = [challenger], challenger.question
     if before is not None:
-        question, why, uri = challenger.question, "", f"models:/{challenger.fetched.name}/{before}"
         try:
-            champion = fetch_candidate(client, config, uri, folder / "champion")
+            champion = fetch_candidate(client, config, f"models:/{fetched.name}/{before}", folder / "champion")
+            other = champion.question  # numbers of unlike questions have nothing in common
+            why = "" if other == question else f"it answers another question: {question} against {other}"
         except TipcastError as problem:
             if problem.code[0] != "M":
                 raise
             why = f"version {before} cannot be compared with: {problem.what}"
-        else:
-            if champion.question == question:
-                candidates.append(champion)
-            else:  # their numbers have nothing in common
-                why = f"it answers another question: {question} against {champion.question}"
+        candidates += [] if why else [champion]
         checks.append(Check("champion", not why, why or question))
-    dataset, manifest = open_dataset(data), challenger.manifest
-    features = dict.fromkeys(feature for candidate in candidates for feature in candidate.manifest["features"])
+    dataset, manifest = open_dataset(data), fetched.manifest
+    features = dict.fromkeys(feature for candidate in candidates for feature in candidate.fetched.manifest["features"])
     task = from_facts(manifest["task"], tuple(features), manifest["target"])
-    draw = split.Draw(int(challenger.run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
+    draw = split.Draw(int(run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
     recipe = Recipe(dataset, task, draw=draw if draw.test else None)
     test = recipe.scan("test")
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
-    return Comparison(candidates, checks, test, recipe, data.limits)
-
-
-def check_training(client: Any, candidate: Candidate) -> list[Check]:
-    """Check the end of its run, and for the tag that only a checked registration writes."""
-    fetched, status = candidate.fetched, candidate.run.info.status
-    checked = MANIFEST_TAG in client.get_model_version(fetched.name, fetched.version).tags
-    what = "model file and manifest are as registered" if checked else f"its tag {MANIFEST_TAG} is not there"
-    return [Check("run", status == "FINISHED", f"its run is {status}"), Check("digests", checked, what)]
+    period = "all times" if test.period is None else split.describe(test.period)
+    return Comparison(candidates, checks, test, recipe, data.limits, period)
 
 
 def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
@@ -237,17 +189,18 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     Of rows without a time all must be trained on other files, or have held out the same rows of these.
     """
     if test.period is None:
-        trained = [candidate for candidate in candidates if candidate.manifest["data_digest"] == test.digest]
+        trained = [candidate for candidate in candidates if candidate.fetched.manifest["data_digest"] == test.digest]
         draws = {
             (task["kind"], *sorted(task.get("classes") or ()), params.get("seed"), params.get("data.test_share"))
-            for task, params in ((each.manifest["task"], each.run.data.params) for each in trained)
+            for task, params in ((version.fetched.manifest["task"], version.run.data.params) for version in trained)
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:
-            what = f"{' and '.join(each.name for each in trained)} were tested on other rows of the same files"
+            names = " and ".join(f"version {version.fetched.version}" for version in trained)
+            what = f"{names} were tested on other rows of the same files"
         return Check("test rows", len(draws) < 2, what)
     seen = [
-        f"{candidate.name} was trained on {split.describe(period)}"
+        f"version {candidate.fetched.version} was trained on {split.describe(period)}"
         for candidate in candidates
         if (period := candidate.fetched.seen(test.facts)) is not None and split.overlap(period, test.period)
     ]
@@ -255,62 +208,62 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     return Check("test rows", not seen, what)
 
 
-def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> None:
-    """Score the same rows with both versions, evaluate and compare them, and add the last check."""
+def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> dict[str, float]:
+    """Score the same rows with both versions and add the last check; return the metrics, the difference first."""
     client, listing, recipe, checks = workers.client, comparison.test, comparison.recipe, comparison.checks
-    judge, evaluations = evaluator(comparison.candidates[0].fetched.kind), comparison.evaluations
+    judge, evaluations = evaluator(recipe.task.kind), comparison.evaluations
     dataset, predictions = None, list[Any]()
-    for manifest, fetched in ((candidate.manifest, candidate.fetched) for candidate in comparison.candidates):
-        trained = recipe.dataset.as_trained(manifest)
+    for fetched in (candidate.fetched for candidate in comparison.candidates):
+        trained = recipe.dataset.as_trained(fetched.manifest)
         if trained != dataset:  # the codes of its categories are its own
             dataset, own = trained, dataclasses.replace(recipe, dataset=trained)
             reading = rows.start(workers, listing, own)
             with progress("read", reading):
                 test = collect(workers, listing, own, reading, comparison.limits, ("test",))["test"]
         with progress("score"):
-            x = client.map(partial(_columns, names=list(manifest["features"])), test.x, pure=False, key="columns")
+            names = list(fetched.manifest["features"])
+            x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
             held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
             predictions.append(predict(client, held, x))
-            threshold, truth = manifest["threshold"], test.y or x
+            threshold, truth = fetched.manifest["threshold"], test.y or x
             evaluations.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))
+    metrics = {}
     if len(evaluations) == 1:
         checks.append(Check("comparison", True, "there is no champion to compare with"))
     elif not test.y:
         checks.append(Check("comparison", False, "there is no target that both could be compared by"))
     else:
-        parts, both = Parts((*predictions, test.y), client), (evaluations[0], evaluations[1])
-        difference = judge.difference(parts, both)
-        headline, margin, comparison.difference = judge.headline, config.margin, difference
-        limit = f"at least {-margin:g}" if headline.maximize else f"at most {margin:g}"
-        what = f"{headline.label} {difference.interval.around(difference.value, SIGNED)}, {limit}"
-        passed = (difference.value if headline.maximize else -difference.value) >= -margin
-        checks.append(Check("comparison", passed, what))
+        difference = judge.difference(Parts((*predictions, test.y), client), (evaluations[0], evaluations[1]))
+        value, interval, headline = difference.value, difference.interval, judge.headline
+        key, sign = f"difference/{headline.name}", -1 if headline.maximize else 1
+        metrics = {key: value, **bounds(interval, key)}
+        limit = f"{'at least' if headline.maximize else 'at most'} {sign * config.margin:g}"
+        what = f"{headline.label} {interval.around(value, SIGNED)}, {limit}"
+        checks.append(Check("comparison", sign * value <= config.margin, what))
+    for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
+        metrics |= {f"{side}/{name}": value for name, value in evaluation.shown(SHOWN).items()}
+    return {**metrics, "test/rows": float(evaluations[0].rows)}
 
 
 def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
     return x if list(x.columns) == names else x[names]
 
 
-def record(context: RunContext, config: PromoteConfig, comparison: Comparison) -> None:
-    """Record both versions' metrics on the same rows, figures, the checks and the note."""
-    run, test, period = context.run, comparison.test, comparison.period
-    fetched, evaluations = comparison.candidates[0].fetched, comparison.evaluations
-    names = [candidate.name for candidate in comparison.candidates]
-    judge, first = evaluator(fetched.kind), evaluations[0]
-    run.log_metrics(comparison.metrics)
-    profile = {"rows": first.rows, "period": period, "files": len(test.uris)}
+def record(context: RunContext, comparison: Comparison, metrics: Mapping[str, float], outcome: str) -> None:
+    """Record both versions' metrics on the same rows, the leading figure, the checks and the note."""
+    run, test, period, fetched = context.run, comparison.test, comparison.period, comparison.candidates[0].fetched
+    judge, number = evaluator(fetched.kind), comparison.evaluations[0].rows
+    run.log_metrics(metrics)
+    profile = {"rows": number, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
-    subtitle = f"{first.rows:,} {test.name}, {period}"
-    drawn = judge.figures(dict(zip(names, evaluations, strict=True)), subtitle, comparison.recipe.task.classes)
-    path, picture = next(drawn)
+    names = [f"version {candidate.fetched.version}" for candidate in comparison.candidates]
+    drawn = dict(zip(names, comparison.evaluations, strict=True))
+    path, picture = next(judge.figures(drawn, f"{number:,} {test.name}, {period}", comparison.recipe.task.classes))
     run.log_bytes(picture, path)
-    checks = [
-        {"check": check.name, "result": "passed" if check.passed else "failed", "what": check.what}
-        for check in comparison.checks
-    ]
-    outcome = "passes" if comparison.passed else "does not pass"
+    results = {True: "passed", False: "failed"}
+    checks = [{"check": name, "result": results[passed], "what": what} for name, passed, what in comparison.checks]
     parts = [
-        f"### {fetched.name}: version {fetched.version} {outcome} as {config.alias}",
+        f"### {fetched.name}: version {fetched.version} {outcome}",
         report.plot(run.id, judge.figure),
         context.table(checks, "tables/gate.json"),
         f"Scored on the same rows of {period}.",

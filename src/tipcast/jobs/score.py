@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tipcast import __version__
 from tipcast.compute.base import count
@@ -15,15 +15,10 @@ from tipcast.config.plain import to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock
-from tipcast.scoring import plan as planning
-from tipcast.scoring.plan import ScorePlan
+from tipcast.scoring.plan import REFUSED, Scoring, plan_files
 from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
 from tipcast.tracking.store import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
-
-if TYPE_CHECKING:  # MLflow and Matplotlib load while the worker processes do
-    from tipcast.scoring.record import Results, ScoreRecord
-    from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
 
@@ -46,16 +41,15 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     return say(said, config.print, problem=problem)
 
 
-def _score(
-    config: ScoreConfig, command: str, output: str, clock: Clock
-) -> tuple[Mapping[str, Any], TipcastError | None]:
-    """Fetch the model, score what is due, record it, and write the manifest; return what the job says, and its end."""
+def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tuple[dict[str, Any], TipcastError | None]:
+    """Fetch the model, score what is due, record it, write the manifest; return what the job says, and its end."""
     from tipcast.compute import forkserver
     from tipcast.compute.session import peaks
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
     from tipcast.tracking.models import fetch, start_check, used_by
 
+    options = config.storage_options
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         with clock.phase("model"), store_failures(resolve(config.tracking)):
@@ -64,18 +58,17 @@ def _score(
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
-            present = look(output, config.storage_options)  # again: another job may have ended meanwhile
-            plan = planning.plan_files(config, present, fetched)
-        if plan.current:
-            if plan.kept != present.files:  # as they look now, so that they are not read each time
-                write_manifest(Scores(output, plan.kept, present.about), (), config.storage_options)
-            said = summary(config, fetched, plan, clock, None)
-            return {**said, "command": command}, problem_of(plan.refused, plan.files)
+            present = look(output, options)  # again: another job may have ended meanwhile
+            scoring = plan_files(config, present, fetched)
+        if scoring.current:
+            if scoring.kept != present.files:  # as they look now, so that they are not read each time
+                write_manifest(Scores(output, scoring.kept, present.about), (), options)
+            return {**summary(scoring, clock, {}), "command": command}, problem_of(scoring)
         with clock.phase("check"):
             parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
             from tipcast.jobs.run_context import run_context, run_names
             from tipcast.jobs.train_record import params
-            from tipcast.scoring.record import Results, ScoreRecord, score
+            from tipcast.scoring.record import record, score
 
         model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
         (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
@@ -83,73 +76,70 @@ def _score(
         opened = run_context(config, command, job="score", name=name, params=compared, tags=tags, clock=clock)
         context = stack.enter_context(opened)
         used_by(context.run, fetched)
-        record = ScoreRecord(context.run, config, plan, fetched, command)
-        results, memory = Results(fetched.manifest, dict(plan.refused)), dict[str, int]()
-        if plan.due:
+        memory: dict[str, int] = {}
+        if scoring.due:
             workers = context.start_workers()
             with clock.phase("check"):
                 parses()
             with clock.phase("score") as facts:
-                results = score(workers, config, plan, fetched)
-                rows = sum(entry.rows for entry in results.entries.values())
-                facts.append(f"{rows:,} rows in {count(len(results.entries), 'file')}")
+                score(workers, scoring)
+                facts.append(f"{scoring.rows:,} rows in {count(len(scoring.made), 'file')}")
             memory = peaks(workers.client)
-        problem = problem_of(results.refused, plan.files)
-        if problem and len(results.refused) == plan.files:
+        problem = problem_of(scoring)
+        if problem and len(scoring.refused) == scoring.files:
             raise problem
-        phases = dict(clock.seconds)
+        measured = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
+        measured |= {f"memory/{process}_peak_bytes": value for process, value in memory.items()}
         with clock.phase("log"):
-            record.write(results, phases, memory)
-            entries = {**plan.kept, **results.entries}
-            obsolete = set(present.files) - set(entries)
-            write_manifest(Scores(output, entries, about(record, results.refused)), obsolete, config.storage_options)
-        said = summary(config, fetched, plan, clock, results)
+            headlines = record(context.run, command, scoring, measured)
+            entries, about = {**scoring.kept, **scoring.made}, described(scoring, context.run.id)
+            write_manifest(Scores(output, entries, about), present.files.keys() - entries.keys(), options)
+        said = summary(scoring, clock, headlines)
     return context.result(**said), problem
 
 
-def about(record: ScoreRecord, refused: Mapping[str, TipcastError]) -> dict[str, Any]:
+def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
-    names, fetched = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256"), record.fetched
-    model = {name: getattr(fetched, name) for name in names}
+    config, fetched = scoring.config, scoring.fetched
+    model = {key: getattr(fetched, key) for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")}
+    refused = scoring.refused.items()
     return {
-        "recipe": record.plan.recipe,
+        "recipe": scoring.recipe,
         "model": model | {"threshold": fetched.manifest.get("threshold")},
-        "configuration": {name: getattr(record.config, name) for name in ("keep", *FACTS)},
-        "run_id": record.run.id,
-        "device": record.config.backend.name,
+        "configuration": {key: getattr(config, key) for key in ("keep", *FACTS)},
+        "run_id": run_id,
+        "device": config.backend.name,
         "tipcast": __version__,
-        planning.REFUSED: {name: {"code": problem.code, "what": problem.what} for name, problem in refused.items()},
+        REFUSED: {name: {"code": problem.code, "what": problem.what} for name, problem in refused},
     }
 
 
-def problem_of(refused: Mapping[str, TipcastError], files: int) -> TipcastError | None:
+def problem_of(scoring: Scoring) -> TipcastError | None:
     """Return the error that a job ends with when some files were refused: that of the only file, where there is one."""
+    refused, files = scoring.refused, scoring.files
     first = next(iter(refused.values()), None)
     if first is None or files == 1:
         return first
     what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    alike = len({(problem.code, problem.what) for problem in refused.values()}) == 1
-    fix = first.fix if alike and len(refused) == files else "mend or leave out the files that are listed"
-    return TipcastError("S010", "input", what, fix)
+    alike = len(refused) == files and len({(problem.code, problem.what) for problem in refused.values()}) == 1
+    return TipcastError("S010", "input", what, first.fix if alike else "mend or leave out the files that are listed")
 
 
-def summary(
-    config: ScoreConfig, fetched: Fetched, plan: ScorePlan, clock: Clock, results: Results | None
-) -> dict[str, Any]:
+def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    scored, refused = (results.entries, results.refused) if results else ({}, plan.refused)
+    entries, refused = (*scoring.kept.values(), *scoring.made.values()), scoring.refused
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
     return {
-        "model_uri": fetched.uri,
-        "output": to_plain(config.output),
-        "files": len(plan.kept) + len(scored),
-        "rows": sum(entry.rows for entry in (*plan.kept.values(), *scored.values())),
-        "scored": len(scored),
-        "scored_rows": results.rows if results else 0,
-        "unscored": dict(results.total.unscored) if results else {},
+        "model_uri": scoring.fetched.uri,
+        "output": to_plain(scoring.config.output),
+        "files": len(entries),
+        "rows": sum(entry.rows for entry in entries),
+        "scored": len(scoring.made),
+        "scored_rows": scoring.rows,
+        "unscored": scoring.unscored,
         "refused": why,
-        "metrics": results.headlines if results else {},
+        "metrics": headlines,
         "phases": clock.seconds,
     }

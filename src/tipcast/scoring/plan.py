@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tipcast.compute.base import count
@@ -16,8 +17,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, ScanRequest, check_names
-from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, check_names
+from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import Task, from_facts
@@ -42,14 +43,19 @@ class Item:
     uri: str
     storage: Mapping[str, Any]
     """For it, as ``address.storage`` returns them."""
-    stamp: str
+    entry: Entry
+    """What is known of its scores before they are made: input, stamp and recipe."""
     fragments: tuple[Fragment, ...] = ()
 
 
-@dataclass(frozen=True)
-class ScorePlan:
-    """All files, known before any worker starts."""
+@dataclass
+class Scoring:
+    """A model, all files as they are before any worker starts, and what becomes of those that are due."""
 
+    config: ScoreConfig
+    fetched: Fetched
+    dataset: Dataset
+    task: Task
     present: Scores
     """What is where the scores go."""
     recipe: str
@@ -57,19 +63,33 @@ class ScorePlan:
     due: tuple[Item, ...]
     kept: Mapping[str, Entry]
     """Scores that stay, as files and scores look now."""
-    refused: Mapping[str, TipcastError]
-    current: bool
-    """Whether the folder is already what it would be made."""
+    refused: dict[str, TipcastError]
+    """Name -> why, also of files that were never due."""
+    made: dict[str, Entry] = field(default_factory=dict)
+    """Name -> what the manifest says of new scores."""
+    sums: list[Any] = field(default_factory=list)
+    """The evaluator's, added up to one as files end: those of each are half a megabyte."""
 
     @property
     def files(self) -> int:
         """How many are named."""
-        return len(self.due) + len(self.kept) + len(self.refused)
+        return len({*self.kept, *self.refused, *(item.name for item in self.due)})
 
+    @property
+    def current(self) -> bool:
+        """Whether the folder is already what it would be made."""
+        about, same = self.present.about, self.kept.keys() == self.present.files.keys()
+        return bool(about) and same and not self.due and self.refused.keys() == about.get(REFUSED, {}).keys()
 
-def task_of(manifest: Mapping[str, Any]) -> Task:
-    """Return the task of a model by its manifest."""
-    return from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+    @property
+    def rows(self) -> int:
+        """Rows that were scored."""
+        return sum(entry.rows for entry in self.made.values())
+
+    @property
+    def unscored(self) -> dict[str, int]:
+        """Reason -> rows whose prediction is null."""
+        return dict(sum((Counter(entry.unscored) for entry in self.made.values()), Counter[str]()))
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -83,47 +103,37 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
-def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScorePlan:
+def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> Scoring:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
-    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are in the plan.
+    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are returned.
     """
-    dataset, task = dataset_of(fetched.manifest), task_of(fetched.manifest)
+    manifest = fetched.manifest
+    dataset = dataset_of(manifest)
+    task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
     for name in set(config.keep or ()) & set(added_columns(task)):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
     columns, optional = dataset.scoring_columns(task.features)
     optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
     check_names(dataset, config.columns, "columns")
     dataset.check_facts(config.facts)
-    request = ScanRequest(
-        columns=columns,
-        optional=optional,
-        names=config.columns or fetched.manifest.get(COLUMN_NAMES, {}),
-        key="columns",
-        any_columns=dataset.name == "table",
-        strict=bool(config.columns),
-        nullable=tuple(name for name in (*columns, *optional) if name != dataset.time),
-        facts=config.facts,
-        block_bytes=config.block_bytes,
-        storage=dict(config.storage_options),
-    )
-    files = _outside(present.folder, output_names(config.input, request, "input"))
-    if not files:
-        raise refused(present.folder, "holds all files of the input", "name a folder beside it")
+    nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
+    request = request_of(config, columns, optional, key="columns", nullable=nullable, facts=config.facts)
+    names, tabular = config.columns or manifest.get(COLUMN_NAMES, {}), dataset.name == "table"
+    request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
+    files = output_names(config.input, request, present.folder)
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
     depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
     depends += [config.columns] if config.columns else []
-    recipe = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
-    same_recipe = present.about.get("recipe") == recipe
-
-    notes: set[str] = set()
+    recipe, notes = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest(), set[str]()
 
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
-        item = Item(name, uri, storage, file_stamp(uri, storage))
-        if entry := _kept(item, config, recipe, present):
-            return entry
         try:
+            draft = Entry(input=redact(uri), input_stamp=file_stamp(uri, storage), recipe=recipe)
+            item = Item(name, uri, storage, draft)
+            if entry := _kept(item, present, config.storage_options):
+                return entry
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
             if stops_all(problem):
@@ -145,70 +155,53 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> ScoreP
         bad = {name: problem for name, problem in bad.items() if name not in rowless}
     due = tuple(item for item in outcomes.values() if isinstance(item, Item))
     kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
-    whole = set(kept) == set(present.files) and all(entry.named for entry in present.files.values())
-    current = same_recipe and whole and not due and set(bad) == set(present.about.get(REFUSED, ()))
-    return ScorePlan(present, recipe, due, kept, bad, current)
+    return Scoring(config, fetched, dataset, task, present, recipe, due, kept, bad)
 
 
-def _kept(item: Item, config: ScoreConfig, recipe: str, present: Scores) -> Entry | None:
-    """Return the entry of scores that stay, as file and scores look now; None where they do not."""
-    entry = present.files.get(item.name)
-    if not entry or entry.recipe != recipe or entry.input not in ("", redact(item.uri)):
-        return None
-    scores = f"{present.folder}/{item.name}"
-    options = address.storage(scores, config.storage_options)
-    size = address.size(scores, options)
-    if entry.bytes not in (0, size) or not _unchanged(item, entry):
-        return None
-    sha256 = entry.sha256 or file_sha256(scores, options)
-    return replace(entry, input=redact(item.uri), input_stamp=item.stamp, bytes=size, sha256=sha256)
+def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:
+    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
 
-
-def _unchanged(item: Item, entry: Entry) -> bool:
-    """Whether a file is what was scored: by its stamp, else by its content.
-
-    The content is read of a local file whose stamp differs, and of any file of whose stamp nothing was noted.
+    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
+    CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is left out. C003 where two files' scores
+    would have one name, C011 where no file is left; see ``expand`` for other errors.
     """
-    if item.stamp == entry.input_stamp != "" and not item.stamp.endswith("-"):  # the size alone tells too little
-        return True
-    if not item.stamp or (entry.input_stamp and address.scheme(item.uri)):
-        return False
-    return file_sha256(item.uri, item.storage) == entry.input_sha256
+    files: dict[str, str] = {}
+    for pattern in patterns(given, "input"):
+        for path, uri in expand(pattern, request).items():
+            place = uri if address.scheme(uri) else os.path.realpath(uri)  # a link may lead there
+            if place.startswith(f"{folder}/"):
+                continue
+            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
+            if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
+                where = address.shown(uri)
+                raise TipcastError("C003", "input", f"scores of {where} would leave their folder", "rename it")
+            if files.setdefault(name, uri) != uri:
+                what = f"scores of {address.shown(files[name])} and {address.shown(uri)} would both be {name}"
+                raise TipcastError("C003", "input", what, "score them into two folders, or name a folder above both")
+    if not files:
+        raise refused(folder, "holds all files of the input", "name a folder beside it")
+    return dict(sorted(files.items()))
+
+
+def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | None:
+    """Return the entry of scores that stay, as file and scores look now; None where they do not."""
+    entry, new = present.files.get(item.name), item.entry
+    if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
+        return None
+    scores, known = f"{present.folder}/{item.name}", entry.input_stamp  # "": an interrupted job has noted no stamp
+    storage = address.storage(scores, options)
+    size = address.size(scores, storage)
+    if entry.bytes not in (0, size):
+        return None
+    same = new.input_stamp == known and not known.endswith("-")  # a size alone tells too little
+    if not same and known and address.scheme(item.uri):
+        return None
+    if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:  # a copy on a disk has a time of its own
+        return None
+    sha256 = entry.sha256 or file_sha256(scores, storage)
+    return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
 
 
 def stops_all(problem: BaseException) -> bool:
     """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
     return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
-
-
-# Names of scores: below their folder as the files that are scored are below theirs
-
-
-def output_names(given: Any, request: ScanRequest, key: str) -> dict[str, str]:
-    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
-
-    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
-    CSV files end in ``.parquet``. C003 where two files' scores would have one name; see ``expand`` for other errors.
-    """
-    found: dict[str, str] = {}
-    for pattern in patterns(given, key):
-        for path, uri in expand(pattern, request).items():
-            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
-            if set(name.split("/")) & {"", ".", ".."}:
-                raise TipcastError("C003", key, f"scores of {address.shown(uri)} would leave their folder", "rename it")
-            if found.setdefault(name, uri) != uri:
-                what = f"scores of {address.shown(found[name])} and {address.shown(uri)} would both be {name}"
-                raise TipcastError("C003", key, what, "score them into two folders, or name a folder above both")
-    return dict(sorted(found.items()))
-
-
-def _outside(folder: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Leave out what lies in the folder of scores: a later scoring of a folder above it would score scores."""
-    if address.scheme(folder):
-        return {name: uri for name, uri in files.items() if not uri.startswith(f"{folder}/")}
-    inside = Path(folder).resolve()
-    return {
-        name: uri
-        for name, uri in files.items()
-        if address.scheme(uri) or not Path(uri).resolve().is_relative_to(inside)  # a link may lead there
-    }

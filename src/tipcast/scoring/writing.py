@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import io
 import json
 import logging
 import os
+import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,29 +27,21 @@ LOG = logging.getLogger("tipcast")
 
 UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
+MANIFEST = "_manifest.json"
 MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
 """What stores and servers tell of a content, the best first; last a disk's time of any change, which no copy sets."""
-MANIFEST = "_manifest.json"
-"""Readers of whole folders pass over names that begin with an underscore."""
 FOOTER = b"tipcast"
 """Of a scored Parquet file's metadata: the key of what the file says of itself."""
-KIND, VERSION = "tipcast scores", 1
+KIND = {"kind": "tipcast scores", "version": 1}
+"""Of the manifest: what tells it from a file of others."""
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return what a file looks like without reading it, "" where there is none; D022 of a store that does not answer.
-
-    It ends in a dash where a server tells the size alone.
-    """
-    try:
-        with address.reaching(uri):
-            store = address.filesystem(uri, storage)
-            store.invalidate_cache(uri)
-            info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))  # not the time of a link
-    except TipcastError as problem:
-        if problem.code != "D001":
-            raise
-        return ""
+    """Return what a file looks like unread, D001 D022; it ends in a dash where a server tells the size alone."""
+    with address.reaching(uri):
+        store = address.filesystem(uri, storage)
+        store.invalidate_cache(uri)  # fsspec keeps what a store once said of a file
+        info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))  # not the time of a link
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
     return f"{info.get('size')}-{mark}"
 
@@ -60,78 +52,49 @@ def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
-class Output(io.RawIOBase):
+class Output:
     """A file that is written: counts and digests its content, and tells in one line what its disk or store refuses."""
 
+    closed = False  # pyarrow asks for no more of a file than this and ``write``
+
     def __init__(self, uri: str, file: Any) -> None:
-        self.uri, self.file, self._digest, self._at = uri, file, hashlib.sha256(), 0
+        self.uri, self.file, self.digest, self.size = uri, file, hashlib.sha256(), 0
 
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, content: Any) -> int:
+    def write(self, content: Any) -> None:
         with failures(self.uri):
             self.file.write(content)
-        self._digest.update(content)
-        self._at += len(content)
-        return len(content)
-
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
+        self.digest.update(content)
+        self.size += len(content)
 
 
 @contextlib.contextmanager
 def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
     """Open a file for writing; it appears whole or not at all, and on a disk outlasts a power cut.
 
-    What the block raises passes through as it is.
-
-    Parameters
-    ----------
-    uri
-        Path in a folder that exists (one that a job has given up must not come back), or an address.
-    storage
-        Options as ``address.storage`` returns them.
-
-    Raises
-    ------
-    TipcastError
-        T008 a disk that is full or may not be written to, T009 an object store that does not answer or refuses.
-
+    ``uri`` is an address, or a path in a folder that exists: one that a job has given up must not come back. T008 a
+    disk that is full or may not be written to, D022 a store that is away; what the block raises passes as it is.
     """
-    if address.scheme(uri):
-        with failures(uri):
-            remote = address.filesystem(uri, storage).open(uri, "wb")
-        try:
-            yield Output(uri, remote)
-            with failures(uri):
-                remote.close()
-        except BaseException:
-            with contextlib.suppress(Exception):
-                remote.discard()
-            remote.closed = True  # or it would be written as far as it came
-            raise
-        return
-    path = Path(uri)
+    remote, path = address.scheme(uri), Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+    with failures(uri):
+        file: Any = address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("wb")
     try:
+        yield Output(uri, file)
         with failures(uri):
-            file = unfinished.open("wb")
-        try:
-            yield Output(uri, file)
-            with failures(uri):
+            if not remote:
                 file.flush()
                 os.fsync(file.fileno())  # a name may reach the disk before the content does
-        finally:
-            with contextlib.suppress(OSError):  # of a full disk, which has been told
-                file.close()
-        with failures(uri):
-            unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+            file.close()  # an object appears with this
+            if not remote:
+                unfinished.replace(path)
+    except BaseException:
+        with contextlib.suppress(Exception):  # of a full disk, or a store that is away, which has been told
+            file.discard() if remote else file.close()
+        if remote:
+            file.closed = True  # or fsspec writes it, as far as it came, when the object is collected
+        else:
+            unfinished.unlink(missing_ok=True)
+        raise
 
 
 def remove(uri: str, storage: Mapping[str, Any]) -> None:
@@ -142,26 +105,22 @@ def remove(uri: str, storage: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Tell in one line what a disk or an object store refuses, see ``written``."""
+    """Tell in one line what a disk (T008) or a store (D022) refuses."""
     try:
         with address.reaching(uri) if address.scheme(uri) else contextlib.nullcontext():
             yield
-    except TipcastError as problem:
-        raise of_store(problem) from problem.__cause__
     except OSError as problem:
         space = f", {free(uri)}" if problem.errno in FULL else ""
+        why = f"{problem.strerror or problem}{space}"
         fix = "free space or change its rights, and repeat the command, or name another folder"
-        raise failed_to(
-            "written", address.shown(uri), f"{problem.strerror or problem}{space}", fix, "T008"
-        ) from problem
+        raise failed_to("written", address.shown(uri), why, fix, "T008") from problem
 
 
 def of_store(problem: TipcastError) -> TipcastError:
     """Return the error of an object store as one of the artifact store; any other as it is."""
     if problem.code != "D022" or not problem.where.startswith("s3://"):
         return problem
-    fix = "check the store and the access to it, then repeat the command"
-    return TipcastError("T009", problem.where, problem.what, fix)
+    return TipcastError("T009", problem.where, problem.what, "check the store and the access to it, then repeat")
 
 
 # The folder of scores: its manifest, what else may be in it, and one job at a time
@@ -169,25 +128,20 @@ def of_store(problem: TipcastError) -> TipcastError:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file, or the file of itself: then what has a default is not known."""
+    """What the manifest says of one scored file; the file itself knows recipe, input's digest, and rows."""
 
     input: str = ""
     """The file that was scored, without credentials."""
     input_stamp: str = ""
     """What it looked like from outside, see ``file_stamp``."""
-    input_sha256: str
+    input_sha256: str = ""
     recipe: str
     """Digest of all that the scored file depends on beside its input."""
-    rows: int
+    rows: int = 0
     bytes: int = 0
     sha256: str = ""
-    unscored: Mapping[str, int]
+    unscored: Mapping[str, int] = field(default_factory=dict)
     """Reason -> rows whose prediction is null."""
-
-    @property
-    def named(self) -> bool:
-        """Whether a manifest names it; others are whole too, as an interrupted job leaves them."""
-        return bool(self.sha256)
 
     @property
     def footer(self) -> dict[str, Any]:
@@ -204,19 +158,7 @@ class Scores:
     files: Mapping[str, Entry] = field(default_factory=dict)
     """Path in the folder -> entry."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Model, configuration, run, and the files that were refused; empty without a manifest."""
-
-
-def read_manifest(folder: str, content: bytes) -> Scores:
-    """Read a folder's manifest; without files where the content is another file's."""
-    try:
-        about = json.loads(content)
-        if about.pop("kind") != KIND or about.pop("version") != VERSION:
-            return Scores(folder)
-        files = {str(name): Entry(**entry) for name, entry in about.pop("files").items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return Scores(folder)
-    return Scores(folder, files, about)
+    """Model, configuration, run, refused files; empty without a manifest that names exactly these files."""
 
 
 def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[str, Any]) -> None:
@@ -225,7 +167,7 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
     storage = address.storage(scores.folder, options)
     files = {name: asdict(entry) for name, entry in sorted(scores.files.items())}
     rows = sum(entry.rows for entry in scores.files.values())
-    content = {"kind": KIND, "version": VERSION, "rows": rows, **scores.about, "files": files}
+    content = {**KIND, "rows": rows, **scores.about, "files": files}
     with written(f"{scores.folder}/{MANIFEST}", storage) as file:
         file.write(json.dumps(content, indent=2).encode())
     for name in obsolete:
@@ -235,33 +177,28 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
 
 
 def look(output: str, options: Mapping[str, Any]) -> Scores:
-    """Look into the folder for scores, and change nothing.
-
-    C004, C011: it cannot be one or holds a file that is none of tipcast's scores; T008, T009: it cannot be read.
-    """
+    """Look into the folder for scores, and change nothing; C004, C011 it must not be one, T008, D022 unreadable."""
     folder = _located(output)
     storage = address.storage(folder, options)
     with failures(folder):
         if address.scheme(folder):
-            address.filesystem(folder, storage).invalidate_cache()  # fsspec keeps listings, also of other jobs' past
-        try:
-            with address.opened(f"{folder}/{MANIFEST}", storage) as file:
-                present = read_manifest(folder, file.read())
-        except TipcastError as problem:
-            if problem.code != "D001":
-                raise
-            present = Scores(folder)
+            store = address.filesystem(folder, storage)
+            store.invalidate_cache()  # fsspec keeps listings, also of other jobs' past
+            paths: Iterator[str] = (f"s3://{path}" for path in store.find(folder))
+        else:  # one after another: the first that is refused ends the listing of a home
+            paths = map(str, below(Path(folder)) if Path(folder).exists() else ())
+        named, about = _read_manifest(f"{folder}/{MANIFEST}", storage)
         files = {}
-        for name in _names(folder, storage):
-            manifest = name == MANIFEST and present.about
-            if manifest or any(step.startswith(UNFINISHED) for step in name.split("/")):
+        for path in paths:
+            name = path.removeprefix(f"{folder}/")
+            if (name == MANIFEST and about) or any(step.startswith(UNFINISHED) for step in name.split("/")):
                 continue
-            entry = present.files.get(name) or _footer(f"{folder}/{name}", storage)
+            entry = named.get(name) or _read_footer(path, storage)
             if entry is None:
                 what = f"holds {name}, which is none of tipcast's scores"
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
             files[name] = entry
-    return Scores(folder, files, present.about if present.files.keys() <= files.keys() else {})
+    return Scores(folder, files, about if files.keys() == named.keys() else {})
 
 
 def _located(output: str) -> str:
@@ -269,8 +206,7 @@ def _located(output: str) -> str:
     if not output.strip():
         raise needs_value("output", "add output=FOLDER or output=s3://BUCKET/PREFIX")
     if address.scheme(output):
-        scheme, _, place = output.rstrip("/").partition("://")
-        if scheme != "s3" or not place.partition("/")[2]:
+        if not re.fullmatch("s3://[^/]+/.*[^/].*", output):  # a whole bucket is somebody's home
             raise refused(output, "cannot get scores", "use a folder or s3://BUCKET/PREFIX")
         return output.rstrip("/")
     path = Path(output.removeprefix("file://")).expanduser().resolve()
@@ -284,31 +220,37 @@ def refused(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {address.shown(output)}", what, fix)
 
 
-def _names(folder: str, storage: Mapping[str, Any]) -> Iterator[str]:
-    """List the files below a folder, one after another: the first that is refused ends the listing of a home."""
-    if not address.scheme(folder):
-        if Path(folder).exists():
-            yield from (path.relative_to(folder).as_posix() for path in below(Path(folder)))
-        return
-    found = address.filesystem(folder, storage).find(folder)
-    yield from (path.removeprefix(f"{folder.removeprefix('s3://')}/") for path in found)
+def _read_manifest(uri: str, storage: Mapping[str, Any]) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
+    """Read a manifest's files and what it says beside them; nothing where it is missing or another file's."""
+    try:
+        with address.opened(uri, storage) as file:
+            content = file.read()
+        about = json.loads(content)
+        if KIND.items() <= about.items():
+            return {str(name): Entry(**entry) for name, entry in about.pop("files").items()}, about
+    except TipcastError as problem:
+        if problem.code != "D001":
+            raise
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass  # whoever wrote it: what is in the folder decides whether it may get scores
+    return {}, {}
 
 
-def _footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
+def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
     """Return what a file of scores says of itself; None of any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
     with address.opened(uri, storage) as file:
         try:
-            found = pq.read_metadata(file)
-            return Entry(rows=found.num_rows, **json.loads((found.metadata or {})[FOOTER]))
+            metadata = pq.read_metadata(file)
+            return Entry(rows=metadata.num_rows, **json.loads((metadata.metadata or {})[FOOTER]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
 @contextlib.contextmanager
 def alone(folder: str) -> Iterator[None]:
-    """Keep other jobs out of a folder on a disk, and remove what a killed job or worker left unfinished.
+    """Keep other jobs out of a folder on a disk; at the end remove what killed jobs or workers left unfinished.
 
     S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
@@ -316,27 +258,23 @@ def alone(folder: str) -> Iterator[None]:
         yield
         return
     Path(folder).mkdir(parents=True, exist_ok=True)
-    descriptor, locked = os.open(folder, os.O_RDONLY), True
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            fix = "wait for it to end, or stop it"
-            raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
-        except OSError:
-            locked = False  # what looks unfinished may be another job's
-        _clear(folder if locked else "")
-        try:
-            yield
-        finally:
-            _clear(folder if locked else "")
-            for empty, _, _ in os.walk(folder, topdown=False):
-                with contextlib.suppress(OSError):  # others have scores
-                    Path(empty).rmdir()
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies among the scores
+        stack.callback(os.close, descriptor)
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as problem:
+                fix = "wait for it to end, or stop it"
+                raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
+        stack.callback(_clear, folder)
+        yield
 
 
 def _clear(folder: str) -> None:
-    for path in [*Path(folder).rglob(f"{UNFINISHED}*")] if folder else ():
-        path.unlink(missing_ok=True)
+    for above, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if name.startswith(UNFINISHED):
+                Path(above, name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # others have scores
+            Path(above).rmdir()

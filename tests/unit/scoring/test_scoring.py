@@ -1,0 +1,378 @@
+"""Files of scores, whole or absent, part by part; folders that may get them, names, and columns that are kept."""
+
+import gc
+import hashlib
+import io
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed.core import Status
+from tests.waiting import wait_until
+
+from tipcast.compute.frames import CpuFrames
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import address
+from tipcast.datasets.base import Fragment, RawColumn, ScanRequest
+from tipcast.datasets.made import Blobs
+from tipcast.datasets.table import Table
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import scan_file
+from tipcast.scoring import worker
+from tipcast.scoring.plan import Item, Scoring, output_names, plan_files
+from tipcast.scoring.worker import Work, ahead, read_passthrough, score_file, with_predictions
+from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, file_stamp, look, written
+from tipcast.tasks.base import Task
+
+SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
+OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
+ABOUT = {"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r"}
+OF_OTHERS = (b"", b"{", b"[]", OURS.replace(b"1", b"2"), OURS.replace(b"{}", b'{"a": {"b": 1}}'), b'{"kind": "other"}')
+WANTED = ScanRequest(("pickup",))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with trips, scores, and files of others."""
+    files = {"trips/a.parquet": b"trips", "trips/2019/b.parquet": b"", "mine/letter.txt": b"dear", "file": b"x",
+             f"scored/{MANIFEST}": OURS, "home/files/letter.txt": b"dear"}  # fmt: skip
+    files |= {f"other/{at}/{MANIFEST}": content for at, content in enumerate(OF_OTHERS)}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_folders_that_must_not_get_scores(here: Path) -> None:
+    (here / "scored" / "deep").mkdir()
+    (here / "scored" / "deep" / "mine.parquet").write_text("mine")
+    before = everything(here)
+    outputs = ["/", "~", ".", "..", "scored/../..", "scored", "file", "mine", "~/files", "trips", "/proc"]
+    outputs += [f"other/{at}" for at in range(len(OF_OTHERS))]
+    for output in [*outputs, "s3://bucket", "s3://bucket/", "https://example.org/scored"]:
+        with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
+            look(output, {})
+        assert caught.value.exit_code == 2
+        assert output != "scored" or "holds deep/mine.parquet, which is none of tipcast's scores" in str(caught.value)
+    with pytest.raises(TipcastError, match="C004"):
+        look(" ", {})
+    assert everything(here) == before
+
+
+def test_folders_that_may_get_scores(here: Path) -> None:
+    before = everything(here)
+    for output in ("scored", "empty", "new", "new/deep"):
+        for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
+            about = ABOUT if output == "scored" else {}
+            assert look(given, {}) == Scores(str(here / output), {}, about)
+    assert everything(here) == before
+    (here / "scored" / f"{UNFINISHED}x").touch()
+    table = pa.table({"prediction": [1.0, 2.0]}).replace_schema_metadata({FOOTER: json.dumps(SCORED.footer)})
+    pq.write_table(table, here / "scored" / "a.parquet")
+    assert look("scored", {}) == Scores(str(here / "scored"), {"a.parquet": SCORED}), "of a job that was killed"
+
+
+def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
+    for name in ("2019/c.csv", "2020/b.parquet", "2020/_x.parquet"):
+        (here / "trips" / name).parent.mkdir(exist_ok=True)
+        (here / "trips" / name).touch()
+    for given, names in (
+        ("trips", ["2019/b.parquet", "2019/c.csv.parquet", "2020/b.parquet", "a.parquet"]),
+        ("trips/20*/*.parquet", ["2019/b.parquet", "2020/_x.parquet", "2020/b.parquet"]),
+        ("trips/**/b.parquet", ["2019/b.parquet", "2020/b.parquet"]),
+        (["trips/2019", "trips/a.parquet"], ["a.parquet", "b.parquet", "c.csv.parquet"]),
+        ("https://host/trips/a.parquet?signature=x/y", ["a.parquet"]),
+    ):
+        files = output_names(given, WANTED, str(here / "scored"))
+        assert list(files) == names
+        assert all(uri.partition("?")[0].endswith((name, name.removesuffix(".parquet"))) for name, uri in files.items())
+    with pytest.raises(TipcastError, match=r"C003.*would both be b\.parquet"):
+        output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], WANTED, str(here / "scored"))
+
+
+def test_one_job_scores_into_a_folder_at_a_time(tmp_path: Path) -> None:
+    output = tmp_path / "scored"
+    for name in ("2019/a", f"2019/{UNFINISHED}killed"):
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        (output / name).touch()
+    with alone(str(output)), pytest.raises(TipcastError, match="S011"), alone(str(output)):
+        pass
+    assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"], "what a killed job left is gone"
+    (output / "2019" / "a").unlink()
+    with pytest.raises(RuntimeError), alone(str(output)):
+        raise RuntimeError
+    assert not output.exists(), "it got no scores"
+
+
+def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[object] = []
+    sync, rename = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor))[1])
+    monkeypatch.setattr(Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1])
+    with written(str(tmp_path / "a"), {}) as file:
+        file.write(b"1")
+        assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], "readers of the folder do not see it"
+    assert steps == ["sync", "a"]
+    assert (file.size, file.digest.hexdigest()) == (1, hashlib.sha256(b"1").hexdigest())
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TipcastError, match="T008.*bytes free"), written(str(tmp_path / "a"), {}) as file:
+        file.write(b"half")
+    with pytest.raises(BlockingIOError), written(str(tmp_path / "a"), {}) as file:
+        raise BlockingIOError  # of something else
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"1")]
+
+
+@pytest.mark.parametrize("size", [10, 12 << 20])
+def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> None:
+    """Nor is what was sent of it, where it is sent in pieces."""
+    folder, beside = "s3://trips/a_tipcast-b/scored", "trips/a_tipcast-b/scored_other/letter"
+    storage = address.storage(folder, {"default_block_size": 5 << 20})
+    bucket.pipe_file(beside, b"")
+    for problem in (TipcastError("D005", "trips", "damaged", "mend them"), MemoryError("of the GPU")):
+        with pytest.raises(type(problem)), written(f"{folder}/a", storage) as file:
+            file.write(bytes(size))
+            raise problem
+    gc.collect()  # a file that is closed as it goes would be written now
+    bucket.invalidate_cache()
+    assert bucket.find("trips") == [beside]
+    assert bucket.list_multipart_uploads("trips") == []
+    assert look(folder, {}) == Scores(folder)
+    with written(f"{folder}/a", storage) as file:
+        file.write(bytes(size))
+    assert bucket.size(f"{folder}/a") == size
+    with pytest.raises(TipcastError, match=r"C011.*holds a, which is none of tipcast's scores"):
+        look(folder, {})
+
+
+def test_files_that_are_passed_over_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "region": ["n", "s"]})
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "link").symlink_to("parts")
+    frame.to_parquet("parts/a.parquet")
+    frame[:0].to_parquet("parts/b.parquet")
+    frame.to_parquet("hive", partition_cols=["region"])
+    frame.to_parquet("mine.parquet")
+    facts = Task("t", "regression", ("a",)).facts()
+    manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": facts, "features": ["a"]}
+    model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
+
+    def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> Scoring:
+        config: Any = SimpleNamespace(
+            input=given, keep=keep, columns={}, facts={}, storage_options={}, block_bytes=1 << 20
+        )
+        return plan_files(config, Scores(str(tmp_path / output)), model)
+
+    parts = plan("parts")
+    assert ([item.name for item in parts.due], parts.refused) == (["a.parquet"], {})
+    assert "1 file without rows passed over" in caplog.text
+    assert [item.name for item in plan(["link", "mine.parquet"], "parts").due] == ["mine.parquet"], "no scores again"
+    for given, output, keep, problem in (
+        ("parts/b.parquet", "scored", None, "D009"),
+        ("parts", "scored", ["a", "prediction"], "C003.*keep.*prediction is a column that scoring adds"),
+        ("hive", "scored", None, "D025.*column region"),
+        ("link", "parts", None, "C011.*holds all files of the input"),
+    ):
+        with pytest.raises(TipcastError, match=problem):
+            plan(given, output, keep)
+
+
+def test_the_stamp_of_a_link_is_that_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    stamp = file_stamp(str(tmp_path / "link"), {})
+    assert stamp == file_stamp(str(tmp_path / "a"), {})
+    assert stamp.startswith("1-")
+    wait_until(lambda: (tmp_path / "a").write_bytes(b"2") and file_stamp(str(tmp_path / "link"), {}) != stamp)
+    with pytest.raises(TipcastError, match="D001"):
+        file_stamp(str(tmp_path / "none"), {})
+
+
+# A worker's part
+
+Score = Callable[..., Any]
+
+
+def test_columns_of_a_clustering() -> None:
+    """Those of other kinds are held against MLflow's predictions by the tests of the job."""
+    task, predicted = Task("t", "clustering", ("x0",)), np.float32([[4, 0.5], [1, 2], [0, 8]])
+    work = Work(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
+    added = {"cluster": [4, None, 0], "distance": [0.5, None, 8.0], "model_name": ["m"] * 3, "model_version": ["7"] * 3}
+    for kept in ({"id": [1, 2, 3]}, {}):
+        made = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
+        assert made.to_pydict() == {**kept, **added}
+        assert made.schema.field("cluster").type == pa.int32()
+    with pytest.raises(pa.ArrowInvalid, match="expected length 2 but got length 3"):
+        with_predictions(pa.table({"id": [1, 2]}), predicted, None, work)
+
+
+class Doubles:
+    """A model that predicts twice its only feature."""
+
+    def score(self, x: Any) -> Any:
+        return 2 * x["number"].to_numpy()
+
+
+def rows(count: int, seed: int) -> pa.Table:
+    draw = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "number": pa.array(draw.normal(size=count), mask=draw.random(count) < 0.1),
+            "time": pa.array(draw.integers(0, 10**15, count).view("datetime64[us]")),
+            "text": pa.array([f"value {i % 7}" if i % 5 else None for i in range(count)], pa.string()),
+            "many": pa.array([[i, i + 1] if i % 3 else [] for i in range(count)], pa.list_(pa.int32())),
+        }
+    )
+
+
+@pytest.fixture
+def score(tmp_path: Path) -> Score:
+    """Score a file of one row group for each table into `scored/a.parquet`."""
+    (tmp_path / "scored").mkdir()
+    given = str(tmp_path / "a.parquet")
+
+    def run(tables: Sequence[pa.Table], stamp: str = "") -> Any:
+        with pq.ParquetWriter(given, tables[0].schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+        dataset = Table((RawColumn("number", ("number",)),))
+        task = Task("t", "regression", ("number",), columns=("answer",))
+        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
+        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
+        parts = tuple(replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
+        draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
+        item = Item("a.parquet", given, {}, draft, parts)
+        return score_file(item, Doubles(), work, replaces=False, threads=2)
+
+    return run
+
+
+@pytest.mark.parametrize("sizes", [(1000, 1, 2500, 7), (0, 700, 0)])
+def test_a_file_of_several_parts(sizes: Sequence[int], score: Score, tmp_path: Path) -> None:
+    tables = [rows(size, seed) for seed, size in enumerate(sizes)]
+    entry, sums = score(tables)
+    content = (tmp_path / "scored" / "a.parquet").read_bytes()
+    assert (entry.rows, entry.bytes, entry.sha256) == (sum(sizes), len(content), hashlib.sha256(content).hexdigest())
+    assert entry.input_sha256 == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
+    assert (sums.scored, sums.rows) == (entry.rows, 0), "no row has an answer"
+    file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
+    table, whole = file.read(), pa.concat_tables(tables)
+    assert table.select(whole.column_names).equals(whole)
+    known = whole["number"].is_valid().to_numpy()
+    assert np.allclose(table["prediction"].to_numpy()[known], 2 * whole["number"].to_numpy()[known])
+    assert json.loads(file.metadata.metadata[FOOTER]) == entry.footer
+    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
+    assert groups == [size for size in sizes if size]
+    damaged = bytearray(content)
+    damaged[file.metadata.row_group(0).column(1).data_page_offset + 100] ^= 1
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.ParquetFile(io.BytesIO(damaged), page_checksum_verification=True).read()
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "stamp", "problem"),
+    [
+        (Status.closing, "executing", "", CancelledError),
+        (Status.running, "cancelled", "", CancelledError),
+        (Status.running, "executing", "as it was", TipcastError),  # the input has changed meanwhile
+    ],
+)
+def test_a_task_that_cannot_end_leaves_nothing(
+    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str, stamp: str, problem: Any
+) -> None:
+    tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
+    own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
+    monkeypatch.setattr(worker, "get_worker", lambda: own)
+    with pytest.raises(problem, match="D005.*has changed" if stamp else None):
+        score([rows(10, 0), rows(10, 1)], stamp)
+    assert [*(tmp_path / "scored").iterdir()] == []
+
+
+def test_few_parts_are_on_their_way() -> None:
+    begun, let_go = [], threading.Event()
+
+    def slow(item: int) -> int:
+        begun.append(item)
+        assert item == 0 or let_go.wait(60)
+        return item
+
+    with ThreadPoolExecutor(8) as pool:
+        found = ahead(pool, slow, range(9), 2)
+        assert next(found) == 0
+        assert set(begun) <= {0, 1, 2}
+        let_go.set()
+        assert list(found) == [*range(1, 9)]
+
+
+BLOCKS = ScanRequest(("pickup",), block_bytes=2000)
+
+
+def trips() -> pd.DataFrame:
+    times = pd.Timestamp("2019-02-01 10:00") + pd.to_timedelta(np.arange(100) * 60, unit="s")
+    columns = {"VendorID": 1, "tpep_pickup_datetime": times}
+    columns["note.of.mine"] = [None if at % 3 else f"at {at}" for at in range(100)]
+    return pd.DataFrame({**columns, "fare_amount": np.arange(100) / 4, "PULocationID": np.arange(100) + 1})
+
+
+def kept_of(fragment: Fragment, keep: list[str] | None = None) -> pa.Table:
+    task = Task("t", "classification", ("x0",), classes=("no", "yes"))
+    return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+
+
+def test_parquet_as_it_is(tmp_path: Path) -> None:
+    table = pa.Table.from_pandas(trips()).append_column("list", pa.array([[1, 2]] * 100))
+    table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
+    table = table.append_column("probability", pa.array([0.5] * 100))
+    pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
+    (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), BLOCKS).fragments
+    kept = kept_of(fragment)
+    assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
+    assert kept.schema.metadata is None
+    kept = kept_of(fragment, ["PULocationID", "pickup"])
+    assert kept.column_names == ["tpep_pickup_datetime", "PULocationID"]
+    assert kept_of(fragment, []).num_columns == 0
+    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing'"):
+        kept_of(fragment, ["dropoff", "nothing"])
+
+
+def test_csv_columns_that_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a_2019-02.csv"
+    trips().assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
+    wanted = replace(BLOCKS, block_bytes=1 << 20, names={"fare_amount": "cost"})
+    (fragment,) = scan_file(str(path), wanted).fragments
+    kept = kept_of(fragment)
+    assert kept.schema.field("cost").type == pa.float64()
+    assert kept["fare_amount"].to_pylist() == ["none"] * 100, "text, where another column has its name"
+
+    lines = trips().to_csv(index=False).splitlines()
+    lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
+    path.write_text("\n".join(lines))
+    fragments = scan_file(str(path), BLOCKS).fragments
+    assert len(fragments) > 1
+    assert sum(kept_of(fragment, ["VendorID"]).num_rows for fragment in fragments) == 100
+    with pytest.raises(TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"):
+        list(map(kept_of, fragments))
