@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import importlib.util
 import logging
 import os
@@ -12,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any
@@ -42,18 +42,16 @@ CLOSE_S = 10.0
 """Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
 
 
-def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables for workers on this machine; the configuration's ``own`` override others."""
-    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-    return hidden | waiting() | {name: str(value) for name, value in own.items()}
-
-
 class Nanny(distributed.Nanny):
     """A nanny that survives a worker process that ends, or hangs, while it starts.
 
     Dask's own starts the next process through the same object, so that a start that was cut short takes the next one's
     word from its queue, and the nanny believes for ever that its worker is starting.
     """
+
+    def __init__(self, *args: Any, environment: Mapping[str, str], **settings: Any) -> None:
+        # Dask-CUDA's own ``env``, with the worker's GPU, replaces what one gives its cluster by that name.
+        super().__init__(*args, **settings | {"env": {**environment, **settings.get("env", {})}})
 
     async def instantiate(self) -> Status:
         if self.process is not None and self.process.status is Status.stopped:
@@ -83,8 +81,7 @@ def known(client: Client) -> dict[str, Any]:
     """Return what the scheduler knows about each worker, by address."""
     # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it is returned.
     answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
-    found: dict[str, Any] = answer["workers"]
-    return found
+    return dict(answer["workers"])
 
 
 def wait(client: Client, wanted: int, wait_s: float, fix: str) -> None:
@@ -112,20 +109,16 @@ def at_work(
 
     def look() -> None:
         since = now()
-        while not pause(over, PAUSED_LOOK_S):
-            try:
+        with contextlib.suppress(Exception):  # the scheduler is gone, which is reported elsewhere
+            while not pause(over, PAUSED_LOOK_S):
                 if not client.run_on_scheduler(_all_paused):
                     since = now()
-            except Exception:  # the scheduler is gone, which is reported elsewhere
-                return
-            if now() - since > wait_s:
-                given_up.set()
-                with contextlib.suppress(Exception):
+                if now() - since > wait_s:
+                    given_up.set()
                     client.close(timeout=CLOSE_S)
-                return
+                    return
 
-    looking = threading.Thread(target=look, daemon=True, name="paused workers")
-    looking.start()
+    threading.Thread(target=look, daemon=True, name="paused workers").start()
     try:
         yield
     except BaseException as problem:
@@ -159,10 +152,15 @@ def address(client: Client) -> str:
 
 @contextlib.contextmanager
 def local(
-    kind: Callable[..., SpecCluster], spec: schema.LocalCluster | schema.LocalCudaCluster, n_workers: int, **own: Any
+    kind: Callable[..., SpecCluster],
+    spec: schema.LocalCluster | schema.LocalCudaCluster,
+    n_workers: int,
+    variables: Mapping[str, str],
+    **own: Any,
 ) -> Iterator[Client]:
-    """Start a cluster of this machine, wait for its workers, close it at the end; ``own`` are settings of its kind.
+    """Start a cluster of this machine, wait for its workers, close it at the end, even where Dask's closing hangs.
 
+    Workers get the ``variables`` that the configuration does not set; ``own`` are settings of the kind of cluster.
     K002 workers that do not come up.
     """
     settings = {
@@ -172,42 +170,43 @@ def local(
         "dashboard_address": "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
     }
-    if own.get("processes", True):
-        settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s}
-    start = functools.partial(kind, **settings | own)
-    with dask.config.set(forkserver.settings()), closed(start, f"cluster={spec.kind}") as (cluster, client):
-        wait(client, n_workers, spec.wait_s, SLOW)
-        if spec.dashboard:
-            LOG.info("Dask dashboard: %s", cluster.dashboard_link)
-        yield client
-
-
-@contextlib.contextmanager
-def closed(start: Callable[[], SpecCluster], where: str) -> Iterator[tuple[SpecCluster, Client]]:
-    """Start a cluster and connect to it; close both at the end, even where Dask's own closing hangs.
-
-    K002 worker processes that do not come up, at ``where``.
-    """
-    with _main_not_run():
-        with left_alone():
+    processes = own.get("processes", True)
+    if processes:
+        environment = {**variables, **_environment(spec.environment)}
+        settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s, "environment": environment}
+    with dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}), _main_not_run():
+        with left_alone(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Dask-CUDA, about CPU affinity that the system does not tell it
             try:
-                cluster = start()
+                cluster = kind(**settings | own)
             except BaseException as problem:
-                # It takes none that has half started, and the processes end with this one.
+                # Dask's hook at exit takes no cluster that has half started, and its processes end with this one.
                 atexit.unregister(close_clusters)
                 if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the fork server
                     what = "a worker process ended while it started, or did not come up within cluster.wait_s"
-                    raise TipcastError("K002", where, what, f"correct what it says above, {SLOW}") from problem
+                    fix = f"correct what it says above, {SLOW}"
+                    raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
                 raise
         try:
             with Client(cluster) as client:
                 try:
-                    yield cluster, client
+                    wait(client, n_workers, spec.wait_s, SLOW)
+                    if processes:
+                        client.register_plugin(Quiet())
+                    if spec.dashboard:
+                        LOG.info("Dask dashboard: %s", cluster.dashboard_link)
+                    yield client
                 except BaseException:
                     _kill(cluster)
                     raise
         finally:
             _close(cluster)
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables for workers on this machine; the configuration's ``own`` override others."""
+    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
+    return hidden | waiting() | {name: str(value) for name, value in own.items()}
 
 
 def _close(cluster: SpecCluster) -> None:

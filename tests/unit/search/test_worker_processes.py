@@ -5,16 +5,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster
+from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
 from tests.waiting import wait_until
 
-from tipcast.compute.workers import closed
+from tipcast.compute.cluster import opened
+from tipcast.config.schema import LocalCluster as LocalClusterSpec
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
@@ -25,7 +25,7 @@ from .conftest import model
 LIMIT_MIB = 800
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("forked_workers")
 def test_real_workers_that_are_started_anew(study: Callable[..., Study], tmp_path: Path) -> None:
     """Neither trial is begun again: one had its time, nothing ran beside the other."""
     hangs, hungry = tmp_path / "hangs", tmp_path / "hungry"
@@ -41,11 +41,9 @@ def test_real_workers_that_are_started_anew(study: Callable[..., Study], tmp_pat
             assert held
         return Measured({"auc": 0.5}, ())
 
-    options = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-    spec = {0: {"cls": Nanny, "options": {"nthreads": 1, "memory_limit": LIMIT_MIB << 20, **options}}}
-    scheduler = {"cls": Scheduler, "options": {"port": 0, **options}}
+    spec = LocalClusterSpec("local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB")
     common = dataclasses.replace(study(model("xgboost", n_estimators=2)), measure=measure)
-    with closed(partial(SpecCluster, spec, scheduler, silence_logs=50), "here") as (_, client):
+    with opened(spec) as client:
         workers = TrialWorkers(client, common, 1, 120)
         with workers.opened():
             workers.load(3)
