@@ -47,10 +47,10 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         if config.resume is None:
             config = sweep_plan.without_fixed(config, command)
         else:
-            previous, found = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
+            previous, stored = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
-            stored = restored(text, config, f"run {previous.id}")
-            config, trials = apply_overrides(config, stored, command), stored.search.trials
+            begun = restored(text, config, f"run {previous.id}")
+            config, trials = apply_overrides(config, begun, command), begun.search.trials
         check_model(config, config.task.kind)
         check_search(config)
         with clock.phase("list"), progress("list"):
@@ -60,7 +60,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         study = sweep_plan.identity(config, plan)
         if previous:
-            tags = found.data.tags
+            tags = stored.data.tags
             if study != tags.get(STUDY):
                 what = "its data or its configuration are not what they were"
                 raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
@@ -69,9 +69,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 words = given(without_keys(first, "search.trials"))
                 first = with_given(first, [*words, f"search.trials={config.search.trials}"])
             command = first
-            if sweep_plan.is_whole(config, trials, found, previous.client):
+            if whole := whole_result(previous, stored, config, trials, metric.name, command):
                 LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
-                return say(whole_result(previous, found, metric.name, command), config.print)
+                return say(whole, config.print)
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
@@ -88,7 +88,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             search(sweep, workers, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
-            refit = Record(context, dataclasses.replace(config, model=model), plan, trial=best.key)
+            refit = Record(context, dataclasses.replace(config, model=model), plan, trial=objective.key(best.number))
             result = train(workers, refit)
             with progress("leaderboard"):
                 sweep.close()

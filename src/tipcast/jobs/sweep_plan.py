@@ -16,8 +16,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets.base import merged
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import bounds
-from tipcast.models import build
-from tipcast.search.trial import Measured, Objective, Study
+from tipcast.search.trial import Objective, Study
 
 if TYPE_CHECKING:  # workers import this module for ``measured`` alone
     from tipcast.jobs.train_plan import Plan
@@ -28,11 +27,11 @@ FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
 """Keys of a search that no trial's result depends on."""
 
 
-def measured(kind: str, predictions: Array, target: Any) -> Measured:
-    """Measure a trial of a kind of task on its worker."""
+def measured(kind: str, predictions: Array, target: Any) -> tuple[dict[str, float], tuple[float, ...]]:
+    """Measure a trial of a kind of task on its worker; return its metrics and curve."""
     judge = evaluator(kind)
-    found = judge.evaluate_here(predictions, target)
-    return Measured({**found.metrics, **bounds(found.interval, judge.headline.name)}, tuple(found.trial_curve))
+    evaluation = judge.evaluate_here(predictions, target)
+    return {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}, tuple(evaluation.trial_curve)
 
 
 def given_keys(command: str) -> list[str]:
@@ -56,11 +55,7 @@ def study(
     config: SweepConfig, plan: Plan, tried: Iterable[tuple[str, Any]], objective: Objective, workers: Session
 ) -> Study:
     """Return what all trials have in common; ``tried`` are names and values of parameters that they may have."""
-    several = ({}, *({name: value} for name, value in tried))
-    models = [dataclasses.replace(config.model, params={**config.model.params, **params}) for params in several]
-    facts = config.backend.name, config.task.categorical, plan.task.kind
-    shared = {build.build(model, *facts).sharing for model in models}
-    return Study(
+    study = Study(
         objective=objective,
         sweep=uuid.uuid4().hex[:8],
         fragments=merged(plan.train.fragments, workers.frames.batch_rows),
@@ -71,23 +66,9 @@ def study(
         categorical=tuple(config.task.categorical),
         seed=config.seed,
         measure=partial(measured, plan.task.kind),
-        again=len(shared) > 1 or None in shared,
     )
-
-
-def is_whole(config: SweepConfig, trials: int | None, run: Any, client: Any) -> bool:
-    """Return whether a sweep's run is done: so many ``trials`` asked for, as now, all ended well, its model registered.
-
-    A space of few points has fewer trials than were asked for.
-    """
-    metrics, status = run.data.metrics, run.info.status
-    done = "sweep/trials" in metrics and metrics["sweep/trials"] == metrics["sweep/finished"]
-    if not done or status != "FINISHED" or config.search.trials != trials:
-        return False
-    if config.tracking.register is None:
-        return True
-    versions = client.search_model_versions(f"run_id = '{run.info.run_id}'")
-    return config.tracking.register in [version.name for version in versions]
+    shared = {study.estimator(params).sharing for params in ({}, *({name: value} for name, value in tried))}
+    return dataclasses.replace(study, again=len(shared) > 1 or None in shared)
 
 
 def identity(config: SweepConfig, plan: Plan) -> str:
