@@ -22,9 +22,8 @@ import tipcast
 from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.compute.base import count
-from tipcast.compute.cluster import cores
+from tipcast.compute.cluster import cores, known
 from tipcast.compute.gpus import Gpu
-from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, SchedulerCluster

@@ -22,7 +22,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from tipcast.compute import cluster as clusters
-from tipcast.compute import forkserver, gpus, workers
+from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.frames import CpuFrames, GpuFrames
 from tipcast.config import schema
@@ -60,7 +60,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     """
     gpu, detailed = backend.name == "gpu", LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    for name in workers.QUIET:
+    for name in clusters.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = {
         "dataframe.backend": "cudf" if gpu else "pandas",
@@ -74,7 +74,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
     }
-    with dask.config.set(settings), clusters.opened(cluster) as client, workers.at_work(client, cluster.wait_s):
+    with dask.config.set(settings), clusters.opened(cluster) as client, clusters.at_work(client, cluster.wait_s):
         try:
             devices, threads = own_gpus(client) if gpu else {}, client.nthreads().values()
             device, frames = ("cuda", GpuFrames()) if gpu else ("cpu", CpuFrames())
@@ -90,7 +90,7 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
     own = isinstance(problem, TipcastError)
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
-    address, text = workers.address(client), str(problem)
+    address, text = clusters.address(client), str(problem)
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
         fix = "start it again, if it was not tipcast's own, and repeat the command"

@@ -15,7 +15,7 @@ from distributed.system import MEMORY_LIMIT
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
-from tipcast.compute.workers import known
+from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import BackendSpec, ClusterSpec, DoctorConfig, LocalCluster, Output, SchedulerCluster

@@ -16,7 +16,7 @@ from distributed import Client, Status, Worker
 from distributed.comm.core import CommClosedError
 from tests.waiting import Turns, wait_until
 
-from tipcast.compute import cluster, workers
+from tipcast.compute import cluster
 from tipcast.compute.cluster import shared_out
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
@@ -76,7 +76,7 @@ def test_workers_leave_ctrl_c_and_all_words_to_the_driver(processes: Client) -> 
     assert processes.submit(os.getpid, pure=False).result() == before
     processes.restart()
     ((after, levels),) = processes.run(
-        lambda: (os.getpid(), {logging.getLogger(name).level for name in workers.QUIET})
+        lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET})
     ).values()
     assert after != before
     assert levels == {logging.CRITICAL}
@@ -159,7 +159,7 @@ def never_paused_by_dask() -> Iterator[None]:
 
 
 def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None) -> None:
-    monkeypatch.setattr(workers, "PAUSED_LOOK_S", 0.02)
+    monkeypatch.setattr(cluster, "PAUSED_LOOK_S", 0.02)
     with (
         pytest.raises(TipcastError, match="K003.*paused for lack of memory"),  # whoever notices first, Dask or we
         session(CPU, one(n_workers=2, wait_s=1.0, processes=False)) as opened,
@@ -186,7 +186,7 @@ def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
         wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
         with (
             pytest.raises(TipcastError, match="since 10 s"),
-            workers.at_work(local, 10, lambda: seconds[0], turns.wait),
+            cluster.at_work(local, 10, lambda: seconds[0], turns.wait),
         ):
             waiting = local.submit(sum, [1, 2], pure=False)
             seconds[0] = 100
@@ -194,7 +194,7 @@ def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
             assert local.status == "running", "it is at work"
             gate.touch()
             assert running.result()
-            wait_until(lambda: local.run_on_scheduler(workers._all_paused))
+            wait_until(lambda: local.run_on_scheduler(cluster._all_paused))
             seconds[0] = 109
             turns.take()
             assert local.status == "running", "not for long"

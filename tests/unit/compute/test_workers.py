@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster, Nanny, Status
 from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, wait_until
 
-from tipcast.compute import cluster, forkserver, workers
+from tipcast.compute import cluster, forkserver
 from tipcast.compute.forkserver import WAITING
 from tipcast.config import schema
 
@@ -32,12 +32,12 @@ def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
     """Its own look, at its own times, asks for none of them."""
     with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
         assert not client.scheduler_info(n_workers=0)["workers"]
-        assert set(workers.known(client)) == set(client.nthreads())
+        assert set(cluster.known(client)) == set(client.nthreads())
 
 
 def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "CLOSE_S", 1.0)
-    monkeypatch.setattr(workers.Nanny, "kill", Nanny.kill)
+    monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
+    monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
     with opened() as client:
         of_workers, started = processes(client), client.cluster
         (nanny,) = started.workers.values()
@@ -49,11 +49,11 @@ def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
-    kill = workers._kill
+    kill = cluster._kill
 
-    def heard(cluster: LocalCluster) -> None:
-        kill(cluster)
-        (nanny,) = cluster.workers.values()
+    def heard(started: LocalCluster) -> None:
+        kill(started)
+        (nanny,) = started.workers.values()
 
         def ended() -> bool:
             assert nanny.status is not Status.starting
@@ -61,7 +61,7 @@ def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None
 
         wait_until(ended)
 
-    monkeypatch.setattr(workers, "_kill", heard)
+    monkeypatch.setattr(cluster, "_kill", heard)
     with pytest.raises(RuntimeError, match="mine"), opened():
         raise RuntimeError("mine")
 
@@ -125,9 +125,9 @@ def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(tmp_pat
 def test_clusters_within_each_other_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "__spec__", None)  # as of a script
-    with workers._main_not_run():
+    with cluster._main_not_run():
         assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
-        with workers._main_not_run():
+        with cluster._main_not_run():
             pass
         assert main.__spec__ is not None, "the second would run the script"
     assert main.__spec__ is None
