@@ -1,9 +1,11 @@
-"""Opening a cluster: what is refused, where it listens, what its workers may see, and how it ends."""
+"""Clusters: what is refused, where they listen, what their workers may see, schedulers elsewhere, and every end."""
 
 import contextlib
 import logging
 import os
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,25 +14,27 @@ from typing import Any
 import dask
 import psutil
 import pytest
-from distributed import Client, Status, Worker
+from distributed import Client, LocalCluster, Nanny, Status, Worker
 from distributed.comm.core import CommClosedError
-from tests.waiting import Turns, wait_until
+from distributed.security import Security
+from tests.conftest import NO_PAGES, python
+from tests.waiting import WATCHDOG_S, Turns, wait_until
 
-from tipcast.compute import cluster
-from tipcast.compute.cluster import shared_out
+from tipcast.compute import cluster, forkserver
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
+from tipcast.config import schema
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, SchedulerCluster
 
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
 CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
 
 
-def one(**more: Any) -> LocalCluster:
+def one(**more: Any) -> schema.LocalCluster:
     """A cluster of one worker of one thread."""
-    return LocalCluster(**{"kind": "local", "n_workers": 1, "threads_per_worker": 1, **more})
+    return schema.LocalCluster(**{"kind": "local", "n_workers": 1, "threads_per_worker": 1, **more})
 
 
 def _listening() -> set[tuple[str, int]]:
@@ -232,9 +236,8 @@ def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str | No
         check(backend, spec)
 
 
-@pytest.mark.parametrize(
-    ("there", "n_workers", "threads", "expected"),
-    [
+def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for here, n_workers, threads, expected in (
         (2, None, None, (1, 2)),
         (16, None, None, (1, 16)),
         (17, None, None, (2, 8)),
@@ -242,10 +245,202 @@ def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str | No
         (2, 4, None, (4, 1)),
         (8, None, 3, (1, 3)),
         (8, 2, 16, (2, 16)),
-    ],
-)
-def test_cores_are_shared_out(
-    monkeypatch: pytest.MonkeyPatch, there: int, n_workers: int | None, threads: int | None, expected: tuple[int, int]
-) -> None:
-    monkeypatch.setattr(cluster, "cores", lambda: there)
-    assert shared_out(LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)) == expected
+    ):
+        monkeypatch.setattr(cluster, "cores", lambda here=here: here)
+        spec = schema.LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)
+        assert cluster.shared_out(spec) == expected
+
+
+# A scheduler that is not there, does not answer, or lets only certain clients in
+
+TLS = "distributed.comm.tls"
+
+
+def refused(address: str, timeout_s: float = 10.0, configured: Any = None, **more: Any) -> TipcastError:
+    """Return the error of connecting to a scheduler."""
+    spec = SchedulerCluster("scheduler", address=address, connect_timeout_s=timeout_s, **more)
+    with dask.config.set(configured or {}), pytest.raises(TipcastError) as caught, session(CPU, spec):
+        raise AssertionError("not reached")
+    return caught.value
+
+
+@pytest.mark.parametrize(("answers", "what"), [(False, ""), (True, "accepts connections but does not answer")])
+def test_nobody_is_there(answers: bool, what: str) -> None:
+    with socket.socket() as port:  # held: nobody else takes it meanwhile
+        port.bind(("127.0.0.1", 0))
+        if answers:
+            port.listen()
+        address = f"tcp://127.0.0.1:{port.getsockname()[1]}"
+        problem = refused(address, 0.5)
+    assert (problem.code, problem.where) == ("K001", address)
+    assert what in problem.what
+
+
+def _certificates(folder: Path) -> tuple[Security, dict[str, str]]:
+    """Make what a client has, and write it into files; return Dask's configuration of them too."""
+    security = Security.temporary()
+    folder.mkdir()
+    names = {"ca-file": "tls_ca_file", "client.cert": "tls_client_cert", "client.key": "tls_client_key"}
+    for key, name in names.items():
+        (folder / key).touch(mode=0o600)
+        (folder / key).write_text(getattr(security, name))
+    return security, {f"{TLS}.{key}": str(folder / key) for key in names}
+
+
+def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None:
+    """Certificates are looked at before anything starts."""
+    security, files = _certificates(tmp_path / "known")
+    _, others = _certificates(tmp_path / "others")
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_PAGES}
+    with LocalCluster(host="tls://127.0.0.1", security=security, **options) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        with dask.config.set(files), session(CPU, SchedulerCluster("scheduler", address=address)) as opened:
+            assert opened.client.submit(sum, [1, 2]).result() == 3
+            assert opened.client.security.require_encryption
+        assert refused(address.replace("tls://", "tcp://"), 2).code == "K001"
+        for configured in (others, others | {f"{TLS}.ca-file": files[f"{TLS}.ca-file"]}):
+            problem = refused(address, configured=configured)
+            assert problem.code == "K001"
+            assert "TLS" in problem.what
+    (tmp_path / "empty").touch()
+    for wrong, code in (
+        ({"ca-file": None}, "C004"),
+        ({"client.cert": None}, "C004"),
+        ({"client.cert": str(tmp_path / "missing")}, "C003"),
+        ({"client.key": str(tmp_path)}, "C003"),
+        ({"client.key": others[f"{TLS}.client.key"]}, "C003"),
+        ({"client.key": None}, "C003"),
+        ({"ca-file": str(tmp_path / "empty")}, "C003"),
+        ({}, None),
+    ):
+        given = files | {f"{TLS}.{key}": value for key, value in wrong.items()}
+        with dask.config.set(given), pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
+            check(CPU, SchedulerCluster("scheduler", address="tls://10.1.2.3:8786"))
+        assert code is None or (caught.value.code, caught.value.where) == (code, TLS)
+
+
+def test_an_open_scheduler_elsewhere_is_refused_unless_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    spec = SchedulerCluster("scheduler", address="tcp://192.0.2.1:8786")
+    with pytest.raises(TipcastError, match="C009"):
+        check(CPU, spec)
+    spec.insecure = True
+    check(CPU, spec)
+    assert refused(spec.address, 0.2, insecure=True).code == "K001"  # nobody has an address of 192.0.2.0/24
+    assert "without TLS" in caplog.messages[0]
+
+
+# How a cluster ends
+
+
+def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
+    """Its own look, at its own times, asks for none of them."""
+    with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
+        assert not client.scheduler_info(n_workers=0)["workers"]
+        assert set(cluster.known(client)) == set(client.nthreads())
+
+
+def pids(client: Client) -> list[psutil.Process]:
+    return [psutil.Process(nanny.pid) for nanny in client.cluster.workers.values()]
+
+
+def gone(of_workers: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(of_workers, timeout=WATCHDOG_S)[1]
+
+
+def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
+    monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
+    with cluster.opened(one()) as client:
+        of_workers, started = pids(client), client.cluster
+        (nanny,) = started.workers.values()
+        nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
+        nanny.process.running.clear()
+    assert gone(of_workers)
+    assert not started.shutdown_on_close
+
+
+def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
+    kill = cluster._kill
+
+    def heard(started: LocalCluster) -> None:
+        kill(started)
+        (nanny,) = started.workers.values()
+
+        def ended() -> bool:
+            assert nanny.status is not Status.starting
+            return nanny.status is Status.closed
+
+        wait_until(ended)
+
+    monkeypatch.setattr(cluster, "_kill", heard)
+    with pytest.raises(RuntimeError, match="mine"), cluster.opened(one()):
+        raise RuntimeError("mine")
+
+
+def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
+    with pytest.raises(KeyboardInterrupt), cluster.opened(one()) as client:
+        of_workers, started = pids(client), client.cluster
+        close = started.close
+
+        def interrupted(timeout: float) -> None:
+            del started.close
+            raise KeyboardInterrupt
+
+        started.close = interrupted
+    assert gone(of_workers)
+    assert not started.shutdown_on_close
+    close(timeout=10)
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}])
+def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert forkserver.waiting() == (given or WAITING)
+
+
+PROGRAM = """
+import importlib, os
+from pathlib import Path
+from tipcast.compute import forkserver
+from tipcast.compute.session import session
+from tipcast.config.schema import BackendSpec, LocalCluster
+if __name__ == '__main__':
+    for name in forkserver.LIBRARIES:
+        importlib.import_module(name)
+    before = dict(os.environ)
+    spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment={'MALLOC_ARENA_MAX': '2'})
+    forkserver.own_process = True
+    forkserver.start_ahead(spec, ['no.such.module'])
+    assert dict(os.environ) == before
+    with session(BackendSpec('cpu'), spec) as opened:
+        seen = opened.client.run(lambda: (os.getppid(), dict(os.environ)))
+        (server,) = {Path(f'/proc/{parent}/environ').read_text() for parent, _ in seen.values()}
+    assert 'MALLOC_ARENA_MAX=2' in server.split(chr(0)), 'what is read when a library is loaded'
+    parents, environments = zip(*seen.values())
+    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'
+    for environment in environments:
+        assert 'secret' not in environment.values(), environment
+        assert environment['OMP_NUM_THREADS'] == '1' and environment['MALLOC_ARENA_MAX'] == '2'
+"""
+
+
+def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(tmp_path: Path) -> None:
+    """In a process of its own, as the server stays with whoever has started it."""
+    ended = python(tmp_path, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_clusters_within_each_other_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", None)  # as of a script
+    with cluster._main_not_run():
+        assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
+        with cluster._main_not_run():
+            pass
+        assert main.__spec__ is not None, "the second would run the script"
+    assert main.__spec__ is None

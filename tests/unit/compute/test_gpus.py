@@ -9,15 +9,12 @@ from typing import Any
 
 import dask
 import distributed
-import numpy as np
-import pandas as pd
 import psutil
 import pytest
 from distributed import Client
 from tests.conftest import NO_PAGES, python
 
 from tipcast.compute import cluster, gpus, session
-from tipcast.compute.base import module_of, to_host
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
@@ -73,10 +70,8 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
 
 
 @pytest.mark.usefixtures("two")
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        ({}, ""),
+def test_settings() -> None:
+    for settings, told in (
         ({"n_workers": 2, "rmm_pool_size": "8GiB", "device_memory_limit": None, "memory_limit": "64GiB"}, ""),
         ({"rmm_pool_size": 0.5}, ""),
         ({"rmm_pool_size": 1 << 30}, ""),
@@ -85,29 +80,24 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
         ({"rmm_pool_size": "lots"}, "C003.*cluster.rmm_pool_size"),
         ({"device_memory_limit": 0.0}, "C003.*cluster.device_memory_limit"),
         ({"memory_limit": "much"}, "C003.*cluster.memory_limit"),
-    ],
-)
-def test_settings(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
-        cluster.check(LocalCudaCluster("local_cuda", **settings))
+    ):
+        with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
+            cluster.check(LocalCudaCluster("local_cuda", **settings))
 
 
-@pytest.mark.parametrize(
-    ("words", "kind"),
-    [
+def test_a_backend_brings_its_cluster() -> None:
+    environment = "+cluster.environment.NCCL_DEBUG=INFO"
+    for words, kind in (
         (["prepare", "backend=gpu", "out=months"], "local_cuda"),
         (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
-        (["train", "backend=cpu"], "local"),
-        (["train", "backend=gpu", "+cluster.environment.NCCL_DEBUG=INFO", "cluster.rmm_pool_size=8GiB"], "local_cuda"),
-    ],
-)
-def test_a_backend_brings_its_cluster(words: list[str], kind: str) -> None:
-    (composed,) = compose(words[0], words[1:])
-    specification = to_object(composed.config)
-    assert specification.cluster.kind == kind
-    if len(words) == 4:
-        assert specification.cluster.environment == {"NCCL_DEBUG": "INFO"}
-        assert specification.cluster.rmm_pool_size == "8GiB"
+        (["train", "backend=cpu", environment], "local"),
+        (["train", "backend=gpu", environment, "cluster.rmm_pool_size=8GiB"], "local_cuda"),
+    ):
+        (composed,) = compose(words[0], words[1:])
+        spec = to_object(composed.config).cluster
+        assert spec.kind == kind
+        assert environment not in words or spec.environment == {"NCCL_DEBUG": "INFO"}
+    assert spec.rmm_pool_size == "8GiB"
 
 
 @pytest.mark.usefixtures("two", "forked")
@@ -204,10 +194,3 @@ def test_peaks_of_processes(client: Client, tmp_path: Any) -> None:
     peaks = session.peaks(client)
     assert set(peaks) == {"driver", "worker"}
     assert min(peaks.values()) >= after - (1 << 20)
-
-
-def test_what_is_on_the_host_stays() -> None:
-    array, frame = np.arange(3), pd.DataFrame({"a": [1]})
-    assert to_host(array) is array
-    assert to_host(frame) is frame
-    assert module_of(array) is np
