@@ -20,7 +20,7 @@ from distributed.security import Security
 from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, Turns, wait_until
 
-from tipcast.compute import cluster, forkserver
+from tipcast.compute import cluster, forkserver, gpus
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
 from tipcast.config import schema
@@ -212,14 +212,18 @@ def scheduler(address: str) -> SchedulerCluster:
     return SchedulerCluster("scheduler", address=address)
 
 
+def cuda(**settings: Any) -> LocalCudaCluster:
+    return LocalCudaCluster("local_cuda", **settings)
+
+
 @pytest.mark.parametrize(
     ("backend", "spec", "told"),
     [
         (CPU, scheduler("tcp://10.1.2.3:8786"), "C009"),
         (CPU, scheduler("10.1.2.3"), "C009"),
-        (CPU, scheduler("tcp://127.0.0.1"), None),
-        (CPU, scheduler("localhost:8786"), None),
-        (CPU, scheduler("tcp://[::1]:8786"), None),
+        (CPU, scheduler("tcp://127.0.0.1"), ""),
+        (CPU, scheduler("localhost:8786"), ""),
+        (CPU, scheduler("tcp://[::1]:8786"), ""),
         (CPU, scheduler("tls://10.1.2.3:8786"), "C004"),
         (BackendSpec("abacus"), one(), "C003.*unknown backend 'abacus'"),
         (CPU, one(memory_limit="8 gigs"), r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB"),
@@ -227,11 +231,22 @@ def scheduler(address: str) -> SchedulerCluster:
         (CPU, one(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
         (CPU, ClusterSpec("cloud"), r"C003.*cluster\.kind"),
         (CPU, one(kind="nope"), r"C003.*cluster\.kind.*must be local, got nope.*cluster=local"),
-        (CPU, LocalCudaCluster("local_cuda"), "C003.*cluster=local_cuda.*use cluster=local"),
+        (CPU, cuda(), "C003.*cluster=local_cuda.*use cluster=local"),
         (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
+        (GPU, cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"), ""),
+        (GPU, cuda(rmm_pool_size=0.5), ""),
+        (GPU, cuda(rmm_pool_size=1 << 30), ""),
+        (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
+        (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
+        (GPU, cuda(rmm_pool_size="lots"), "C003.*cluster.rmm_pool_size"),
+        (GPU, cuda(device_memory_limit=0.0), "C003.*cluster.device_memory_limit"),
+        (GPU, cuda(memory_limit="much"), "C003.*cluster.memory_limit"),
     ],
 )
-def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str | None) -> None:
+def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of two GPUs."""
+    monkeypatch.setattr(gpus, "visible", lambda: [None, None])
+    monkeypatch.setattr(gpus, "missing_packages", list)
     with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
         check(backend, spec)
 
@@ -321,12 +336,8 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
 
 
 def test_an_open_scheduler_elsewhere_is_refused_unless_trusted(caplog: pytest.LogCaptureFixture) -> None:
-    spec = SchedulerCluster("scheduler", address="tcp://192.0.2.1:8786")
-    with pytest.raises(TipcastError, match="C009"):
-        check(CPU, spec)
-    spec.insecure = True
-    check(CPU, spec)
-    assert refused(spec.address, 0.2, insecure=True).code == "K001"  # nobody has an address of 192.0.2.0/24
+    check(CPU, SchedulerCluster("scheduler", address="tcp://192.0.2.1:8786", insecure=True))
+    assert refused("tcp://192.0.2.1:8786", 0.2, insecure=True).code == "K001"  # nobody has an address of 192.0.2.0/24
     assert "without TLS" in caplog.messages[0]
 
 

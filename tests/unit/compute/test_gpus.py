@@ -1,6 +1,5 @@
 """GPUs, where there are none: what is refused before anything starts, what workers on them get, and peaks of memory."""
 
-import contextlib
 import copy
 import os
 import sys
@@ -69,22 +68,6 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     return made
 
 
-@pytest.mark.usefixtures("two")
-def test_settings() -> None:
-    for settings, told in (
-        ({"n_workers": 2, "rmm_pool_size": "8GiB", "device_memory_limit": None, "memory_limit": "64GiB"}, ""),
-        ({"rmm_pool_size": 0.5}, ""),
-        ({"rmm_pool_size": 1 << 30}, ""),
-        ({"n_workers": 3}, "K006.*cluster.n_workers.*3 workers.*2 are visible"),
-        ({"rmm_pool_size": 1.5}, "C003.*cluster.rmm_pool_size"),
-        ({"rmm_pool_size": "lots"}, "C003.*cluster.rmm_pool_size"),
-        ({"device_memory_limit": 0.0}, "C003.*cluster.device_memory_limit"),
-        ({"memory_limit": "much"}, "C003.*cluster.memory_limit"),
-    ):
-        with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
-            cluster.check(LocalCudaCluster("local_cuda", **settings))
-
-
 def test_a_backend_brings_its_cluster() -> None:
     environment = "+cluster.environment.NCCL_DEBUG=INFO"
     for words, kind in (
@@ -101,10 +84,8 @@ def test_a_backend_brings_its_cluster() -> None:
 
 
 @pytest.mark.usefixtures("two", "forked")
-@pytest.mark.parametrize(("of_driver", "configured", "seen"), [("", [], "1"), ("0", [], "0"), ("0", [2], "2")])
-def test_dask_cuda_gets_the_settings(
-    of_driver: str, configured: list[int], seen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("of_driver", "seen"), [("", "1"), ("0", "0")])
+def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster of the CPU in place of Dask-CUDA's, with its way to give each worker a device.
 
     Workers see no secret of the driver's; NCCL waits for its sums, unless somebody wants it otherwise.
@@ -113,8 +94,7 @@ def test_dask_cuda_gets_the_settings(
 
     class LocalCUDACluster(distributed.LocalCluster):
         def __init__(self, n_workers: int, **settings: Any) -> None:
-            for name in CUDA_SETTINGS:
-                given[name] = settings.pop(name)
+            given.update({name: settings.pop(name) for name in CUDA_SETTINGS})
             super().__init__(n_workers=0, **settings)
             self.scale(n_workers)
 
@@ -129,17 +109,15 @@ def test_dask_cuda_gets_the_settings(
     monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
     if of_driver:
         monkeypatch.setenv("NCCL_COMM_BLOCKING", of_driver)
-    environment: dict[str, Any] = {"NCCL_DEBUG": "INFO"} | dict.fromkeys(["NCCL_COMM_BLOCKING"][: len(configured)], 2)
-    n_workers = 1 if configured else None
-    spec = LocalCudaCluster("local_cuda", n_workers=n_workers, rmm_pool_size=0.5, environment=environment)
+    environment: Any = {"NCCL_DEBUG": "INFO", "OMP_WAIT_POLICY": 2}
+    spec = LocalCudaCluster("local_cuda", rmm_pool_size=0.5, environment=environment)
     with cluster.opened(spec) as client:
         assert not dask.config.get("distributed.scheduler.work-stealing")
         workers = list(client.run(lambda: dict(os.environ)).values())
-        assert set(client.nthreads().values()) == {1}
-    assert {worker["CUDA_VISIBLE_DEVICES"] for worker in workers} == ({"0"} if configured else {"0", "1"})
-    for worker in workers:
-        assert (worker["MLFLOW_TRACKING_TOKEN"], worker["NCCL_DEBUG"]) == ("", "INFO")
-        assert worker["NCCL_COMM_BLOCKING"] == seen
+        assert list(client.nthreads().values()) == [1, 1]
+    assert {worker["CUDA_VISIBLE_DEVICES"] for worker in workers} == {"0", "1"}
+    expected = {"MLFLOW_TRACKING_TOKEN": "", "NCCL_DEBUG": "INFO", "NCCL_COMM_BLOCKING": seen, "OMP_WAIT_POLICY": "2"}
+    assert all(expected.items() <= worker.items() for worker in workers)
     assert given == dict(zip(CUDA_SETTINGS, (spec.device_memory_limit, True, 0.5, False), strict=True))
 
 
