@@ -97,8 +97,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             refit = Record(context, dataclasses.replace(config, model=model), plan, trial=objective.key(best.number))
             result = train(workers, refit)
             with progress("leaderboard"):
-                sweep.close()
-        result |= sweep.result()
+                result |= sweep.close()
         problem = sweep.problem()
         if problem:
             context.run.set_tags({"error.code": problem.code, "error.message": problem})

@@ -132,11 +132,6 @@ class SweepRecord:
     # Of all trials
 
     @property
-    def ranked(self) -> list[Trial]:
-        """The trials that ended well, the best first."""
-        return sorted(self.trials.values(), key=self.objective.rank)
-
-    @property
     def best(self) -> Trial:
         """The best trial by the validation rows, of equals the first; S004 when none ended well."""
         if not self.trials:
@@ -154,24 +149,18 @@ class SweepRecord:
         fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
         return TipcastError("S001", self.run.id, what, fix)
 
-    def result(self) -> dict[str, Any]:
-        """Return what the job's last lines say of the search."""
-        trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
-        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
-        return {
-            "trials": {**trials, **not_tried},
-            "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
-            "charts": self.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
-        }
+    def close(self) -> dict[str, Any]:
+        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit.
 
-    def close(self) -> None:
-        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit."""
-        run, best = self.run, self.best
-        counts = {"trials": self.total, "finished": len(self.trials), "failed": len(self.failed)}
-        run.log_metrics({f"sweep/{name}": number for name, number in counts.items()})
+        Returns what the job's last lines say of the search.
+        """
+        run, best, spec, model = self.run, self.best, self.config.search, self.config.model.name
+        counts = {"finished": len(self.trials), "failed": len(self.failed)}
+        run.log_metrics({f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()})
         self._log_best()
         # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
+        ranked = sorted(self.trials.values(), key=self.objective.rank)
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
         rows = [
             {
@@ -184,22 +173,21 @@ class SweepRecord:
                 "attempt": trial.attempt,
                 "run_id": self.runs[trial.number],
             }
-            for rank, trial in enumerate(self.ranked, 1)
+            for rank, trial in enumerate(ranked, 1)
         ]
-        own = [trial for trial in self.ranked if inside(self.space, trial.params)]
+        own = [trial for trial in ranked if inside(self.space, trial.params)]  # which the baseline need not be
         if own and (shares := importance(own, self.space, self.objective)):
-            about = f"{self.config.model.name}, {self.config.search.name} search, {len(own)} trials"
-            kind, title = "variance of the score", "Parameter importance"
-            picture = plots.importance(shares, about, kind=kind, title=title)
+            about = f"{model}, {spec.name} search, {len(own)} trials"
+            picture = plots.importance(shares, about, kind="variance of the score", title="Parameter importance")
             run.log_bytes(picture, "sweep/parameter_importance.png")
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
         params = ", ".join(f"`{name}` {value}" for name, value in values.items())
         shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
-        usual = self.trials.get(0, best) if self.config.search.baseline else best
+        usual = self.trials.get(0, best) if spec.baseline else best
         gain = "" if usual is best else f" The default parameters, trial 0, have {usual.score:.4f}."
         parts = [
-            f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
+            f"### {spec.name} search of {model}: {len(rows)} trials",
             f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
             f"with {params}. It was fitted again over all workers and tested; the model below is that one.{gain}",
             f"[Compare all trials as charts]({charts})",
@@ -208,6 +196,12 @@ class SweepRecord:
             run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
+        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
+        return {
+            "trials": {**counts, "all": self.total, **not_tried},
+            "best": {"trial": best.number, self.metric: best.score, **best.params},
+            "charts": run.address(charts),
+        }
 
 
 def whole_result(
