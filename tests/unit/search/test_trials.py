@@ -138,21 +138,10 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -
     assert sorted(trials) == [0, 3]
 
 
-def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
-    common = study(model("xgboost", **FAST))
-    gpu = dataclasses.replace(common, device="cuda", sweep="gpu")  # whose trials share it, whatever threads there are
-    for of_device, per_gpu, slots in ((common, 1, 2), (gpu, 5, 5)):
-        workers = TrialWorkers(client, of_device, per_gpu, WATCHDOG_S)
-        with workers.opened():
-            workers.look()
-            assert list(workers.slots.values()) == [slots]
-            (worker,) = client.scheduler_info()["workers"].values()
-            assert worker["resources"] == {SLOT: slots}
-
-
-def test_a_look_at_workers_that_are_busy_paused_or_gone(
+def test_slots_are_a_resource_of_the_workers(
     cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of those that are there: a look tells which are busy, paused or gone."""
     begun, gate, fit = threading.Event(), threading.Event(), worker_side.fit
 
     def held(*given: Any) -> Trial:
@@ -167,6 +156,8 @@ def test_a_look_at_workers_that_are_busy_paused_or_gone(
             workers.look()
             first, second = sorted(workers.slots)
             assert (workers.slots, workers.busy, workers.lost) == ({first: 2, second: 2}, False, set())
+            resources = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
+            assert resources == [{SLOT: 2}, {SLOT: 2}]
             trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
@@ -186,6 +177,10 @@ def test_a_look_at_workers_that_are_busy_paused_or_gone(
             wait_until(lambda: workers.look() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
             wait_until(lambda: workers.look() or gone.key in workers.lost)
+        on_gpus = TrialWorkers(client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S)
+        with on_gpus.opened():  # trials share it, whatever threads there are
+            on_gpus.look()
+            assert on_gpus.slots == {first: 5}
 
 
 @pytest.mark.usefixtures("forked_workers")
