@@ -139,7 +139,7 @@ def _pool() -> tuple[Any, Any]:
         resource = getattr(resource, "upstream_mr", None)
     if resource is None:
         return None, None
-    rmm.statistics.enable_statistics()
+    rmm.statistics.enable_statistics()  # which puts a resource that counts on top
     return resource, rmm.mr.get_current_device_resource()
 
 

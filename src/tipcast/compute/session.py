@@ -70,7 +70,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": cluster.allowed_failures,
         "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
-        "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.scheduler.worker-saturation": 1.0,  # no worker is given rows to read ahead of its work
         "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
     }

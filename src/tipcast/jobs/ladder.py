@@ -208,7 +208,7 @@ def compared(climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: flo
     """
     table, times = pd.DataFrame(climbed), [f"{name}_s" for name in TIMED]
     table["job_s"] = table[times].sum(axis="columns")
-    table["work"] = table["job_s"] * table["size"]
+    table["work"] = table["job_s"] * table["size"]  # seconds of all cores or GPUs together
     first = table.iloc[0]
     table["speed_up"] = first["job_s"] / table["job_s"]
     table["efficiency"] = table.groupby("device")["work"].transform("first") / table["work"]

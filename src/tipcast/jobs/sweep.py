@@ -51,7 +51,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     with ExitStack() as stack:
         previous = None
         if config.resume is None:
-            config = without_fixed(config, command)
+            config = without_fixed(config, command)  # a resumed one is stored without them
         else:
             previous, stored = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")

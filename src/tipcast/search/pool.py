@@ -304,12 +304,13 @@ class NoRetries(SchedulerPlugin):
         """Let Dask give a task up when its worker dies: the driver decides what is retried."""
         if finish == "processing" and str(key).endswith(self._sweep):
             task = self._scheduler.tasks[key]
+            # One more death than allowed, and Dask makes a KilledWorker of the task; other clients' keep their count.
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Clear up after a driver that was killed."""
         if client == self._client:
-            scheduler.loop.add_callback(self._clear, scheduler)
+            scheduler.loop.add_callback(self._clear, scheduler)  # this hook cannot wait for a coroutine
 
     async def _clear(self, scheduler: Any) -> None:
         with contextlib.suppress(ValueError):  # it did so itself

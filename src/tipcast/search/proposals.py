@@ -23,7 +23,7 @@ from tipcast.models.build import build
 from tipcast.search import MOST
 from tipcast.search.trial import Objective, Proposal, Trial
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would log every trial beside our line
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
@@ -173,7 +173,7 @@ def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = 
         every = list(_every(space, [points(axis, MOST + 1) for axis in space.values()]))
         draws: Iterable[Params] = [every[at] for at in np.random.default_rng(seed).permutation(len(every))]
     else:
-        study = optuna.create_study(sampler=RandomSampler(seed))
+        study = optuna.create_study(sampler=RandomSampler(seed))  # asked and never told: draws are independent
         draws = (study.ask({**space}).params for _ in itertools.count())
     chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
     for params in draws:
@@ -233,7 +233,7 @@ class Tpe:
         while (number := len(self._asked)) < self.total:
             if (params := self._fixed.get(number)) is not None:
                 there = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
-                self._study.enqueue_trial({name: params[name] for name in there})
+                self._study.enqueue_trial({name: params[name] for name in there})  # ``ask`` takes these
                 self._asked.append(self._study.ask({**there}))
                 if number not in self._known:
                     return Proposal(number, params)
@@ -244,6 +244,7 @@ class Tpe:
                 score = self._scores[told]
                 self._study.tell(self._asked[told], score, TrialState.FAIL if score is None else TrialState.COMPLETE)
                 self._told += 1
+            # A seed of its own: a sampler that goes on drawing would depend on how many it had proposed.
             (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of options that are experimental

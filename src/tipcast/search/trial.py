@@ -150,7 +150,7 @@ class WorkerCache:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
-                self.rows = rows if self.study.again else None
+                self.rows = rows if self.study.again else None  # else XGBoost's bins are all that is held
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)
             self.prepared.move_to_end(key)
@@ -168,7 +168,7 @@ class WorkerCache:
             parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
         self.counts = tuple(map(counted, parts))
         sides = [[both[side] for both in parts] for side in (0, 1)]
-        parts.clear()
+        parts.clear()  # the lists of both sides hold the parts now, and ``_joined`` empties them
         self.validation = _joined(sides.pop(), study)
         return Split(*_joined(sides.pop(), study), self.validation)
 
@@ -191,7 +191,7 @@ class TrialSlots(WorkerPlugin):
         """Keep what all trials have in common, and say how many may run at once."""
         CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
         number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
-        await worker.set_resources(**{SLOT: number})
+        await worker.set_resources(**{SLOT: number})  # here, as a worker that is started anew has none
 
     def teardown(self, worker: Any) -> None:
         """Free the rows."""
@@ -218,6 +218,7 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     gate(f"trial-{proposal.number}")
     try:
         trial = fit(cache, proposal, attempt)
+        # Dask takes as an event only what msgpack can write.
         get_worker().log_event(cache.study.topic, json.dumps(dataclasses.asdict(trial)))
     except TipcastError:
         raise

@@ -40,12 +40,8 @@ def one(**more: Any) -> schema.LocalCluster:
 def _listening() -> set[tuple[str, int]]:
     """Addresses and ports that this process and its children listen on."""
     own = psutil.Process()
-    return {
-        (listener.laddr.ip, listener.laddr.port)
-        for process in [own, *own.children(recursive=True)]
-        for listener in process.net_connections("inet")
-        if listener.status == psutil.CONN_LISTEN
-    }
+    sockets = [socket for one in (own, *own.children(recursive=True)) for socket in one.net_connections("inet")]
+    return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
 @pytest.fixture(scope="module")
