@@ -123,7 +123,7 @@ class Pool:
     def _ended(self) -> list[_Job]:
         """Wait until a trial ends or, where none runs, until a worker takes one; return what has ended.
 
-        K003 when no worker takes trials, or has one, for too long.
+        K003 when no worker takes trials, and none has one, for too long.
         """
         idle_since = self._now()
         while True:
@@ -138,7 +138,7 @@ class Pool:
                     self._workers.restart(job.worker)  # a thread cannot be ended
             if ended or (self._workers.slots and not self._running):
                 return ended
-            if self._workers.slots or self._workers.busy:
+            if self._workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
                 raise idle(self._workers.wait_s)
@@ -190,8 +190,6 @@ class TrialWorkers:
         self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker that takes trials -> how many at once; one that is paused for lack of memory takes none."""
-        self.busy = False
-        """Whether trials run."""
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
         self.reports: dict[tuple[int, int], Trial] = {}
@@ -263,7 +261,7 @@ class TrialWorkers:
     def look(self) -> None:
         """Count the slots of the workers that are there, and note which tasks their worker will not begin."""
         # Dask's own account of the workers would come with all that it measures.
-        self.slots, self.busy, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        self.slots, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
         self.lost |= lost
 
     def restart(self, address: str) -> None:
@@ -318,8 +316,8 @@ class NoRetries(SchedulerPlugin):
             await scheduler.unregister_worker_plugin(None, self.name)
 
 
-def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], bool, set[str]]:
-    """Return the slots of each worker that takes tasks, whether any runs, and the keys of tasks that none will begin.
+def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
+    """Return the slots of each worker that takes tasks, and the keys of tasks that none will begin.
 
     A task that has begun has seceded, and so is one of Dask's long-running ones.
     """
@@ -329,6 +327,5 @@ def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], bool, set[st
             slots[address] = int(worker.resources.get(SLOT, 0))
         else:
             lost |= set(worker.processing) - worker.long_running
-    busy = any(worker.long_running for worker in dask_scheduler.workers.values())
     keys = {task.key for task in lost if str(task.key).endswith(sweep)}
-    return {address: number for address, number in slots.items() if number}, busy, keys
+    return {address: number for address, number in slots.items() if number}, keys
