@@ -17,7 +17,7 @@ from gpu_rows import attempt, months, opened
 from harness import options, write_result
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Ended, Proposal
+from tipcast.search.trial import Proposal, Trial
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 """GPUs of the machine -> GPUs used and trials at once on each."""
@@ -46,7 +46,7 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
 
 def _run(workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
     events = Pool(workers, 1).events(Listed(proposals, {}))
-    return [event.trial for event in events if isinstance(event, Ended)]
+    return [event for event in events if isinstance(event, Trial)]
 
 
 def main() -> None:

@@ -42,7 +42,7 @@ from tipcast.compute.session import peak_bytes
 from tipcast.models.xgboost import XGBoost
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Ended, Study, Trial
+from tipcast.search.trial import Study, Trial
 
 
 class Others:
@@ -112,7 +112,7 @@ def swept(client: Client, common: Study, searcher: Any) -> dict[int, Trial]:
     with workers.opened():
         workers.load(1)
         events = list(Pool(workers, 1).events(searcher))
-    return {event.trial.number: event.trial for event in events if isinstance(event, Ended)}
+    return {event.number: event for event in events if isinstance(event, Trial)}
 
 
 def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:

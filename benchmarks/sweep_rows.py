@@ -19,8 +19,7 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.datasets.rows import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.jobs import prepare
-from tipcast.jobs.sweep_plan import measured
+from tipcast.jobs import measured, prepare
 from tipcast.search.proposals import merged_space, random
 from tipcast.search.trial import Objective, Proposal, Study
 from tipcast.tasks.base import make_task

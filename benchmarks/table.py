@@ -27,7 +27,7 @@ Result = dict[str, Any]
 MISSING = "not measured"
 MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->")
 JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measure")
-SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep_plan.py")
+SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py")
 FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
     "binned_auc": ("evaluation",),

@@ -172,7 +172,7 @@ def _nothing_is_left() -> Iterator[None]:
     variables, path = dict(os.environ), list(sys.path)
     levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
     configured = copy.deepcopy(dask.config.config)
-    started, own_process = forkserver._started, forkserver.own_process
+    method, own_process = forkserver.method, forkserver.own_process
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -189,7 +189,7 @@ def _nothing_is_left() -> Iterator[None]:
     if dask.config.config != configured:
         dask.config.config.clear()
         dask.config.config.update(configured)
-    forkserver._started, forkserver.own_process = started, own_process
+    forkserver.method, forkserver.own_process = method, own_process
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")  # MLflow's evaluator leaves its own
 
@@ -306,7 +306,7 @@ def forked() -> Iterator[None]:
 def forked_workers(forked: None) -> Iterator[None]:
     """Worker processes of jobs in this process are forked likewise, as a command's are; else they are spawned."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forkserver, "settings", lambda: {"distributed.worker.multiprocessing-method": "forkserver"})
+        patch.setattr(forkserver, "method", "forkserver")
         yield
 
 

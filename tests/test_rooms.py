@@ -25,15 +25,15 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1188,
+    "compute": 1067,
     "config": 1341,
     "datasets": 3997,
     "evaluation": 1755,
-    "jobs": 2538,
+    "jobs": 2444,
     "measure": 211,
     "models": 1884,
     "scoring": 836,
-    "search": 961,
+    "search": 888,
     "tasks": 236,
     "tipcast": 476,
     "tracking": 1853,

@@ -1,7 +1,5 @@
 """`tipcast doctor`: what it finds wrong here, with made-up GPUs and packages, and how it ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -24,9 +22,8 @@ import tipcast
 from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.compute.base import count
-from tipcast.compute.cluster import cores
+from tipcast.compute.cluster import cores, known
 from tipcast.compute.gpus import Gpu
-from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, SchedulerCluster
@@ -73,46 +70,39 @@ def test_all_is_well_here_and_no_cluster_is_started(ask: Doctor, store: str, mon
     assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
 
 
-def test_the_first_failure_decides_the_end(ask: Doctor, tmp_path: Path, closed_port: int) -> None:
-    server = f"http://127.0.0.1:{closed_port}"
-    missing = ("data=files", "data.train=missing.parquet")
-    code, found, err = ask(*missing)
-    assert (code, fails(found)) == (3, {"data.train": "D001"})
-    assert "data.test" not in found, "it is not named"
-    assert err.splitlines()[-1].startswith("error[D001] missing.parquet: ")
-    code, found, err = ask(*missing, f"tracking.uri={server}")
-    assert (code, fails(found)) == (5, {"tracking": "T001", "data.train": "D001"})
-    assert found["tracking"]["fix"]
-    assert err.splitlines()[-1].startswith(f"error[T001] {server}: ")
-    assert not list(tmp_path.iterdir()), "nothing is left in the working folder"
+@pytest.mark.parametrize(
+    ("words", "code", "failed"),
+    [
+        (["data=files", "data.train=missing.parquet"], 3, {"data.train": "D001"}),
+        (["tracking.uri=SERVER", "data=files", "data.train=missing.parquet"], 5,
+         {"tracking": "T001", "data.train": "D001"}),
+        (["tracking.uri=sqlite:///file/mlflow.db"], 5, {"tracking": "T002"}),
+        (["cluster=scheduler", "cluster.address=tcp://192.0.2.1:8786"], 2, {"workers": "C009"}),
+        (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1", "cluster.connect_timeout_s=1"], 4,
+         {"workers": "K001"}),
+    ],
+)  # fmt: skip
+def test_the_first_failure_decides_the_end_and_all_is_looked_at(
+    ask: Doctor, tmp_path: Path, closed_port: int, words: list[str], code: int, failed: dict[str, str]
+) -> None:
+    (tmp_path / "file").touch()
+    ended, found, err = ask(*(word.replace("SERVER", f"http://127.0.0.1:{closed_port}") for word in words))
+    assert (ended, fails(found)) == (code, failed)
+    first = found[next(iter(failed))]
+    assert first["fix"]
+    assert err.splitlines()[-1].startswith(f"error[{first['code']}] {first['found'].partition(': ')[0]}: ")
+    assert "Traceback" not in err
+    if "data=files" in words:
+        assert "data.test" not in found, "it is not named"
+    else:
+        assert found["data.test"]["state"] == "ok"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left in the working folder"
 
 
 def test_a_mistake_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "print=json", "cluster.n_workers=0"]) == 2, "no table: no job would begin"
     shown = capsys.readouterr()
     assert (shown.out, shown.err.partition(":")[0]) == ("", "error[C003] cluster.n_workers")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "failed"),
-    [
-        (["tracking.uri=sqlite:///file/mlflow.db"], 5, {"tracking": "T002"}),
-        (["cluster=scheduler", "cluster.address=tcp://192.0.2.1:8786"], 2, {"workers": "C009"}),
-        (
-            ["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1", "cluster.connect_timeout_s=1"],
-            4,
-            {"workers": "K001"},
-        ),
-    ],
-)
-def test_what_comes_after_a_failure_is_looked_at_too(
-    ask: Doctor, tmp_path: Path, words: list[str], code: int, failed: dict[str, str]
-) -> None:
-    (tmp_path / "file").touch()
-    ended, found, err = ask(*words)
-    assert (ended, fails(found)) == (code, failed)
-    assert "Traceback" not in err
-    assert found["data.test"]["state"] == "ok"
 
 
 def test_whatever_a_check_raises_is_a_line(
@@ -139,36 +129,29 @@ def test_whatever_a_check_raises_is_a_line(
 def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make GPUs up, with all that they need."""
 
-    def make(*names: str, driver: str = "580.65.06") -> None:
-        found = [Gpu(at, f"NVIDIA {name}", 143_771 << 20, driver) for at, name in enumerate(names)]
-        monkeypatch.setattr(gpus, "visible", lambda: found)
+    def make(*names: str) -> None:
+        made = [Gpu(f"NVIDIA {name}", 143_771 << 20, "580.65.06", str(at)) for at, name in enumerate(names)]
+        monkeypatch.setattr(gpus, "visible", lambda: made)
         monkeypatch.setattr(gpus, "missing_packages", list)
 
     return make
 
 
-def test_gpus_are_counted(has: Callable[..., None]) -> None:
+def test_gpus_and_workers_are_counted(has: Callable[..., None]) -> None:
+    here = f"on {count(cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
+    for memory in (None, "2GiB"):
+        cluster = schema.LocalCluster("local", n_workers=2, threads_per_worker=3, memory_limit=memory)
+        shown = memory or format_bytes(MEMORY_LIMIT // 2)
+        assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown} {here}"
     has("H200", "H200", "L4")
     assert doctor.show_gpus().startswith("2 x NVIDIA H200 140.40 GiB, 1 x NVIDIA L4 140.40 GiB, driver 580.65.06")
+    for wanted, words in ((None, "3 workers"), (1, "1 worker")):
+        on_gpus = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
+        assert doctor.check_workers(GPU, on_gpus) == f"{words} of 1 thread and 5GiB {here}"
     has()
     assert doctor.show_gpus() == "none"
     with pytest.raises(TipcastError, match=r"K006.*backend=cpu"):
         doctor.check_workers(GPU, LocalCudaCluster("local_cuda"))
-
-
-@pytest.mark.parametrize(("wanted", "found"), [(None, "2 workers"), (1, "1 worker")])
-def test_workers_on_gpus(has: Callable[..., None], wanted: int | None, found: str) -> None:
-    has("H200", "H200")
-    cluster = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
-    assert doctor.check_workers(GPU, cluster).startswith(f"{found} of 1 thread and 5GiB on ")
-
-
-@pytest.mark.parametrize("memory", [None, "2GiB"])
-def test_workers_against_cores_and_memory(memory: str | None) -> None:
-    cluster = schema.LocalCluster("local", n_workers=2, threads_per_worker=3, memory_limit=memory)
-    here = f"on {count(cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
-    shown = memory or format_bytes(MEMORY_LIMIT // 2)
-    assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown} {here}"
 
 
 # A scheduler that runs already
@@ -186,7 +169,7 @@ def spec(address: str, workers: int = 1) -> SchedulerCluster:
     return SchedulerCluster("scheduler", address=address, n_workers=workers, wait_s=1, connect_timeout_s=WATCHDOG_S)
 
 
-def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str) -> None:
+def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str, has: Callable[..., None]) -> None:
     code, found, _ = ask("cluster=scheduler", f"cluster.address={scheduler}")
     assert code == 0
     assert found["workers"]["found"] == f"{scheduler}: 1 worker (1 of 2 threads and 5.00 GiB), wanted 1; same versions"
@@ -194,12 +177,9 @@ def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str) -> None:
     assert (code, fails(found)) == (4, {"workers": "K002"})
     with Client(scheduler) as client:
         assert len(known(client)) == 1, "the cluster is not ours to end"
-
-
-def test_workers_that_a_gpu_job_would_refuse(scheduler: str, has: Callable[..., None]) -> None:
     has()
     with pytest.raises(TipcastError, match=r"K006.*several threads"):
-        doctor.check_scheduler(GPU, spec(scheduler))
+        doctor.check_workers(GPU, spec(scheduler))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +202,7 @@ def test_a_worker_without_the_same_tipcast(whole: bool, told: str, scheduler: st
         try:
             client.wait_for_workers(2, timeout=WATCHDOG_S)
             with pytest.raises(TipcastError, match=f"K005.*{told}"):
-                doctor.check_scheduler(CPU, spec(scheduler, 2))
+                doctor.check_workers(CPU, spec(scheduler, 2))
         finally:
             process.kill()
             process.wait()

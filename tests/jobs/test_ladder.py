@@ -1,11 +1,10 @@
 """The ladder: one training on several rungs, a child run each, and what the parent says of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import mlflow
 import pytest
@@ -14,7 +13,7 @@ import tipcast
 from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
 from tipcast.jobs import ladder
-from tipcast.jobs.ladder import LadderResult, Rung, compared
+from tipcast.jobs.ladder import Rung, compared
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -30,16 +29,12 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pyt
     parent = client.get_run(result.run_id)
     assert result.details["not_run"].keys() == {"16 GPUs"}
     assert parent.data.tags["ladder.verdict"] == "equal"
-    found = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
-    children = {each.info.run_name: each for each in found}
+    below = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+    children = {run.info.run_name: run for run in below}
     assert children.keys() == {"1 core", "2 cores"}
-    assert {each.info.status for each in found} == {"FINISHED"}
-    assert len({each.inputs.dataset_inputs[0].dataset.digest for each in found}) == 1
-    assert len({each.data.metrics["train/rows"] for each in found}) == 1
-    path = mlflow.artifacts.download_artifacts(
-        run_id=parent.info.run_id, artifact_path="tables/ladder.json", tracking_uri=store
-    )
-    table = json.loads(Path(path).read_text())
+    assert {run.info.status for run in below} == {"FINISHED"}
+    assert len({(run.inputs.dataset_inputs[0].dataset.digest, run.data.metrics["train/rows"]) for run in below}) == 1
+    table = json.loads(Path(client.download_artifacts(result.run_id, "tables/ladder.json")).read_text())
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     for row in rows:
         metrics = children[row["rung"]].data.metrics
@@ -50,9 +45,7 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pyt
         assert parent.data.metrics[f"speedup/cores_{row['rung'][0]}"] == pytest.approx(row["speed_up"])
     note = parent.data.tags["mlflow.note.content"]
     assert "- 16 GPUs not run: " in note
-    assert {file.path for file in client.list_artifacts(parent.info.run_id, "plots")} == {
-        "plots/ladder.png",
-    }
+    assert [file.path for file in client.list_artifacts(result.run_id, "plots")] == ["plots/ladder.png"]
     words = shlex.split(children["2 cores"].data.tags["command"])
     (composed,) = api.compose_jobs(words[1], words[2:])
     assert words[:2] == ["tipcast", "train"]
@@ -77,34 +70,29 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 
 
 def test_speed_up_efficiency_and_agreement() -> None:
-    def result(device: str, size: int, fit_s: float, auc: float, rand: float | None = None) -> LadderResult:
-        seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
-        return LadderResult(Rung(device, size, LocalCluster("local")), "a", seconds, auc, rand)
+    def climbed(device: str, size: int, fit_s: float, auc: float, **more: float) -> dict[str, Any]:
+        seconds = {"cluster_s": 3.0, "read_s": 1.0, "fit_s": fit_s, "evaluate_s": 1.0}
+        name = Rung(device, size, LocalCluster("local")).name
+        return {"rung": name, "device": device, "size": size, "run": "a", **seconds, "auc": auc, **more}
 
-    found = compared(
-        [result("cpu", 1, 18, 0.8), result("cpu", 4, 6, 0.79), result("gpu", 1, 2, 0.8), result("gpu", 2, 0, 0.81)],
-        "auc",
-        tolerance=0.0126,
-    )
-    assert [row["rung"] for row in found] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
-    assert [row["job_s"] for row in found] == [20, 8, 4, 2]
-    assert [row["speed_up"] for row in found] == [1, 2.5, 5, 10]
-    assert [row["efficiency"] for row in found] == [1, 0.625, 1, 1]
-    assert [row["difference"] for row in found] == pytest.approx([0, 0.0125, 0, 0.0125])
-    assert {row["verdict"] for row in found} == {"equal"}
-    verdicts = [row["verdict"] for row in compared([result("cpu", 1, 1, 0.5), result("cpu", 2, 1, 0.6)], "auc", 0.1)]
-    assert verdicts == ["equal", "NOT equal"]
-    clusters = [result("cpu", size, 1, 0.5, rand) for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))]
-    verdicts = [row["verdict"] for row in compared(clusters, "inertia", tolerance=0.01)]
-    assert verdicts == ["equal", "equal", "NOT equal"]
+    rungs = [("cpu", 1, 18, 0.8), ("cpu", 4, 6, 0.79), ("gpu", 1, 2, 0.8), ("gpu", 2, 0, 0.81)]
+    rows = compared([climbed(*rung) for rung in rungs], "auc", tolerance=0.0126)
+    assert [row["rung"] for row in rows] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
+    assert [row["job_s"] for row in rows] == [20, 8, 4, 2]
+    assert [row["speed_up"] for row in rows] == [1, 2.5, 5, 10]
+    assert [row["efficiency"] for row in rows] == [1, 0.625, 1, 1]
+    assert [row["difference"] for row in rows] == pytest.approx([0, 0.0125, 0, 0.0125])
+    assert {row["verdict"] for row in rows} == {"equal"}
+    apart = compared([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
+    assert [row["verdict"] for row in apart] == ["equal", "NOT equal"]
+    clusters = [climbed("cpu", size, 1, 0.5, adjusted_rand=rand) for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))]
+    assert [row["verdict"] for row in compared(clusters, "auc", 0.01)] == ["equal", "equal", "NOT equal"]
 
 
-@pytest.mark.parametrize(
-    ("size", "workers", "threads"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (12, 2, 6), (64, 4, 16), (34, 17, 2)]
-)
-def test_a_rung_has_as_many_threads_as_it_says(size: int, workers: int, threads: int) -> None:
-    found = ladder._cluster(LocalCluster("local", memory_limit="2GiB"), "cpu", size)
-    assert (found.n_workers, found.threads_per_worker, found.memory_limit) == (workers, threads, "2GiB")
+def test_a_rung_has_as_many_threads_as_it_says() -> None:
+    for size, workers, threads in ((1, 1, 1), (2, 2, 1), (3, 3, 1), (12, 2, 6), (64, 4, 16), (34, 17, 2)):
+        spec: Any = ladder._cluster(LocalCluster("local", memory_limit="2GiB"), "cpu", size)
+        assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (workers, threads, "2GiB")
 
 
 @pytest.mark.parametrize(

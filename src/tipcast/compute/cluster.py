@@ -1,117 +1,118 @@
-"""Clusters: how those of this machine and running schedulers are opened, and the error when one fails."""
+"""Clusters: what is refused before anything starts, how each kind is opened, waited for and ended."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import functools
+import importlib.util
 import logging
 import math
 import os
+import signal
+import sys
+import threading
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import Any
 from urllib.parse import urlsplit
 
+import dask
 import dask.system
-from distributed import Client, LocalCluster
-from distributed.comm.core import CommClosedError
+import distributed
+from distributed import Client, LocalCluster, SpecCluster, Status, as_completed
 from distributed.comm.core import connect as connect_comm
-from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
+from distributed.deploy.spec import close_clusters
+from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.security import Security
 from distributed.utils import LoopRunner, wait_for
 
-from tipcast.compute import forkserver, gpus, workers
+from tipcast.compute import forkserver, gpus
+from tipcast.compute.forkserver import HIDDEN, left_alone, waiting
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be, needs_value
 
 LOG = logging.getLogger("tipcast")
-
-NEVER = "36500 days"
-"""A duration for Dask, which takes no infinite one."""
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
 starts, which does no harm here: these workers are killed with the job."""
+SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
+"""Keys that hold a size or a share of memory."""
 
 cores = dask.system.cpu_count  # that this process may use, by its affinity and its container's limit
 
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
 TLS_FIX = "name PEM files in Dask's configuration: ca-file, client.cert and client.key below distributed.comm.tls"
+QUIET = (
+    "distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny", "distributed.core",
+    "distributed.sizeof", "asyncio", "tornado", "tornado.application",
+)  # fmt: skip
+"""Loggers to silence: errors reach the driver as exceptions, the rest comes of shutdowns and profiling."""
+
+SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
+PAUSED_LOOK_S = 5.0
+"""Seconds between two checks whether all workers are paused."""
+CLOSE_S = 10.0
+"""Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
 
 
-@contextlib.contextmanager
-def connect(spec: schema.ClusterSpec, frame_library: str) -> Iterator[Client]:
+def check(spec: schema.ClusterSpec) -> None:
+    """Refuse a cluster that cannot or must not be opened, without opening it.
+
+    C003 an unknown kind, a bad value or a bad certificate, C004 certificates that are missing, C009 an address that
+    needs TLS, K006 fewer GPUs than workers.
+    """
+    kind = next((name for name, of_kind in schema.CLUSTERS.items() if type(spec) is of_kind), "local")
+    if spec.kind != kind:
+        fix = f"leave it out and choose cluster={kind}, or another of {', '.join(schema.CLUSTERS)}"
+        raise must_be("cluster.kind", kind, spec.kind, fix)
+    for name in SIZES:
+        value = getattr(spec, name, None)
+        try:
+            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+        except (ValueError, TypeError):
+            good = False
+        if not good:
+            fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
+            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
+    if isinstance(spec, schema.LocalCluster):
+        most = max(4 * cores(), 8)
+        if (spec.n_workers or 1) > most:
+            raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer")
+        if spec.environment and spec.processes is False:
+            fix = "set the variables of the command itself"
+            raise incompatible("cluster.environment", "cluster.processes=false", fix)
+    if isinstance(spec, schema.LocalCudaCluster) and (spec.n_workers or 0) > (there := len(gpus.visible())):
+        what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
+        fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
+        raise TipcastError("K006", "cluster.n_workers", what, fix)
+    if isinstance(spec, schema.SchedulerCluster):
+        if _is_open(spec) and not spec.insecure:
+            what = "a scheduler runs any client's code and this one is reached without TLS"
+            fix = "use a tls:// address, or set cluster.insecure=true on a trusted network"
+            raise TipcastError("C009", spec.address, what, fix)
+        _certificates(spec)
+
+
+def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
     """Open a cluster that passed ``check``, wait for its workers, close it at the end.
 
-    ``frame_library`` is Dask's ``dataframe.backend``: pandas or cudf. K001 scheduler not reached, K002 too few workers
-    in time, K003 a task's workers died, or all are paused for lack of memory, K004 scheduler lost, K005 other versions
-    there.
+    K001 scheduler not reached, K002 too few workers in time.
     """
-    detailed = LOG.isEnabledFor(logging.DEBUG)
-    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    for name in workers.QUIET:
-        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
-    settings = dask.config.set(_settings(spec, frame_library))
-    _, opened = KINDS[type(spec)]
-    with settings, opened(spec) as client, workers.at_work(client, spec.wait_s):
-        try:
-            if not isinstance(spec, schema.SchedulerCluster) and getattr(spec, "processes", True) is not False:
-                client.register_plugin(workers.Quiet())
-            yield client
-        except Exception as problem:
-            error = _cluster_error(problem, spec, client)
-            if error is None:
-                raise
-            raise error from problem
-
-
-def _cluster_error(problem: Exception, spec: schema.ClusterSpec, client: Client) -> TipcastError | None:
-    """Return the error for a failure that the cluster caused; None for any other."""
-    if isinstance(problem, TipcastError) and problem.code[0] != "K":
-        return None
-    address = workers.address(client)
-    # Each task fails in its own way when the scheduler goes; the client's status tells.
-    if client.status != "running" or isinstance(problem, CommClosedError):
-        fix = "start it again, if it was not tipcast's own, and repeat the command"
-        return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
-    fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
-    if isinstance(problem, NoValidWorkerError | NoWorkerError):
-        what = f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of memory, or gone"
-        return TipcastError("K003", address, what, fix)
-    if isinstance(problem, KilledWorker | CancelledError):
-        return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
-    garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in str(problem)
-    if not isinstance(problem, TipcastError) and (garbled or "No module named 'tipcast" in str(problem)):
-        what = "the scheduler or a worker lacks tipcast, or has other versions"
-        return TipcastError("K005", address, what, "install the same tipcast on the machines of the cluster")
-    return None
-
-
-def _settings(spec: schema.ClusterSpec, frame_library: str) -> dict[str, Any]:
-    return {
-        "dataframe.backend": frame_library,
-        # After this long without any worker Dask closes a dead worker's nanny for good, even when that worker came back
-        # in between or only takes longer to start.
-        "distributed.deploy.lost-worker-timeout": NEVER,
-        "distributed.scheduler.worker-ttl": f"{spec.worker_ttl_s} s",
-        "distributed.scheduler.allowed-failures": spec.allowed_failures,
-        "distributed.scheduler.no-workers-timeout": f"{spec.wait_s} s",
-        "distributed.scheduler.worker-saturation": 1.0,
-        "distributed.comm.timeouts.connect": f"{spec.connect_timeout_s} s",
-        "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
-    }
-
-
-def _local(spec: schema.LocalCluster) -> AbstractContextManager[Client]:
+    if isinstance(spec, schema.SchedulerCluster):
+        return _scheduler(spec)
+    if isinstance(spec, schema.LocalCudaCluster):
+        return _cuda(spec)
+    assert isinstance(spec, schema.LocalCluster)  # noqa: S101 - ``check`` knows no other kind
     n_workers, threads = shared_out(spec)
-    processes = spec.processes is not False
-    own = {"env": workers.environment(spec.environment)} if processes else {"processes": False, "host": None}
-    return workers.local(LocalCluster, spec, n_workers, threads_per_worker=threads, **own)
+    own: dict[str, Any] = {"processes": False, "host": None} if spec.processes is False else {}
+    return local(LocalCluster, spec, n_workers, {}, threads_per_worker=threads, **own)
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
@@ -120,58 +121,61 @@ def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
     return n_workers, spec.threads_per_worker or max(cores() // n_workers, 1)
 
 
-def check(spec: schema.ClusterSpec) -> None:
-    """Refuse a cluster that cannot or must not be opened, without opening it.
+@contextlib.contextmanager
+def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
+    """Start a worker for each GPU and connect."""
+    from dask_cuda import LocalCUDACluster
 
-    C003 no such kind, C009 an address that needs TLS; those of the kind's own check.
-    """
-    kind = next((name for name, known in schema.CLUSTERS.items() if type(spec) is known), None)
-    if kind is None or spec.kind != kind:
-        fix = f"leave it out and choose cluster={kind or 'local'}, or another of {', '.join(schema.CLUSTERS)}"
-        raise must_be("cluster.kind", kind or "that of a cluster", spec.kind, fix)
-    check_kind, _ = KINDS[type(spec)]
-    check_kind(spec)
-
-
-def _check_local(spec: schema.LocalCluster) -> None:
-    """Refuse more workers than the machine can start, a bad size of memory, and variables without processes."""
-    most = max(4 * cores(), 8)
-    if (spec.n_workers or 1) > most:
-        raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer, or null")
-    if spec.environment and spec.processes is False:
-        raise incompatible("cluster.environment", "cluster.processes=false", "set the variables of the command itself")
-    _check_sizes(spec, "memory_limit")
-
-
-def _check_sizes(spec: schema.ClusterSpec, *names: str) -> None:
-    """Refuse keys of memory that hold neither a share nor a size."""
-    for name in names:
-        value = getattr(spec, name)
-        try:
-            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
-        except (ValueError, TypeError):
-            good = False
-        if not good:
-            fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
-            raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
+    own = {
+        "device_memory_limit": spec.device_memory_limit,
+        "enable_cudf_spill": True,
+        "rmm_pool_size": spec.rmm_pool_size,
+        "rmm_managed_memory": spec.rmm_managed,
+        "protocol": "tcp",
+        "threads_per_worker": 1,
+    }
+    variables = {name: os.environ.get(name, value) for name, value in TOGETHER.items()}
+    with (
+        # A stolen task moves its rows from one GPU through the host's memory to another.
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        local(LocalCUDACluster, spec, spec.n_workers or len(gpus.visible()), variables, **own) as client,
+    ):
+        yield client
 
 
-def _check_scheduler(spec: schema.SchedulerCluster) -> None:
-    """Refuse, without connecting, an address without TLS (C009), without certificates (C004) or with bad ones."""
-    if _is_open(spec) and not spec.insecure:
-        what = "a scheduler runs any client's code and this one is reached without TLS"
-        fix = "use a tls:// address, or set cluster.insecure=true on a trusted network"
-        raise TipcastError("C009", spec.address, what, fix)
-    _certificates(spec)
+@contextlib.contextmanager
+def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
+    """Connect and wait for the workers; K001 where no scheduler answers in time."""
+    if _is_open(spec):
+        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
+    security = _certificates(spec)
+
+    async def answer() -> None:
+        arguments = security.get_connection_args("client") if security else {}
+        (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
+
+    try:
+        # Dask's Client has a timeout for the connection but none for the handshake.
+        LoopRunner().run_sync(wait_for, answer(), spec.connect_timeout_s + HANDSHAKE_S)
+        client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
+    except (OSError, TimeoutError, ValueError) as problem:
+        why = str(problem) or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+        fix = "start one with `dask scheduler`, set cluster.address, or raise cluster.connect_timeout_s"
+        raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
+    with client:
+        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+        wait(client, spec.n_workers, spec.wait_s, fix)
+        yield client
 
 
 def _is_open(spec: schema.SchedulerCluster) -> bool:
+    """Tell whether others could read or change what goes to the scheduler."""
     host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
     return not spec.address.startswith("tls://") and host not in {"127.0.0.1", "localhost", "::1"}
 
 
 def _certificates(spec: schema.SchedulerCluster) -> Security | None:
-    """Return those of Dask's configuration where the address needs them."""
+    """Return those of Dask's configuration where the address needs them; C003 bad ones, C004 none."""
     if not spec.address.startswith("tls://"):
         return None
     security = Security(require_encryption=True)
@@ -184,88 +188,205 @@ def _certificates(spec: schema.SchedulerCluster) -> Security | None:
     return security
 
 
-@contextlib.contextmanager
-def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
-    """Connect and wait for the workers; K001 where no scheduler answers in time."""
-    if _is_open(spec):
-        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
-    security = _certificates(spec)
+class Nanny(distributed.Nanny):
+    """A nanny that survives a worker process that ends, or hangs, while it starts.
+
+    Dask's own starts the next process through the same object, so that a start that was cut short takes the next one's
+    word from its queue, and the nanny believes for ever that its worker is starting.
+    """
+
+    def __init__(self, *args: Any, environment: Mapping[str, str], **settings: Any) -> None:
+        # Dask-CUDA's own ``env``, with the worker's GPU, replaces what one gives its cluster by that name.
+        super().__init__(*args, **settings | {"env": {**environment, **settings.get("env", {})}})
+
+    async def instantiate(self) -> Status:
+        if self.process is not None and self.process.status is Status.stopped:
+            self.process = None
+        return await super().instantiate()
+
+    async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
+        """Kill the worker process; at once where it has not come up, as Dask would wait for its answer for ever."""
+        if self.process is None or self.process.status not in {Status.starting, Status.failed}:
+            await super().kill(timeout, reason)
+        elif self.process.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
+
+
+class Quiet(WorkerPlugin):
+    """Silences workers' loggers, also of workers that join later and do not read the driver's settings."""
+
+    name = "tipcast-quiet"
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def known(client: Client) -> dict[str, Any]:
+    """Return what the scheduler knows about each worker, by address."""
+    # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it is returned.
+    answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
+    return dict(answer["workers"])
+
+
+def wait(client: Client, wanted: int, wait_s: float, fix: str) -> None:
+    """Wait for workers; K002 when there are too few in time."""
     try:
-        # Dask's connect() has a timeout for the connection but none for the handshake.
-        LoopRunner().run_sync(wait_for, _answer(spec, security), spec.connect_timeout_s + HANDSHAKE_S)
-        client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
-    except (OSError, TimeoutError, ValueError) as problem:
-        why = str(problem) or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
-        fix = "start one with `dask scheduler`, set cluster.address, or raise cluster.connect_timeout_s"
-        raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
-    with client:
-        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
-        workers.wait(client, spec.n_workers, spec.wait_s, fix)
-        yield client
-
-
-async def _answer(spec: schema.SchedulerCluster, security: Security | None) -> None:
-    arguments = security.get_connection_args("client") if security else {}
-    (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
-
-
-def _check_cuda(spec: schema.LocalCudaCluster) -> None:
-    """Refuse early what Dask-CUDA would: bad sizes, and more workers than GPUs."""
-    _check_sizes(spec, "memory_limit", "device_memory_limit", "rmm_pool_size")
-    there = len(gpus.visible())
-    if spec.n_workers is not None and spec.n_workers > there:
-        what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
-        fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
-        raise TipcastError("K006", "cluster.n_workers", what, fix)
-
-
-def cuda_environment(spec: schema.LocalCudaCluster) -> dict[str, str]:
-    """Return the workers' environment: the user's variables override tipcast's, the configuration's override both."""
-    return {name: os.environ.get(name, TOGETHER[name]) for name in TOGETHER} | workers.environment(spec.environment)
+        client.wait_for_workers(wanted, timeout=wait_s)
+    except TimeoutError as problem:
+        what = f"{len(known(client))} of {wanted} workers after {wait_s:g} s"
+        raise TipcastError("K002", address(client), what, fix) from problem
 
 
 @contextlib.contextmanager
-def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
-    """Start a worker for each GPU and connect."""
-    own = {
-        "device_memory_limit": spec.device_memory_limit,
-        "enable_cudf_spill": True,
-        "rmm_pool_size": spec.rmm_pool_size,
-        "rmm_managed_memory": spec.rmm_managed,
-        "protocol": "tcp",
+def at_work(
+    client: Client,
+    wait_s: float,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
+) -> Iterator[None]:
+    """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with tasks waiting.
+
+    K003 after that time; the client is closed by then. ``pause`` waits between two looks.
+    """
+    # Dask leaves workers paused where what they hold cannot be moved to disk: whoever waits for a task waits for ever.
+    over, given_up = threading.Event(), threading.Event()
+
+    def look() -> None:
+        since = now()
+        with contextlib.suppress(Exception):  # the scheduler is gone, which is reported elsewhere
+            while not pause(over, PAUSED_LOOK_S):
+                if not client.run_on_scheduler(_all_paused):
+                    since = now()
+                if now() - since > wait_s:
+                    given_up.set()
+                    client.close(timeout=CLOSE_S)
+                    return
+
+    threading.Thread(target=look, daemon=True, name="paused workers").start()
+    try:
+        yield
+    except BaseException as problem:
+        if not given_up.is_set():
+            raise
+        what = f"all workers are paused for lack of memory since {wait_s:g} s"
+        fix = "give workers more memory (cluster.memory_limit), or read fewer rows"
+        raise TipcastError("K003", address(client), what, fix) from problem
+    finally:
+        over.set()
+
+
+def _all_paused(dask_scheduler: Any) -> bool:
+    there = dask_scheduler.workers.values()
+    idle = all(worker.status.name == "paused" and not worker.executing for worker in there)
+    waiting_states = ("processing", "queued", "no-worker")
+    return bool(there) and idle and any(task.state in waiting_states for task in dask_scheduler.tasks.values())
+
+
+def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield each future with its result as it ends; raise its error, also of one that was cancelled."""
+    for future, result in as_completed(list(futures), client.loop, with_results=True):
+        if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
+            raise result
+        yield future, result
+
+
+def address(client: Client) -> str:
+    return str(client.scheduler.address) if client.scheduler else "scheduler"
+
+
+@contextlib.contextmanager
+def local(
+    kind: Callable[..., SpecCluster],
+    spec: schema.LocalCluster | schema.LocalCudaCluster,
+    n_workers: int,
+    variables: Mapping[str, str],
+    **own: Any,
+) -> Iterator[Client]:
+    """Start a cluster of this machine, wait for its workers, close it at the end, even where Dask's closing hangs.
+
+    Workers get the ``variables`` that the configuration does not set; ``own`` are settings of the kind of cluster.
+    K002 workers that do not come up.
+    """
+    settings = {
+        "n_workers": n_workers,
+        "memory_limit": spec.memory_limit or "auto",
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",
+        "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
     }
-    kind, n_workers = functools.partial(_cuda_class(), cuda_environment(spec)), spec.n_workers or len(gpus.visible())
-    with (
-        # A stolen task moves its rows from one GPU through the host's memory to another.
-        dask.config.set({"distributed.scheduler.work-stealing": False}),
-        workers.local(kind, spec, n_workers, threads_per_worker=1, **own) as client,
-    ):
-        yield client
+    processes = own.get("processes", True)
+    if processes:
+        environment = {**variables, **_environment(spec.environment)}
+        settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s, "environment": environment}
+    with dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}), _main_not_run():
+        with left_alone(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Dask-CUDA, about CPU affinity that the system does not tell it
+            try:
+                cluster = kind(**settings | own)
+            except BaseException as problem:
+                # Dask's hook at exit takes no cluster that has half started, and its processes end with this one.
+                atexit.unregister(close_clusters)
+                if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the fork server
+                    what = "a worker process ended while it started, or did not come up within cluster.wait_s"
+                    fix = f"correct what it says above, {SLOW}"
+                    raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
+                raise
+        try:
+            with Client(cluster) as client:
+                try:
+                    wait(client, n_workers, spec.wait_s, SLOW)
+                    if processes:
+                        client.register_plugin(Quiet())
+                    if spec.dashboard:
+                        LOG.info("Dask dashboard: %s", cluster.dashboard_link)
+                    yield client
+                except BaseException:
+                    _kill(cluster)
+                    raise
+        finally:
+            _close(cluster)
 
 
-def _cuda_class() -> type:
-    """Return Dask-CUDA's cluster class, extended to take an environment for its workers."""
-    from dask_cuda import LocalCUDACluster
-
-    class Cluster(LocalCUDACluster):
-        def __init__(self, environment: Mapping[str, str], **settings: Any) -> None:
-            self._environment = environment
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about CPU affinity, where the system does not tell it
-                super().__init__(**settings)
-
-        def new_worker_spec(self) -> dict[Any, Any]:
-            specs: dict[Any, Any] = super().new_worker_spec()
-            for spec in specs.values():
-                spec["options"]["env"] = {**self._environment, **spec["options"]["env"]}
-            return specs
-
-    return Cluster
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables for workers on this machine; the configuration's ``own`` override others."""
+    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
+    return hidden | waiting() | {name: str(value) for name, value in own.items()}
 
 
-KINDS: Mapping[type, tuple[Callable[[Any], None], Callable[[Any], AbstractContextManager[Client]]]] = {
-    schema.LocalCluster: (_check_local, _local),
-    schema.LocalCudaCluster: (_check_cuda, _cuda),
-    schema.SchedulerCluster: (_check_scheduler, _scheduler),
-}
-"""Class of a specification -> its check, and the context manager that opens such a cluster and connects."""
+def _close(cluster: SpecCluster) -> None:
+    try:
+        cluster.close(timeout=CLOSE_S)
+    except BaseException as problem:
+        _kill(cluster)
+        cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+        if not isinstance(problem, Exception):  # Ctrl-C; any other error matters less than the one that ended the block
+            raise
+        LOG.debug("the cluster did not close: %r", problem)
+
+
+@contextlib.contextmanager
+def _main_not_run() -> Iterator[None]:
+    """Keep worker processes from running this process's script, which would start the job again without a main guard.
+
+    Python runs the main script in every process that it spawns, except a package's (``python -m PACKAGE``). Workers
+    do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
+    """
+    main = sys.modules["__main__"]
+    before = getattr(main, "__spec__", None)
+    if before is None or not before.name.endswith("__main__"):
+        main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+    try:
+        yield
+    finally:
+        main.__spec__ = before
+
+
+def _kill(cluster: SpecCluster) -> None:
+    """Kill worker processes at once: a task in native code would keep them alive for many seconds."""
+    for nanny in cluster.workers.values():
+        if isinstance(nanny, distributed.Nanny) and nanny.pid:
+            nanny.close_gracefully(reason="tipcast-kill")  # or it starts another, which closing would wait for
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)

@@ -42,8 +42,9 @@ LEFT = "ignore:resource_tracker"
 
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
-_started = False
-"""Whether the server runs."""
+method = "spawn"
+"""How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask names it modules to preload too,
+which comes too late for a server that runs."""
 
 
 def waiting() -> dict[str, str]:
@@ -52,21 +53,13 @@ def waiting() -> dict[str, str]:
     return given or WAITING
 
 
-def settings() -> dict[str, str]:
-    """Return Dask's setting of how workers on this machine start.
-
-    Dask then names modules to preload too, which comes too late for a server that runs.
-    """
-    return {"distributed.worker.multiprocessing-method": "forkserver" if _started else "spawn"}
-
-
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     """Start the server if a cluster's workers would be forked from it; it then loads modules that can be imported.
 
     Libraries may read the cluster's variables as they are loaded. Call it before the process has threads: it changes
     the environment for a moment.
     """
-    global _started
+    global method
     kind = getattr(cluster, "kind", None)
     gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
     forked = local or (gpu and gpus.visible())
@@ -85,7 +78,7 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
-    _started = True
+    method = "forkserver"
 
 
 @contextlib.contextmanager

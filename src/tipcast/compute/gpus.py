@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,44 +26,38 @@ EVERY_S = 0.05
 
 @dataclass(frozen=True)
 class Gpu:
-    """One device."""
+    """One device, and the version of its driver."""
 
-    index: int
-    """Among the visible ones, as CUDA counts."""
     name: str
     memory_bytes: int
     driver: str
-    """Version of the driver."""
-    uuid: str = ""
+    uuid: str
 
 
 def visible() -> list[Gpu]:
     """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES; none where either is missing."""
     nvml, handles = _opened()
-    try:
+    with contextlib.suppress(Exception):
         return [
             Gpu(
-                index,
                 nvml.nvmlDeviceGetName(handle),
                 int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 nvml.nvmlSystemGetDriverVersion(),
                 nvml.nvmlDeviceGetUUID(handle),
             )
-            for index, handle in enumerate(handles)
+            for handle in handles
         ]
-    except nvml.NVMLError:
-        return []
+    return []
 
 
 def _opened() -> tuple[Any, list[Any]]:
     """Return NVML, which stays open, and its handles of the visible GPUs; none where there is no driver."""
-    try:
+    with contextlib.suppress(Exception):  # whatever is wrong with package, library or driver, there is no GPU to use
         import pynvml
 
         pynvml.nvmlInit()
         return pynvml, _handles(pynvml)
-    except Exception:  # whatever is wrong with package, library or driver, there is no GPU to use
-        return None, []
+    return None, []
 
 
 def _handles(nvml: Any) -> list[Any]:
@@ -70,26 +66,21 @@ def _handles(nvml: Any) -> list[Any]:
     if named is None:
         return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     handles: list[Any] = []
-    for entry in filter(None, (part.strip() for part in named.split(","))):
-        try:
-            handles.append(
-                nvml.nvmlDeviceGetHandleByIndex(int(entry))
-                if entry.lstrip("-").isdigit()
-                else nvml.nvmlDeviceGetHandleByUUID(entry.encode())
-            )
-        except Exception:  # as CUDA does, stop here
-            break
+    with contextlib.suppress(Exception):  # as CUDA does, stop at the first that is wrong
+        for entry in filter(None, (part.strip() for part in named.split(","))):
+            number = entry.lstrip("-").isdigit()
+            find = nvml.nvmlDeviceGetHandleByIndex if number else nvml.nvmlDeviceGetHandleByUUID
+            handles.append(find(int(entry) if number else entry.encode()))
     return handles
 
 
 def missing_packages() -> list[str]:
     """Return the packages of ``tipcast[gpu]`` that are not installed, without importing any."""
     packages = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("xgboost-cpu")
-    except importlib.metadata.PackageNotFoundError:
-        return packages
-    return [*packages, "xgboost with CUDA (xgboost-cpu is in its place)"]
+        packages.append("xgboost with CUDA (xgboost-cpu is in its place)")
+    return packages
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -132,12 +123,10 @@ class Watcher:
         return self.peak
 
     def _watch(self) -> None:
-        pause = threading.Event()
-        while not pause.wait(EVERY_S):
-            try:
+        with contextlib.suppress(Exception):  # the driver is going away
+            while True:
+                time.sleep(EVERY_S)
                 self.sample()
-            except Exception:  # the driver is going away
-                return
 
 
 def _pool() -> tuple[Any, Any]:
@@ -150,7 +139,7 @@ def _pool() -> tuple[Any, Any]:
         resource = getattr(resource, "upstream_mr", None)
     if resource is None:
         return None, None
-    rmm.statistics.enable_statistics()
+    rmm.statistics.enable_statistics()  # which puts a resource that counts on top
     return resource, rmm.mr.get_current_device_resource()
 
 

@@ -6,24 +6,25 @@ import contextlib
 import logging
 import re
 import resource
-import sys
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
+import dask
 import pyarrow as pa
 import pyarrow.parquet as pq
-from dask.utils import format_bytes
 from distributed import Client, performance_report
+from distributed.comm.core import CommClosedError
+from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from tipcast.compute import cluster as clusters
-from tipcast.compute import gpus
+from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Session, out_of_memory
-from tipcast.compute.cluster import connect
 from tipcast.compute.frames import CpuFrames, GpuFrames
-from tipcast.compute.workers import known
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
 
@@ -31,6 +32,8 @@ LOG = logging.getLogger("tipcast")
 
 NOT_FOR = {"cpu": (schema.LocalCudaCluster, "local"), "gpu": (schema.LocalCluster, "local_cuda")}
 """Backend -> a kind of cluster that it cannot use, and the one to use instead."""
+NEVER = "36500 days"
+"""A duration for Dask, which takes no infinite one."""
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
@@ -52,42 +55,60 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
     """Open the workers of a backend that passed ``check``, and make its frame library current.
 
-    Those of ``cluster.connect`` and ``own_gpus``, K007 a worker without RAPIDS.
+    Those of ``cluster.opened`` and ``own_gpus``, K003 a task's workers died, or all are paused for lack of memory,
+    K004 scheduler lost, K005 other versions there, K008 a GPU's memory is full.
     """
-    gpu = backend.name == "gpu"
-    with connect(cluster, "cudf" if gpu else "pandas") as client:
+    gpu, detailed = backend.name == "gpu", LOG.isEnabledFor(logging.DEBUG)
+    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
+    for name in clusters.QUIET:
+        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
+    settings = {
+        "dataframe.backend": "cudf" if gpu else "pandas",
+        # After this long without any worker Dask closes a dead worker's nanny for good, even when that worker came back
+        # in between or only takes longer to start.
+        "distributed.deploy.lost-worker-timeout": NEVER,
+        "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
+        "distributed.scheduler.allowed-failures": cluster.allowed_failures,
+        "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
+        "distributed.scheduler.worker-saturation": 1.0,  # no worker is given rows to read ahead of its work
+        "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
+        "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
+    }
+    with dask.config.set(settings), clusters.opened(cluster) as client, clusters.at_work(client, cluster.wait_s):
         try:
-            yield _opened(client, gpu)
+            devices, threads = own_gpus(client) if gpu else {}, client.nthreads().values()
+            device, frames = ("cuda", GpuFrames()) if gpu else ("cpu", CpuFrames())
+            yield Session(client, device, frames, len(threads), sum(threads), devices)
         except Exception as problem:
-            if isinstance(problem, TipcastError) or not (gpu and out_of_memory(problem)):
-                raise
-            said = str(problem).strip().partition("\n")[0]
-            fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
-            raise TipcastError("K008", "a worker's GPU", f"out of memory: {said}", fix) from problem
+            if error := _cluster_error(problem, cluster, client, gpu):
+                raise error from problem
+            raise
 
 
-def _opened(client: Client, gpu: bool) -> Session:
-    devices = {}
-    if gpu:
-        found = own_gpus(client)
-        client.gather([client.submit(_load, workers=[address], pure=False) for address in client.nthreads()])
-        devices = {
-            "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
-            "gpu.count": str(len(found)),
-            "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
-        }
-    workers = known(client)
-    for address, worker in workers.items():
-        memory = format_bytes(worker["memory_limit"] or 0)
-        LOG.debug("worker %s on %s: %d threads, %s", address, worker["host"], worker["nthreads"], memory)
-    return Session(
-        client=client,
-        device="cuda" if gpu else "cpu",
-        frames=GpuFrames() if gpu else CpuFrames(),
-        n_workers=len(workers),
-        n_threads=sum(worker["nthreads"] for worker in workers.values()),
-        devices=devices,
-    )
+def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> TipcastError | None:
+    """Return the error for a failure that the cluster caused; None for any other."""
+    own = isinstance(problem, TipcastError)
+    if isinstance(problem, TipcastError) and problem.code[0] != "K":
+        return None
+    address, text = clusters.address(client), str(problem)
+    # Each task fails in its own way when the scheduler goes; the client's status tells.
+    if client.status != "running" or isinstance(problem, CommClosedError):
+        fix = "start it again, if it was not tipcast's own, and repeat the command"
+        return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
+    fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
+    if isinstance(problem, NoValidWorkerError | NoWorkerError):
+        what = f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of memory, or gone"
+        return TipcastError("K003", address, what, fix)
+    if isinstance(problem, KilledWorker | CancelledError):
+        return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
+    if gpu and not own and out_of_memory(problem):
+        fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
+        return TipcastError("K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix)
+    garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
+    if not own and (garbled or "No module named 'tipcast" in text):
+        what = "the scheduler or a worker lacks tipcast, or has other versions"
+        return TipcastError("K005", address, what, "install the same tipcast on the machines of the cluster")
+    return None
 
 
 @contextlib.contextmanager
@@ -111,10 +132,7 @@ def peak_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes."""
     status = Path("/proc/self/status")  # on Linux ru_maxrss begins with that of the process which started this one
     peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
-    if peak:
-        return int(peak[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return int(peak[1]) * 1024 if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def peaks(client: Client) -> dict[str, int]:
@@ -122,16 +140,16 @@ def peaks(client: Client) -> dict[str, int]:
 
     They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).
     """
-    workers = client.run(peak_bytes, on_error="ignore")  # one may die even now
+    processes = client.run(peak_bytes, on_error="ignore")  # one may die even now
     devices = [peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None]
-    most = {"driver": peak_bytes(), "worker": max(workers.values(), default=0)}
+    most = {"driver": peak_bytes(), "worker": max(processes.values(), default=0)}
     return most | ({"device": max(devices)} if devices else {})
 
 
-def own_gpus(client: Client) -> list[gpus.Gpu]:
-    """Return the GPU of each worker; refuse workers that do not have one each to themselves.
+def own_gpus(client: Client) -> dict[str, str]:
+    """Make the workers' GPUs ready, and return a run's parameters about them; a worker has one to itself.
 
-    K006 a worker without a GPU, or one of several threads or workers.
+    K006 a worker without a GPU, or one of several threads or workers, K007 one without RAPIDS.
     """
     found: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
     several = sorted(address for address, threads in client.nthreads().items() if threads > 1)
@@ -146,7 +164,12 @@ def own_gpus(client: Client) -> list[gpus.Gpu]:
         if where:
             fix = "start workers with `dask cuda worker ADDRESS`, once on each machine"
             raise TipcastError("K006", ", ".join(where), what, fix)
-    return first
+    client.gather([client.submit(_load, workers=[address], pure=False) for address in found])
+    return {
+        "gpu.name": ", ".join(sorted({gpu.name for gpu in first})),
+        "gpu.count": str(len(first)),
+        "gpu.driver": ", ".join(sorted({gpu.driver for gpu in first})),
+    }
 
 
 @travelling

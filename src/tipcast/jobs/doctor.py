@@ -15,62 +15,54 @@ from distributed.system import MEMORY_LIMIT
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
-from tipcast.compute.workers import known
+from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import BackendSpec, ClusterSpec, DoctorConfig, LocalCluster, Output, SchedulerCluster
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
+from tipcast.tracking.run import check_store
 
-SIDES = ("train", "test", "months")
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "xgboost", "xgboost-cpu", "cudf-cu13", "cuml-cu13")
 """Packages whose versions must be the same on a scheduler's workers."""
 
 
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
-    checks, text = chosen(config), config.print is Output.text
-    width = max(map(len, checks))
+    checks: dict[str, Callable[[], str]] = {
+        "gpus": show_gpus,
+        "packages": show_packages,
+        "workers": lambda: check_workers(config.backend, config.cluster),
+        "tracking": lambda: check_store(config.tracking),
+    }
+
+    def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
+        return open_dataset(config.data).describe(side)
+
+    sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
+    checks |= {f"data.{side}": partial(check_data, side) for side in sides}
     problems: list[TipcastError] = []
     rows: list[dict[str, str]] = []
     for name, check in checks.items():
-        row = {"check": name, "state": "ok", "found": "", "fix": "", "code": ""}
         try:
-            row["found"] = check()
+            row = {"check": name, "state": "ok", "found": check(), "fix": "", "code": ""}
         except Exception as error:  # the table must be whole whatever a library does
             problem = error
             if not isinstance(problem, TipcastError):
                 what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
                 problem = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
                 problem.__cause__ = error
-            found = f"{problem.where}: {problem.what}"
-            row |= {"state": "fail", "found": found, "fix": problem.fix, "code": problem.code}
             problems.append(problem)
+            found = f"{problem.where}: {problem.what}"
+            row = {"check": name, "state": "fail", "found": found, "fix": problem.fix, "code": problem.code}
         rows.append(row)
-        if text:  # as soon as it is known: some take long
+        if config.print is Output.text:  # as soon as it is known: some take long
             code = f" [{row['code']}]" if row["code"] else ""
-            print(f"{name:<{width}}  {row['state']:<4}  {' '.join(row['found'].split())}{code}", flush=True)
-        if text and row["fix"]:
-            print(f"{'':<{width}}        fix: {row['fix']}", flush=True)
-    form = Output.none if text else config.print
+            fix = f"\n{'':<18}fix: {row['fix']}" if row["fix"] else ""
+            print(f"{name:<10}  {row['state']:<4}  {' '.join(row['found'].split())}{code}{fix}", flush=True)
+    form = Output.none if config.print is Output.text else config.print
     return say({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
-
-
-def chosen(config: DoctorConfig) -> dict[str, Callable[[], str]]:
-    """Return name -> check, the quick ones first."""
-
-    def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
-        return open_dataset(config.data).describe(side)
-
-    def check_store() -> str:
-        from tipcast.tracking import run  # MLflow, while other checks go on
-
-        return run.check_store(config.tracking)
-
-    data = {f"data.{side}": partial(check_data, side) for side in SIDES if getattr(config.data, side) is not None}
-    workers = partial(check_workers, config.backend, config.cluster)
-    return {"gpus": show_gpus, "packages": show_packages, "workers": workers, "tracking": check_store, **data}
 
 
 def show_gpus() -> str:
@@ -91,37 +83,26 @@ def show_packages() -> str:
 
 
 def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
-    """Say how many workers there would be, with the threads and memory of each, without starting any.
+    """Say how many workers there would be; start none, but wait for those of a scheduler that runs, as a job would.
 
-    What ``session.check`` refuses, and of a scheduler that runs what ``check_scheduler`` does.
+    What ``session.check`` and, with a scheduler, ``session.session`` refuse, K005 other versions on its workers.
     """
     session.check(backend, cluster)
     if isinstance(cluster, SchedulerCluster):
-        return check_scheduler(backend, cluster)
-    if isinstance(cluster, LocalCluster):
-        workers, threads = clusters.shared_out(cluster)
-    else:
-        workers, threads = getattr(cluster, "n_workers", None) or len(gpus.visible()), 1
-    memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // workers)
+        with session.session(backend, cluster) as opened:
+            if apart := differences(opened.client):
+                fix = "install the same requirements file on every machine of the cluster"
+                raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
+            there = known(opened.client).values()
+        sizes = Counter((count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0)) for one in there)
+        kinds = ", ".join(f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items())
+        wanted = f"wanted {cluster.n_workers}; same versions"
+        return f"{cluster.address}: {count(len(there), 'worker')} ({kinds}), {wanted}"
+    gpu_workers = getattr(cluster, "n_workers", None) or len(gpus.visible())
+    number, threads = clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
+    memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // number)
     here = f"{count(clusters.cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
-    return f"{count(workers, 'worker')} of {count(threads, 'thread')} and {memory} on {here}"
-
-
-def check_scheduler(backend: BackendSpec, cluster: SchedulerCluster) -> str:
-    """Connect to a scheduler, wait for its workers as a job would, and compare their versions with ours.
-
-    K001 K002 as a job meets them, K005 other versions there, K006 a worker without a GPU of its own.
-    """
-    with clusters.connect(cluster, "pandas") as client:
-        if apart := differences(client):
-            fix = "install the same requirements file on every machine of the cluster"
-            raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
-        if backend.name == "gpu":
-            session.own_gpus(client)
-        workers = known(client).values()
-    sizes = Counter((count(it["nthreads"], "thread"), format_bytes(it["memory_limit"] or 0)) for it in workers)
-    kinds = ", ".join(f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items())
-    return f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), wanted {cluster.n_workers}; same versions"
+    return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory} on {here}"
 
 
 def differences(client: Client) -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute import gpus
@@ -60,31 +61,6 @@ class Rung:
         """As ``2 cores``."""
         return count(self.size, "core" if self.device == "cpu" else "GPU")
 
-    @property
-    def key(self) -> str:
-        """As ``cores_2``, of metrics."""
-        return f"{'cores' if self.device == 'cpu' else 'gpus'}_{self.size}"
-
-
-@dataclass(frozen=True)
-class LadderResult:
-    """A training that has run."""
-
-    rung: Rung
-    run_id: str
-    seconds: Mapping[str, float]
-    headline: float
-    """Of the test rows."""
-    adjusted_rand: float | None = None
-    """Of the shared rows' clusters and the groups that they were made of."""
-    centres: Floats | None = None
-    """(clusters, features) means of the shared rows' clusters."""
-
-    @property
-    def job_s(self) -> float:
-        """Seconds of reading, fitting and evaluating."""
-        return sum(self.seconds[name] for name in TIMED)
-
 
 SharedRows = tuple[Floats, Ints]
 """(rows, features) of test rows that the rungs' clusters are compared on, and (rows,) the groups they were made of."""
@@ -95,25 +71,24 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     plan = make_plan(config)
     steps, missing = rungs(config, plan.task.kind)
     shared = shared_rows(plan) if plan.task.kind == "clustering" else None
-    results: list[LadderResult] = []
+    climbed: list[dict[str, Any]] = []
     failed: list[TipcastError] = []
-    known = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
+    shown = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     (name,) = run_names([(config.model.name, command)], "ladder of ")
-    with run_context(config, command, job="ladder", name=name, params=known) as context:
+    with run_context(config, command, job="ladder", name=name, params=shown) as context:
         for step in steps:
             LOG.info("%-9s%s", "rung", step.name)
             try:
-                results.append(climb(step, config, plan, command, context.run, shared))
+                climbed.append(climb(step, config, plan, command, context.run, shared))
             except TipcastError as problem:
                 LOG.warning("%s: %s", step.name, problem)
                 failed.append(problem)
                 missing[step.name] = str(problem)
-        if not results:
+        if not climbed:
             raise failed[0]
-        rows = compared(results, evaluator(plan.task.kind).headline.name, config.tolerance)
-        record(context, config, plan, results, rows, missing, shared)
-    metrics = {f"speedup/{each.rung.key}": row["speed_up"] for each, row in zip(results, rows, strict=True)}
-    result = context.result(rungs=rows, not_run=missing, metrics=metrics)
+        rows = record(context, config, plan, climbed, missing, shared)
+    speedup = {f"speedup/{key(row['rung'])}": row["speed_up"] for row in rows}
+    result = context.result(rungs=rows, not_run=missing, metrics=speedup)
     words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in rows}
     return say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
 
@@ -123,28 +98,27 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
         raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
-    most = {"cpu": cores(), "gpu": len(gpus.visible())}
+    here, gpus_here = cores(), len(gpus.visible())
+    wanted = [("cpu", size) for size in sorted({1, here} if config.cores is None else set(config.cores))]
+    wanted += [("gpu", size) for size in sorted({1, max(gpus_here, 2)} if config.gpus is None else set(config.gpus))]
     steps: list[Rung] = []
     missing: dict[str, str] = {}
-    for device, name, asked, usual in (
-        ("cpu", "cores", config.cores, {1, most["cpu"]}),
-        ("gpu", "gpus", config.gpus, {1, max(most["gpu"], 2)}),
-    ):
-        for size in sorted(set(usual if asked is None else asked)):
-            if size < 1:
-                raise must_be(name, "at least 1", size)
-            step = Rung(device, size, _cluster(config.cluster, device, size))
-            if size > most[device]:
-                missing[step.name] = f"the machine has {most[device]} {name}"
-                continue
-            try:
-                check_session(BackendSpec(device), step.cluster)
-                check_model(config.model, device, categorical=config.task.categorical, kind=kind)
-                steps.append(step)
-            except TipcastError as problem:
-                if problem.code not in NOT_HERE:
-                    raise
-                missing[step.name] = problem.what
+    for device, size in wanted:
+        name, most = ("cores", here) if device == "cpu" else ("gpus", gpus_here)
+        if size < 1:
+            raise must_be(name, "at least 1", size)
+        step = Rung(device, size, _cluster(config.cluster, device, size))
+        if size > most:
+            missing[step.name] = f"the machine has {most} {name}"
+            continue
+        try:
+            check_session(BackendSpec(device), step.cluster)
+            check_model(config.model, device, categorical=config.task.categorical, kind=kind)
+            steps.append(step)
+        except TipcastError as problem:
+            if problem.code not in NOT_HERE:
+                raise
+            missing[step.name] = problem.what
     if not steps:
         what = f"nothing to run: {next(iter(missing.values()), 'both are empty')}"
         raise TipcastError("C003", "cores, gpus", what, "name what this machine has, as cores=[1,2] or gpus=[1]")
@@ -164,8 +138,12 @@ def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
 
 def climb(
     step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, shared: SharedRows | None
-) -> LadderResult:
-    """Train on a rung, as a child run of the parent, whose command trains on this rung alone."""
+) -> dict[str, Any]:
+    """Train on a rung, as a child run of the parent, whose command trains on this rung alone.
+
+    Returns the rung, its seconds, the headline of the test rows and, where rows are shared, ``centres``: (clusters,
+    features) means of their clusters, and the ``adjusted_rand`` index of these and the rows' groups.
+    """
     tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
     own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
     words, cluster = given(without_keys(command, "cores", "gpus", "tolerance")), to_plain(step.cluster)
@@ -177,8 +155,10 @@ def climb(
         workers = context.start_workers()
         warm_up(workers, own, plan)
         result = train(workers, record)
-    headline = result["metrics"][f"test/{record.judge.headline.name}"]
-    climbed = LadderResult(step, context.run.id, context.clock.seconds, headline)
+    name, seconds = record.judge.headline.name, context.clock.seconds
+    climbed = {"rung": step.name, "device": step.device, "size": step.size, "run": context.run.id}
+    climbed |= {f"{phase}_s": seconds[phase] for phase in ("cluster", *TIMED)}
+    climbed[name] = result["metrics"][f"test/{name}"]
     if shared is None:
         return climbed
     from sklearn.metrics import adjusted_rand_score  # of clusterings only
@@ -188,7 +168,7 @@ def climb(
         fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
         labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
     centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
-    return dataclasses.replace(climbed, adjusted_rand=float(adjusted_rand_score(groups, labels)), centres=centres)
+    return {**climbed, "centres": centres, "adjusted_rand": float(adjusted_rand_score(groups, labels))}
 
 
 def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
@@ -220,57 +200,53 @@ def shared_rows(plan: Plan) -> SharedRows | None:
     return np.asarray(x, dtype=np.float64), columns[group].astype(np.int64)
 
 
-def compared(results: Sequence[LadderResult], headline: str, tolerance: float) -> list[dict[str, Any]]:
+def compared(climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: float) -> list[dict[str, Any]]:
     """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the first one.
 
     Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted Rand indices.
     Speed-up is against the first rung that ran; efficiency is that against the first of the same device, by size.
     """
-    first = results[0]
-    rows: list[dict[str, Any]] = []
-    for each in results:
-        alike = next(other for other in results if other.rung.device == each.rung.device)
-        difference = abs(each.headline - first.headline) / (abs(first.headline) or 1.0)
-        apart = max(difference, abs((each.adjusted_rand or 0.0) - (first.adjusted_rand or 0.0)))
-        rows.append(
-            {
-                "rung": each.rung.name,
-                **{f"{name}_s": each.seconds[name] for name in ("cluster", *TIMED)},
-                "job_s": each.job_s,
-                "speed_up": first.job_s / each.job_s,
-                "efficiency": alike.job_s * alike.rung.size / (each.job_s * each.rung.size),
-                headline: each.headline,
-                **({} if each.adjusted_rand is None else {"adjusted_rand": each.adjusted_rand}),
-                "difference": difference,
-                "verdict": "equal" if apart <= tolerance else "NOT equal",
-                "run": each.run_id,
-            }
-        )
-    return rows
+    table, times = pd.DataFrame(climbed), [f"{name}_s" for name in TIMED]
+    table["job_s"] = table[times].sum(axis="columns")
+    table["work"] = table["job_s"] * table["size"]  # seconds of all cores or GPUs together
+    first = table.iloc[0]
+    table["speed_up"] = first["job_s"] / table["job_s"]
+    table["efficiency"] = table.groupby("device")["work"].transform("first") / table["work"]
+    table["difference"] = (table[headline] - first[headline]).abs() / (abs(first[headline]) or 1.0)
+    apart, scores = table["difference"], [headline]
+    if "adjusted_rand" in table:
+        scores.append("adjusted_rand")
+        apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
+    table["verdict"] = np.where(apart <= tolerance, "equal", "NOT equal")
+    names = ["rung", "cluster_s", *times, "job_s", "speed_up", "efficiency", *scores, "difference", "verdict", "run"]
+    return [dict(zip(names, row, strict=True)) for row in table[names].itertuples(index=False)]
+
+
+def key(rung: str) -> str:
+    """Return what metrics call a rung, as ``cores_2``."""
+    size, what = rung.lower().rstrip("s").split()
+    return f"{what}s_{size}"
 
 
 def record(
     context: RunContext,
     config: LadderConfig,
     plan: Plan,
-    results: Sequence[LadderResult],
-    rows: Sequence[Mapping[str, Any]],
+    climbed: Sequence[Mapping[str, Any]],
     missing: Mapping[str, str],
     shared: SharedRows | None,
-) -> None:
-    """Record what the rungs took and whether they agree; ``rows`` as of ``compared``."""
-    run, metrics = context.run, dict[str, float]()
-    names = {"speed_up": "speedup"} | {name: name for name in ("efficiency", "difference", "adjusted_rand")}
-    for rung, row in zip((result.rung for result in results), rows, strict=True):
-        metrics |= {f"{names[name]}/{rung.key}": value for name, value in row.items() if name in names}
-    run.log_metrics(metrics)
+) -> list[dict[str, Any]]:
+    """Record what the rungs took and whether they agree; return the rows of ``compared``."""
+    run, rows = context.run, compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance)
+    names = {"speed_up": "speedup", **{name: name for name in ("efficiency", "difference", "adjusted_rand")}}
+    run.log_metrics({f"{names[name]}/{key(row['rung'])}": row[name] for row in rows for name in names if name in row})
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
-    seconds = {each.rung.name: {name: each.seconds[name] for name in TIMED} for each in results}
+    seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
     pictures = {"plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")}
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
-        centres = {each.rung.name: each.centres for each in results if each.centres is not None}
+        centres = {one["rung"]: one["centres"] for one in climbed}
         drawn = plots.centroids("Centroids of every rung", shared[0], shared[1].tolist(), centres, subtitle)
         pictures["plots/centroids.png"] = drawn
     for path, picture in pictures.items():
@@ -283,3 +259,4 @@ def record(
         report.repeat(context.command),
     ]
     run.note("\n\n".join(parts))
+    return rows

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.compute.base import Session
+from tipcast.compute.cluster import completed
 from tipcast.compute.session import session
-from tipcast.compute.workers import completed
 from tipcast.config.errors import failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months

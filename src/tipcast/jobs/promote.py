@@ -25,8 +25,7 @@ from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import SHOWN, Evaluation, bounds
 from tipcast.evaluation.sums import Parts
 from tipcast.jobs import say
-from tipcast.jobs.run_context import RunContext, run_context, run_names
-from tipcast.jobs.sweep_plan import given_keys
+from tipcast.jobs.run_context import RunContext, given_keys, run_context, run_names
 from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin

@@ -147,6 +147,11 @@ def run_context(
         yield RunContext(run, config, command, clock, folder, stack)
 
 
+def given_keys(command: str) -> list[str]:
+    """Return the keys that a command line sets."""
+    return [word.lstrip("+~").partition("=")[0] for word in given(command)]
+
+
 def without_keys(command: str, *keys: str) -> str:
     """Return a command without some of its keys."""
     return with_given(command, [word for word in given(command) if word.lstrip("+").partition("=")[0] not in keys])

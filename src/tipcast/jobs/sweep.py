@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +19,28 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
+from tipcast.datasets.base import merged
 from tipcast.evaluation import ranking
-from tipcast.jobs import check_search, say, sweep_plan
-from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
-from tipcast.jobs.sweep_plan import FREE, GROWING, given_keys
+from tipcast.jobs import check_search, measured, say
+from tipcast.jobs.run_context import given_keys, previous_run, run_context, run_names, without_keys
 from tipcast.jobs.sweep_record import SweepRecord, whole_result
 from tipcast.jobs.train import train
-from tipcast.jobs.train_plan import WHERE, check_model, make_plan
+from tipcast.jobs.train_plan import WHERE, Plan, check_model, make_plan
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
-from tipcast.search.trial import Objective
+from tipcast.search.trial import Objective, Study
 from tipcast.tracking.run import CONFIG
 
 LOG = logging.getLogger("tipcast")
 
 STUDY = "sweep.study"
 """Tag that a sweep is resumed by."""
+GROWING = ("random", "tpe")
+"""Searches of which a longer one begins with the trials of a shorter."""
+FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
+"""Keys of a search that no trial's result depends on."""
 KEPT = ("data", "task", "model", "search", "seed")
 """Parts of the configuration that a sweep keeps from its first run."""
 
@@ -45,12 +51,12 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
     with ExitStack() as stack:
         previous = None
         if config.resume is None:
-            config = sweep_plan.without_fixed(config, command)
+            config = without_fixed(config, command)  # a resumed one is stored without them
         else:
-            previous, found = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
+            previous, stored = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
             text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
-            stored = restored(text, config, f"run {previous.id}")
-            config, trials = apply_overrides(config, stored, command), stored.search.trials
+            begun = restored(text, config, f"run {previous.id}")
+            config, trials = apply_overrides(config, begun, command), begun.search.trials
         check_model(config, config.task.kind)
         check_search(config)
         with clock.phase("list"), progress("list"):
@@ -58,9 +64,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
         check_space(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
-        study = sweep_plan.identity(config, plan)
+        study = identity(config, plan)
         if previous:
-            tags = found.data.tags
+            tags = stored.data.tags
             if study != tags.get(STUDY):
                 what = "its data or its configuration are not what they were"
                 raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
@@ -69,9 +75,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 words = given(without_keys(first, "search.trials"))
                 first = with_given(first, [*words, f"search.trials={config.search.trials}"])
             command = first
-            if sweep_plan.is_whole(config, trials, found, previous.client):
+            if whole := whole_result(previous, stored, config, trials, metric.name, command):
                 LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
-                return say(whole_result(previous, found, metric.name, command), config.print)
+                return say(whole, config.print)
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
@@ -88,11 +94,10 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             search(sweep, workers, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
-            refit = Record(context, dataclasses.replace(config, model=model), plan, trial=best.key)
+            refit = Record(context, dataclasses.replace(config, model=model), plan, trial=objective.key(best.number))
             result = train(workers, refit)
             with progress("leaderboard"):
-                sweep.close()
-        result |= sweep.result()
+                result |= sweep.close()
         problem = sweep.problem()
         if problem:
             context.run.set_tags({"error.code": problem.code, "error.message": problem})
@@ -107,7 +112,20 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
     sweep.total = proposed.total
     LOG.info("%-9s%d in all", "trials", sweep.total)  # a grid of a few parameters may have thousands
-    study = sweep_plan.study(config, plan, tried(space), sweep.objective, session)
+    study = Study(
+        objective=sweep.objective,
+        sweep=uuid.uuid4().hex[:8],
+        fragments=merged(plan.train.fragments, session.frames.batch_rows),
+        recipe=plan.recipe,
+        frames=session.frames,
+        model=config.model,
+        device=session.device,
+        categorical=tuple(config.task.categorical),
+        seed=config.seed,
+        measure=partial(measured, plan.task.kind),
+    )
+    shared = {study.estimator(params).sharing for params in ({}, *({name: value} for name, value in tried(space)))}
+    study = dataclasses.replace(study, again=len(shared) > 1 or None in shared)
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):
@@ -146,9 +164,33 @@ def apply_overrides(wanted: SweepConfig, own: SweepConfig, command: str) -> Swee
 
 def _at(config: SweepConfig, key: str) -> Any:
     """Return what a configuration has at a key; of a whole group what it is called."""
-    found: Any = to_plain(config)
+    value: Any = to_plain(config)
     for name in key.split("."):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    if "." not in key and isinstance(found, Mapping):
-        return found.get("name") or found.get("source")
-    return found
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if "." in key or not isinstance(value, Mapping) else value.get("name") or value.get("source")
+
+
+def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep whose model's space lacks the parameters that the command line sets."""
+    model = config.model
+    fixed = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
+    for name in sorted(fixed):
+        if config.search.space.get(name) is not None:
+            what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
+            raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
+    space = {name: axis for name, axis in model.space.items() if name not in fixed or name not in model.params}
+    return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
+
+
+def identity(config: SweepConfig, plan: Plan) -> str:
+    """Return a digest of the data and of all else that decides what trials are proposed and what comes of them."""
+    plain = to_plain(config)
+    search, model = plain["search"], plain["model"]
+    without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
+    facts = {
+        "task": plain["task"],
+        "model": [model[name] for name in ("name", "params", "fit", "space")],
+        "search": {name: value for name, value in search.items() if name not in without_effect},
+        "seed": plain["seed"],
+    }
+    return plan.identity(facts)[:8]

@@ -17,8 +17,8 @@ from tipcast.jobs.run_context import RunContext, result_of
 from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
-from tipcast.tracking.children import KEY, Child, Children
+from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
+from tipcast.tracking.children import Child, Children
 from tipcast.tracking.models import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
@@ -78,44 +78,44 @@ class SweepRecord:
     def take(self, event: Event) -> None:
         """Write to the store what has happened, and log it."""
         match event:
-            case Begun(proposal, attempt):
-                number, key = proposal.number, self.objective.key(proposal.number)
+            case Proposal(number, proposed):
                 count = self._attempts[number] = self._attempts.get(number, 0) + 1  # also of earlier processes
-                self.runs[number] = self.children.begin(number, key, count, proposal.params)
-                LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposal.params)
-            case Ended(trial):
-                self._ended(trial)
-            case Lost(number, reason):
-                self.children.kill(self.runs[number], reason)
-                LOG.info("trial %d is retried: %s", number, reason)
+                self.runs[number] = self.children.begin(number, self.objective.key(number), count, proposed)
+                LOG.debug("trial %d begins, attempt %d: %s", number, count, proposed)
+            case Failed(number, problem, retried=True):
+                self.children.kill(self.runs[number], problem.what)
+                LOG.info("trial %d is retried: %s", number, problem.what)
             case Failed(number, problem):
                 self.children.fail(self.runs[number], problem.code, problem)
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
                 LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
+            case Trial(number):
+                self._ended(event)
 
     def _ended(self, trial: Trial) -> None:
         number, facts = trial.number, trial.facts
-        numbers = {name: value for name, value in facts.items() if isinstance(value, int | float)}
-        metrics = {self.metric: trial.score}  # the first one is what MLflow compares by
-        metrics |= {f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"}
-        metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}
-        metrics |= {f"fit/{name}": float(value) for name, value in numbers.items()}
+        numbers = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
         self.children.end(
             self.runs[number],
             params={
                 **{f"model.params.{name}": value for name, value in trial.params.items()},
                 **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
             },
-            metrics=metrics,
+            metrics={
+                self.metric: trial.score,  # the first one is what MLflow compares by
+                **{f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"},
+                **{f"seconds/{name}": value for name, value in trial.phases.items()},
+                **{f"fit/{name}": value for name, value in numbers.items()},
+            },
             curves={CURVE: stepped(trial.curve)},
         )
-        leading = min(self.trials.values(), key=self.objective.rank, default=None)
+        leading = self.best if self.trials else None
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
-        width, best = len(str(self.total)), self.best
+        best = self.best
         if best is not leading:
             self._log_best()
-        place = f"trial {number:>{width}} ({self.done:>{width}}/{self.total})"
+        place = f"trial {number:>{(width := len(str(self.total)))}} ({self.done:>{width}}/{self.total})"
         leader = f"best {best.score:.4f} (trial {best.number})"
         LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
         LOG.debug("trial %d ran on %s", number, trial.worker)
@@ -132,18 +132,13 @@ class SweepRecord:
     # Of all trials
 
     @property
-    def ranked(self) -> list[Trial]:
-        """The trials that ended well, the best first."""
-        return sorted(self.trials.values(), key=self.objective.rank)
-
-    @property
     def best(self) -> Trial:
         """The best trial by the validation rows, of equals the first; S004 when none ended well."""
         if not self.trials:
             first = next(iter(self.failed.values()), None)
             what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
             raise TipcastError("S004", self.run.id, what, "look at the failed trials")
-        return self.ranked[0]
+        return min(self.trials.values(), key=self.objective.rank)
 
     def problem(self) -> TipcastError | None:
         """Return what is to be told of trials that failed."""
@@ -154,24 +149,18 @@ class SweepRecord:
         fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
         return TipcastError("S001", self.run.id, what, fix)
 
-    def result(self) -> dict[str, Any]:
-        """Return what the job's last lines say of the search."""
-        trials = {"finished": len(self.trials), "failed": len(self.failed), "all": self.total}
-        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
-        return {
-            "trials": {**trials, **not_tried},
-            "best": {"trial": self.best.number, self.metric: self.best.score, **self.best.params},
-            "charts": self.run.address(self.children.charts(self.metric, maximize=self.objective.maximize)),
-        }
+    def close(self) -> dict[str, Any]:
+        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit.
 
-    def close(self) -> None:
-        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit."""
-        run, best = self.run, self.best
-        counts = {"trials": self.total, "finished": len(self.trials), "failed": len(self.failed)}
-        run.log_metrics({f"sweep/{name}": number for name, number in counts.items()})
+        Returns what the job's last lines say of the search.
+        """
+        run, best, spec, model = self.run, self.best, self.config.search, self.config.model.name
+        counts = {"finished": len(self.trials), "failed": len(self.failed)}
+        run.log_metrics({f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()})
         self._log_best()
         # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
         run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
+        ranked = sorted(self.trials.values(), key=self.objective.rank)
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
         rows = [
             {
@@ -184,22 +173,21 @@ class SweepRecord:
                 "attempt": trial.attempt,
                 "run_id": self.runs[trial.number],
             }
-            for rank, trial in enumerate(self.ranked, 1)
+            for rank, trial in enumerate(ranked, 1)
         ]
-        own = [trial for trial in self.ranked if inside(self.space, trial.params)]
+        own = [trial for trial in ranked if inside(self.space, trial.params)]  # which the baseline need not be
         if own and (shares := importance(own, self.space, self.objective)):
-            about = f"{self.config.model.name}, {self.config.search.name} search, {len(own)} trials"
-            kind, title = "variance of the score", "Parameter importance"
-            picture = plots.importance(shares, about, kind=kind, title=title)
+            about = f"{model}, {spec.name} search, {len(own)} trials"
+            picture = plots.importance(shares, about, kind="variance of the score", title="Parameter importance")
             run.log_bytes(picture, "sweep/parameter_importance.png")
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
         values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
         params = ", ".join(f"`{name}` {value}" for name, value in values.items())
         shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
-        usual = self.trials.get(0, best) if self.config.search.baseline else best
+        usual = self.trials.get(0, best) if spec.baseline else best
         gain = "" if usual is best else f" The default parameters, trial 0, have {usual.score:.4f}."
         parts = [
-            f"### {self.config.search.name} search of {self.config.model.name}: {len(rows)} trials",
+            f"### {spec.name} search of {model}: {len(rows)} trials",
             f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
             f"with {params}. It was fitted again over all workers and tested; the model below is that one.{gain}",
             f"[Compare all trials as charts]({charts})",
@@ -208,20 +196,38 @@ class SweepRecord:
             run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
+        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
+        return {
+            "trials": {**counts, "all": self.total, **not_tried},
+            "best": {"trial": best.number, self.metric: best.score, **best.params},
+            "charts": run.address(charts),
+        }
 
 
-def whole_result(run: Run, stored: Any, metric: str, command: str) -> dict[str, Any]:
-    """Return what a sweep's last lines said, from its run in the store; ``metric`` ranked its trials."""
-    metrics, tags = stored.data.metrics, stored.data.tags
-    finished, number = int(metrics["sweep/finished"]), int(tags[TRIAL_TAG].rpartition("-")[2])
+def whole_result(
+    run: Run, stored: Any, config: SweepConfig, trials: int | None, metric: str, command: str
+) -> dict[str, Any] | None:
+    """Return what a sweep's last lines said, from its run in the store; None of one that is not done.
+
+    It is where as many ``trials`` were asked for as now, all ended well, and its model has the name to register. A
+    space of few points has fewer trials than were asked for. ``metric`` ranked them.
+    """
+    metrics, tags, register = stored.data.metrics, stored.data.tags, config.tracking.register
+    finished = metrics.get("sweep/finished")
+    done = finished is not None and finished == metrics["sweep/trials"] and stored.info.status == "FINISHED"
+    if not done or config.search.trials != trials:
+        return None
+    versions = run.client.search_model_versions(f"run_id = '{run.id}'") if register else []
+    if register and register not in [version.name for version in versions]:
+        return None
     score = {f"validation/{metric}": metrics[f"sweep/best_validation_{metric}"]}
     return result_of(
         run,
         command,
         model_uri=f"models:/{logged_of(run.client, stored)[0].model_id}",
         metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
-        trials={"finished": finished, "failed": 0, "all": finished},
-        best={"trial": number, **score, **json.loads(tags[BEST])},
+        trials={"finished": int(finished), "failed": 0, "all": int(finished)},
+        best={"trial": int(tags[TRIAL_TAG].rpartition("-")[2]), **score, **json.loads(tags[BEST])},
     )
 
 
@@ -231,13 +237,4 @@ def _trial(child: Child, metric: str) -> Trial:
         {name.removeprefix(side): value for name, value in child.metrics.items() if name.startswith(side)}
         for side in ("validation/", "seconds/")
     )
-    return Trial(
-        key=child.tags[KEY],
-        number=child.number,
-        params=child.params,
-        score=metrics[metric],
-        metrics=metrics,
-        phases=phases,
-        worker="",
-        attempt=child.attempt,
-    )
+    return Trial(child.number, child.params, metrics[metric], metrics, phases, worker="", attempt=child.attempt)

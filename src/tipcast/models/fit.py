@@ -19,7 +19,7 @@ from distributed import MultiLock, wait
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frame, to_host
-from tipcast.compute.workers import known
+from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, Future, NativeFile, Progress, Scorer, Split

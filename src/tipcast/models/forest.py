@@ -16,7 +16,7 @@ import treelite.sklearn
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-from tipcast.compute.workers import completed, known
+from tipcast.compute.cluster import completed, known
 from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import (

@@ -20,7 +20,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
 from tipcast.search import trial as worker_side
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import SLOT, Begun, Ended, Event, Failed, Lost, Proposal, Study, Trial, TrialSlots
+from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial, TrialSlots
 
 LOOK_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
@@ -33,6 +33,8 @@ MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on few
 
 @dataclass
 class _Job:
+    """A trial that waits for a worker, or runs on one."""
+
     proposal: Proposal
     attempt: int = 1
     deaths: int = 0
@@ -62,8 +64,7 @@ class Pool:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workers, self._attempts, self._now = workers, attempts, now
-        self._limit_s = math.inf if limit_s is None else limit_s
-        self._timeout_s, self._until = math.inf if timeout_s is None else timeout_s, math.inf
+        self._limit_s, self._timeout_s, self._until = limit_s or math.inf, timeout_s or math.inf, math.inf
         self.timed_out = False
         """Whether there was more to try."""
         self._running: list[_Job] = []
@@ -72,63 +73,57 @@ class Pool:
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Yield events after they happen; the next trial is submitted before the end of the last is yielded."""
-        ended: list[Event] = []
+        events: list[Event] = []
         try:
             while True:
-                nothing_left = self._fill(searcher, ended)
-                yield from ended
-                if nothing_left and not self._running:
+                more = self._fill(searcher, events)
+                yield from events
+                if not (more or self._running):
                     self.timed_out = self._now() > self._until and searcher.next() is not None
                     return
-                ended = [self._outcome(job, searcher) for job in self._ended()]
+                events = [self._outcome(job, searcher) for job in self._ended()]
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 for job in self._running:
                     job.future.release()
 
     def _fill(self, searcher: Searcher, events: list[Event]) -> bool:
-        """Give trials to free slots; tell whether none is left to give."""
+        """Give trials to free slots; tell whether any is left to give."""
         while True:
-            worker, empty = self._free()
-            if self._again and empty:
-                events.append(self._submit(self._again.popleft(), empty))
-                continue
-            if worker is None and (self._running or self._again):
-                return False
+            slots = self._workers.slots
+            free = dict(slots)
+            for job in self._running:
+                if job.worker in free:
+                    free[job.worker] -= slots[job.worker] if job.alone else 1
+            if self._again and free:
+                emptiest = min(free, key=lambda address: slots[address] - free[address])
+                if free.pop(emptiest) == slots[emptiest]:
+                    events.append(self._submit(self._again.popleft(), emptiest))
+                    continue  # else no other trial gets there until it is empty
+            worker = max(free, key=free.__getitem__, default=None)
+            full = worker is None or not free[worker]
+            if full and (self._running or self._again):
+                return True
             proposal = None if self._now() > self._until else searcher.next()
             if proposal is None:
-                return not self._again
-            if worker is None:
+                return bool(self._again)
+            if worker is None or full:  # no worker at all: it waits for one that comes
                 self._again.append(_Job(proposal))
             else:
                 events.append(self._submit(_Job(proposal), worker))
 
-    def _free(self) -> tuple[str | None, str | None]:
-        """Return the worker with most free slots, and one without trials."""
-        slots = self._workers.slots
-        free = dict(slots)
-        for job in self._running:
-            if job.worker in free:
-                free[job.worker] -= slots[job.worker] if job.alone else 1
-        emptiest = min(free, key=lambda address: slots[address] - free[address], default=None)
-        empty = emptiest if emptiest and free[emptiest] == slots[emptiest] else None
-        if self._again and emptiest:
-            del free[emptiest]  # no other trial gets there until it is empty
-        worker = max(free, key=free.__getitem__, default=None)
-        return worker if worker and free[worker] > 0 else None, empty
-
-    def _submit(self, job: _Job, worker: str) -> Begun:
+    def _submit(self, job: _Job, worker: str) -> Proposal:
         job.worker, job.begun, job.alone = worker, self._now(), job.alone or self._workers.slots[worker] == 1
         self._until = min(self._until, job.begun + self._timeout_s)
         key = f"trial-{self._key(job)}-{job.attempt}-{self._workers.study.sweep}"
         job.future = self._workers.submit(worker, key, job.proposal, job.attempt)
         self._running.append(job)
-        return Begun(job.proposal, job.attempt)
+        return job.proposal
 
     def _ended(self) -> list[_Job]:
         """Wait until a trial ends or, where none runs, until a worker takes one; return what has ended.
 
-        K003 when no worker takes trials, or has one, for too long.
+        K003 when no worker takes trials, and none has one, for too long.
         """
         idle_since = self._now()
         while True:
@@ -143,12 +138,13 @@ class Pool:
                     self._workers.restart(job.worker)  # a thread cannot be ended
             if ended or (self._workers.slots and not self._running):
                 return ended
-            if self._workers.slots or self._workers.busy:
+            if self._workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
                 raise idle(self._workers.wait_s)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
+        """Return what came of a task that has ended: of its report, where there is one, whatever came after that."""
         self._running.remove(job)
         problem = job.future.exception() if job.future.status == "error" else None
         if job.future.status == "cancelled":  # for which Dask has no exception
@@ -156,35 +152,27 @@ class Pool:
         job.future.release()  # or Dask computes it again if the worker dies
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
             searcher.tell(trial.number, trial.score)
-            return Ended(trial)
+            return trial
+        retried, gone = False, isinstance(problem, CancelledError) and job.future.key in self._workers.lost
         if job.late:
             what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
             problem = TipcastError("S008", self._key(job), what, fix)
-        elif isinstance(problem, KilledWorker) or (
-            isinstance(problem, CancelledError) and job.future.key in self._workers.lost
-        ):
-            outcome = self._lost(job, problem)
-            if isinstance(outcome, str):
-                # Alone on its worker: if that dies too, no other trial goes with it.
-                self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
-                return Lost(job.proposal.number, outcome)
-            problem = outcome
+        elif gone or isinstance(problem, KilledWorker):
+            code, what, fix = "S007", f"worker {job.worker} died, or is paused", "look at the worker's log"
+            if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
+                what = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+                code, fix, retried = "S005", "raise cluster.memory_limit, or search smaller values", not job.alone
+            else:
+                job.deaths += 1
+                retried = job.deaths < self._attempts
+            problem = TipcastError(code, self._key(job), what, fix)
         if not isinstance(problem, TipcastError):
             raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
-        searcher.tell(job.proposal.number, None)
-        return Failed(job.proposal.number, problem)
-
-    def _lost(self, job: _Job, problem: BaseException | None) -> TipcastError | str:
-        """Return why the trial of a lost worker is retried; S005 if it ran out of memory alone, S007 too many lost."""
-        reason = f"worker {job.worker} died, or is paused"
-        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
-            reason = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-            fix = "raise cluster.memory_limit, or search smaller values"
-            return TipcastError("S005", self._key(job), reason, fix) if job.alone else reason
-        job.deaths += 1
-        if job.deaths >= self._attempts:
-            return TipcastError("S007", self._key(job), reason, "look at the worker's log")
-        return reason
+        if retried:  # alone on its worker: if that dies too, no other trial goes with it
+            self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
+        else:
+            searcher.tell(job.proposal.number, None)
+        return Failed(job.proposal.number, problem, retried)
 
     def _key(self, job: _Job) -> str:
         return self._workers.study.objective.key(job.proposal.number)
@@ -202,8 +190,6 @@ class TrialWorkers:
         self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker that takes trials -> how many at once; one that is paused for lack of memory takes none."""
-        self.busy = False
-        """Whether trials run."""
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
         self.reports: dict[tuple[int, int], Trial] = {}
@@ -212,9 +198,14 @@ class TrialWorkers:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Prepare the workers for the trials, and free what they keep for them at the end."""
+
+        def report(event: tuple[float, Any]) -> None:
+            trial = Trial(**json.loads(event[1]))
+            self.reports[trial.number, trial.attempt] = trial
+
         self.client.register_plugin(self._plugin)
         self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
-        self.client.subscribe_topic(self.study.topic, self._report)
+        self.client.subscribe_topic(self.study.topic, report)
         self._ended = as_completed(loop=self.client.loop)
         try:
             yield
@@ -235,48 +226,49 @@ class TrialWorkers:
             except TimeoutError:
                 raise idle(self.wait_s) from None
             self.look()
-            found = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
-            for read in found.values():
+            answers = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
+            for read in answers.values():
                 if not isinstance(read, BaseException):
                     return read  # type: ignore[no-any-return]
                 if not isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
                     raise read
-            if any(self.ended_for_memory(address) for address in found):
+            if any(self.ended_for_memory(address) for address in answers):
                 break  # the next would run out of memory as well
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""
-        args = self.study.sweep, proposal, attempt
-        future: Future[Any] = self.client.submit(
-            worker_side.run, *args, key=key, pure=False, workers=[worker], resources={SLOT: 1}
-        )
-        self._ended.add(future)
-        return future
+        where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
+        task = self.client.submit(worker_side.run, self.study.sweep, proposal, attempt, key=key, pure=False, **where)
+        self._ended.add(task)
+        return task
 
     def wait(self) -> list[Future[Any]]:
         """Return the tasks that have ended, waiting for the first of them for a second; look at the workers."""
         ended: list[Future[Any]] = []
+
+        async def first() -> Future[Any]:
+            return await asyncio.wait_for(anext(self._ended), LOOK_S)
+
         if self._ended.is_empty():
             self._sleep(LOOK_S)
         else:
             with contextlib.suppress(TimeoutError):
-                ended = [self.client.sync(self._next), *self._ended.next_batch(block=False)]
+                ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
         self.look()  # after all that has ended: or what comes next goes to a worker whose death is among it
         return ended
-
-    async def _next(self) -> Future[Any]:
-        return await asyncio.wait_for(anext(self._ended), LOOK_S)
 
     def look(self) -> None:
         """Count the slots of the workers that are there, and note which tasks their worker will not begin."""
         # Dask's own account of the workers would come with all that it measures.
-        self.slots, self.busy, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        self.slots, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
         self.lost |= lost
 
     def restart(self, address: str) -> None:
         """End a worker with all that it does; its nanny, where it has one, starts another."""
-        self.client.run_on_scheduler(_restart, address=address)
+        scheduler: Any = self.client.scheduler  # as Client.restart_workers would wait for the other
+        how = {"wait_for_workers": False, "on_error": "return", "stimulus_id": f"tipcast-restart-{address}"}
+        self.client.sync(scheduler.restart_workers, workers=[address], **how)
 
     def ended_for_memory(self, address: str) -> bool:
         """Tell whether a worker that died was ended for its memory, which may be logged a little later."""
@@ -285,10 +277,6 @@ class TrialWorkers:
             if any(event["worker"] == address for _, event in self.client.get_events(MEMORY_TOPIC)):
                 return True
         return False
-
-    def _report(self, event: tuple[float, Any]) -> None:
-        trial = Trial(**json.loads(event[1]))
-        self.reports[trial.number, trial.attempt] = trial
 
 
 def idle(wait_s: float) -> TipcastError:
@@ -314,12 +302,13 @@ class NoRetries(SchedulerPlugin):
         """Let Dask give a task up when its worker dies: the driver decides what is retried."""
         if finish == "processing" and str(key).endswith(self._sweep):
             task = self._scheduler.tasks[key]
+            # One more death than allowed, and Dask makes a KilledWorker of the task; other clients' keep their count.
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Clear up after a driver that was killed."""
         if client == self._client:
-            scheduler.loop.add_callback(self._clear, scheduler)
+            scheduler.loop.add_callback(self._clear, scheduler)  # this hook cannot wait for a coroutine
 
     async def _clear(self, scheduler: Any) -> None:
         with contextlib.suppress(ValueError):  # it did so itself
@@ -327,8 +316,8 @@ class NoRetries(SchedulerPlugin):
             await scheduler.unregister_worker_plugin(None, self.name)
 
 
-def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], bool, set[str]]:
-    """Return the slots of each worker that takes tasks, whether any runs, and the keys of tasks that none will begin.
+def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
+    """Return the slots of each worker that takes tasks, and the keys of tasks that none will begin.
 
     A task that has begun has seceded, and so is one of Dask's long-running ones.
     """
@@ -338,12 +327,5 @@ def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], bool, set[st
             slots[address] = int(worker.resources.get(SLOT, 0))
         else:
             lost |= set(worker.processing) - worker.long_running
-    busy = any(worker.long_running for worker in dask_scheduler.workers.values())
     keys = {task.key for task in lost if str(task.key).endswith(sweep)}
-    return {address: number for address, number in slots.items() if number}, busy, keys
-
-
-async def _restart(dask_scheduler: Any, address: str) -> None:
-    await dask_scheduler.restart_workers(
-        [address], wait_for_workers=False, on_error="return", stimulus_id=f"tipcast-restart-{address}"
-    )
+    return {address: number for address, number in slots.items() if number}, keys

@@ -23,7 +23,7 @@ from tipcast.models.build import build
 from tipcast.search import MOST
 from tipcast.search.trial import Objective, Proposal, Trial
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would log every trial beside our line
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
@@ -54,6 +54,13 @@ def points(axis: Axis, number: int) -> tuple[Any, ...]:
     # Eight digits are enough to search by, and to type again.
     inner = [round(value) if whole else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
     return tuple(dict.fromkeys((axis.low, *inner, axis.high)))
+
+
+def _size(axis: Axis) -> float:
+    """Return how many values an axis has."""
+    if isinstance(axis, FloatDistribution):
+        return 1 if axis.low == axis.high else math.inf
+    return len(axis.choices) if isinstance(axis, CategoricalDistribution) else axis.high - axis.low + 1
 
 
 def tried(space: Space) -> list[tuple[str, Any]]:
@@ -140,7 +147,7 @@ def searcher(
 ) -> Searcher:
     """Return what decides on the next trial; trial 0 has the parameters of the baseline, where there is one."""
     if spec.name == "tpe":
-        return Tpe(space, seed, objective, spec.trials or 0, spec.max_concurrent, known, baseline)
+        return Tpe(space, seed, objective, spec, known, baseline)
     return Listed(grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known)
 
 
@@ -160,14 +167,13 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
 
 def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None) -> list[Proposal]:
     """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a shorter one."""
-    wanted, axes = spec.trials or MOST, [points(axis, MOST + 1) for axis in space.values()]
-    long = any(isinstance(axis, IntDistribution) and axis.high - axis.low > MOST for axis in space.values())
-    if math.prod(map(len, axes)) <= MOST and not long:
+    wanted = spec.trials or MOST
+    if math.prod(map(_size, space.values())) <= MOST:
         # Each point of a small space once, in an order that the seed decides.
-        every = list(_every(space, axes))
+        every = list(_every(space, [points(axis, MOST + 1) for axis in space.values()]))
         draws: Iterable[Params] = [every[at] for at in np.random.default_rng(seed).permutation(len(every))]
     else:
-        study = optuna.create_study(sampler=RandomSampler(seed))
+        study = optuna.create_study(sampler=RandomSampler(seed))  # asked and never told: draws are independent
         draws = (study.ask({**space}).params for _ in itertools.count())
     chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
     for params in draws:
@@ -211,17 +217,10 @@ class Tpe:
     """
 
     def __init__(
-        self,
-        space: Space,
-        seed: int,
-        objective: Objective,
-        total: int,
-        max_concurrent: int,
-        known: Known,
-        baseline: Params | None = None,
+        self, space: Space, seed: int, objective: Objective, spec: SearchSpec, known: Known, baseline: Params | None
     ) -> None:
-        self.total = total
-        self._space, self._seed, self._most = dict(space), seed, max_concurrent
+        self.total = spec.trials or 0
+        self._space, self._seed, self._most = dict(space), seed, spec.max_concurrent
         self._known = set(known)
         self._fixed = ({} if baseline is None else {0: baseline}) | {at: trial.params for at, trial in known.items()}
         self._scores: dict[int, float | None] = {number: trial.score for number, trial in known.items()}
@@ -232,41 +231,31 @@ class Tpe:
     def next(self) -> Proposal | None:
         """Ask for one more, past those that an earlier run has ended; None as long as those before it run."""
         while (number := len(self._asked)) < self.total:
-            if number in self._fixed:
-                params = self._fixed[number]
+            if (params := self._fixed.get(number)) is not None:
                 there = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
-                self._study.enqueue_trial({name: params[name] for name in there})
+                self._study.enqueue_trial({name: params[name] for name in there})  # ``ask`` takes these
                 self._asked.append(self._study.ask({**there}))
-                if number in self._known:
-                    continue
-                return Proposal(number, params)
-            if not self._tell_until(number - self._most):
-                return None
-            self._asked.append(self._ask(number))
+                if number not in self._known:
+                    return Proposal(number, params)
+                continue
+            while (told := self._told) <= number - self._most:
+                if told not in self._scores:
+                    return None
+                score = self._scores[told]
+                self._study.tell(self._asked[told], score, TrialState.FAIL if score is None else TrialState.COMPLETE)
+                self._told += 1
+            # A seed of its own: a sampler that goes on drawing would depend on how many it had proposed.
+            (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of options that are experimental
+                self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
+            self._asked.append(self._study.ask({**self._space}))
             return Proposal(number, self._asked[number].params)
         return None
 
     def tell(self, number: int, score: float | None) -> None:
         """Keep a trial's score, None of one that failed, until its turn comes."""
         self._scores[number] = score
-
-    def _ask(self, number: int) -> Any:
-        (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of options that are experimental
-            self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
-        return self._study.ask({**self._space})
-
-    def _tell_until(self, last: int) -> bool:
-        """Tell Optuna how the trials ended up to a last one; tell whether all of them have."""
-        while self._told <= last:
-            if self._told not in self._scores:
-                return False
-            score = self._scores[self._told]
-            state = TrialState.FAIL if score is None else TrialState.COMPLETE
-            self._study.tell(self._asked[self._told], score, state=state)
-            self._told += 1
-        return True
 
 
 Searcher = Listed | Tpe

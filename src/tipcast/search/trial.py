@@ -34,20 +34,10 @@ MOST_PREPARED = 4
 
 @dataclass(frozen=True)
 class Proposal:
-    """Parameters to try."""
+    """Parameters to try, and their place in the order of proposal, from 0."""
 
     number: int
-    """From 0, in the order of proposal."""
     params: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Measured:
-    """How good predictions of the validation rows are, as one process measures it."""
-
-    metrics: Mapping[str, float]
-    curve: Sequence[float] = ()
-    """To draw trials together: of two classes, true-positive rates at even false-positive rates from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +74,10 @@ class Study:
     device: str
     categorical: tuple[str, ...]
     seed: int
-    measure: Callable[[Array, Array], Measured]
-    """Of predictions and targets; importable on the workers."""
-    again: bool
+    measure: Callable[[Array, Array], tuple[Mapping[str, float], Sequence[float]]]
+    """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one. Importable on the
+    workers."""
+    again: bool = True
     """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
 
     @property
@@ -94,12 +85,17 @@ class Study:
         """Of Dask's events that trials report by."""
         return f"tipcast-{self.sweep}"
 
+    def estimator(self, params: Mapping[str, Any]) -> Any:
+        """Make what fits the model with these parameters in place of its own."""
+        model = dataclasses.replace(self.model, params={**self.model.params, **params})
+        task = self.recipe.task
+        return build(model, self.device, self.categorical, task.kind, len(task.classes))
+
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a trial."""
+    """What came of a trial that ended well."""
 
-    key: str
     number: int
     params: Mapping[str, Any]
     score: float
@@ -112,6 +108,7 @@ class Trial:
     attempt: int
     """From 1: how often it was begun."""
     curve: Sequence[float] = ()
+    """To draw trials together: of two classes, true-positive rates at even false-positive rates from 0 to 1."""
     facts: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
 
@@ -122,37 +119,16 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A worker has been given a trial."""
-
-    proposal: Proposal
-    attempt: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A trial is done."""
-
-    trial: Trial
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A worker died with its trial, which will be retried."""
-
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True)
 class Failed:
-    """A trial has failed for good."""
+    """A trial has failed, for good or, where its worker died, until it is retried."""
 
     number: int
     problem: TipcastError
+    retried: bool = False
 
 
-Event = Begun | Ended | Lost | Failed
+Event = Proposal | Trial | Failed
+"""What happens to a trial: a worker has been given it, it ended well, it failed."""
 
 
 @dataclass
@@ -174,7 +150,7 @@ class WorkerCache:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
-                self.rows = rows if self.study.again else None
+                self.rows = rows if self.study.again else None  # else XGBoost's bins are all that is held
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)
             self.prepared.move_to_end(key)
@@ -192,7 +168,7 @@ class WorkerCache:
             parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
         self.counts = tuple(map(counted, parts))
         sides = [[both[side] for both in parts] for side in (0, 1)]
-        parts.clear()
+        parts.clear()  # the lists of both sides hold the parts now, and ``_joined`` empties them
         self.validation = _joined(sides.pop(), study)
         return Split(*_joined(sides.pop(), study), self.validation)
 
@@ -215,7 +191,7 @@ class TrialSlots(WorkerPlugin):
         """Keep what all trials have in common, and say how many may run at once."""
         CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
         number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
-        await worker.set_resources(**{SLOT: number})
+        await worker.set_resources(**{SLOT: number})  # here, as a worker that is started anew has none
 
     def teardown(self, worker: Any) -> None:
         """Free the rows."""
@@ -225,12 +201,8 @@ class TrialSlots(WorkerPlugin):
 
 async def load(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process, beside its event loop; return what was read of each fragment."""
-    return await asyncio.to_thread(_load, CACHES[sweep], int(dask_worker.state.nthreads))
-
-
-@travelling
-def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
-    cache.ready(_estimator(cache.study, {}), threads)
+    cache = CACHES[sweep]
+    await asyncio.to_thread(travelling(cache.ready), cache.study.estimator({}), int(dask_worker.state.nthreads))
     return cache.counts
 
 
@@ -246,9 +218,17 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     gate(f"trial-{proposal.number}")
     try:
         trial = fit(cache, proposal, attempt)
+        # Dask takes as an event only what msgpack can write.
         get_worker().log_event(cache.study.topic, json.dumps(dataclasses.asdict(trial)))
+    except TipcastError:
+        raise
     except Exception as problem:
-        raise failure(problem, cache.study.objective.key(proposal.number)) from problem
+        where, text = cache.study.objective.key(proposal.number), str(problem).strip().partition("\n")[0]
+        if not out_of_memory(problem):
+            what = f"{type(problem).__name__}: {text}"
+            raise TipcastError("S006", where, what, "see the trial's parameters") from problem
+        fix = "give workers more memory, run fewer trials at once, or search smaller values"
+        raise TipcastError("S005", where, f"out of memory: {text}", fix) from problem
     finally:
         gc.collect(0)
 
@@ -256,49 +236,25 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
 def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     """Fit a trial's parameters, and measure on the validation rows."""
     study, worker, clock = cache.study, get_worker(), [time.perf_counter()]
-    estimator = _estimator(study, proposal.params)
+    estimator = study.estimator(proposal.params)
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
     clock.append(time.perf_counter())
     fitted = estimator.fit(prepared, study.seed)
     clock.append(time.perf_counter())
     predictions = fitted.scorer.score(x)
-    finite = bool(study.frames.xp.isfinite(predictions).all())
-    measured = study.measure(predictions, x if y is None else y) if finite else None  # rows themselves judge clusters
+    metrics: Mapping[str, float] = {}
+    curve: Sequence[float] = ()
+    if bool(study.frames.xp.isfinite(predictions).all()):
+        metrics, curve = study.measure(predictions, x if y is None else y)  # rows themselves judge clusters
     clock.append(time.perf_counter())
-    key = study.objective.key(proposal.number)
-    score = measured.metrics[study.objective.metric] if measured else math.nan
-    if measured is None or not math.isfinite(score):
+    score = float(metrics.get(study.objective.metric, math.nan))
+    if not math.isfinite(score):
         what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
-        raise TipcastError("M010", key, what, "search a smaller learning rate, or rank by another search.metric")
-    return Trial(
-        key=key,
-        number=proposal.number,
-        params=proposal.params,
-        score=float(score),
-        metrics=measured.metrics,
-        phases={name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))},
-        worker=str(worker.address),
-        attempt=attempt,
-        curve=measured.curve,
-        facts=fitted.info,
-    )
-
-
-def failure(problem: Exception, where: str) -> TipcastError:
-    """Return what is told of a trial that failed."""
-    if isinstance(problem, TipcastError):
-        return TipcastError(*problem.args)  # alone: what it came from may not travel
-    said = str(problem).strip().partition("\n")[0]
-    if not out_of_memory(problem):
-        return TipcastError("S006", where, f"{type(problem).__name__}: {said}", "see the trial's parameters")
-    fix = "give workers more memory, run fewer trials at once, or search smaller values"
-    return TipcastError("S005", where, f"out of memory: {said}", fix)
-
-
-def _estimator(study: Study, params: Mapping[str, Any]) -> Any:
-    model = dataclasses.replace(study.model, params={**study.model.params, **params})
-    task = study.recipe.task
-    return build(model, study.device, study.categorical, task.kind, len(task.classes))
+        fix = "search a smaller learning rate, or rank by another search.metric"
+        raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
+    phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))}
+    where = str(worker.address)
+    return Trial(proposal.number, proposal.params, score, metrics, phases, where, attempt, curve, fitted.info)
 
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:

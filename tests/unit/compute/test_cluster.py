@@ -1,11 +1,11 @@
-"""Opening a cluster: where it listens, what its workers may see, and how it ends."""
-
-from __future__ import annotations
+"""Clusters: what is refused, where they listen, what their workers may see, schedulers elsewhere, and every end."""
 
 import contextlib
 import logging
 import os
 import signal
+import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,55 +14,50 @@ from typing import Any
 import dask
 import psutil
 import pytest
-from distributed import Client, Status, Worker
+from distributed import Client, LocalCluster, Nanny, Status, Worker
 from distributed.comm.core import CommClosedError
-from tests.waiting import Turns, wait_until
+from distributed.security import Security
+from tests.conftest import NO_PAGES, python
+from tests.waiting import WATCHDOG_S, Turns, wait_until
 
-from tipcast.compute import cluster, workers
-from tipcast.compute.cluster import connect, shared_out
+from tipcast.compute import cluster, forkserver, gpus
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
-from tipcast.compute.workers import QUIET, at_work
+from tipcast.config import schema
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCluster, SchedulerCluster
+from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, SchedulerCluster
 
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
+CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
+
+
+def one(**more: Any) -> schema.LocalCluster:
+    """A cluster of one worker of one thread."""
+    return schema.LocalCluster(**{"kind": "local", "n_workers": 1, "threads_per_worker": 1, **more})
 
 
 def _listening() -> set[tuple[str, int]]:
     """Addresses and ports that this process and its children listen on."""
     own = psutil.Process()
-    return {
-        (listener.laddr.ip, listener.laddr.port)
-        for process in [own, *own.children(recursive=True)]
-        for listener in process.net_connections("inet")
-        if listener.status == psutil.CONN_LISTEN
-    }
-
-
-BEFORE: set[tuple[str, int]] = set()
-"""What other tests' servers listen on."""
+    sockets = [socket for one in (own, *own.children(recursive=True)) for socket in one.net_connections("inet")]
+    return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Client]:
     """A cluster of one worker process, opened with MLflow's variables set."""
-    BEFORE.update(_listening())
     with pytest.MonkeyPatch.context() as patch:
         for name in HIDDEN:
             patch.setenv(name, SECRET)
         for name in WAITING:
             patch.delenv(name, raising=False)
-        own = {"OMP_WAIT_POLICY": "active", "MINE": "3"}
-        with connect(LocalCluster("local", n_workers=1, threads_per_worker=1, environment=own), "pandas") as client:
-            yield client
-
-
-def test_every_listener_is_on_loopback(processes: Client) -> None:
-    addresses = [address for address, _ in _listening() - BEFORE]
-    assert len(addresses) >= 3, "scheduler, nanny and worker"
-    assert set(addresses) <= {"127.0.0.1", "::1"}
+        before = _listening()
+        with session(CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"})) as opened:
+            addresses = [address for address, _ in _listening() - before]
+            assert len(addresses) >= 3, "scheduler, nanny and worker"
+            assert set(addresses) <= {"127.0.0.1", "::1"}
+            yield opened.client
 
 
 def test_workers_know_nothing_of_mlflow_and_how_to_wait(processes: Client) -> None:
@@ -74,26 +69,24 @@ def test_workers_know_nothing_of_mlflow_and_how_to_wait(processes: Client) -> No
     assert SECRET not in seen.values()
 
 
-def test_workers_leave_ctrl_c_to_the_driver(processes: Client) -> None:
-    (worker,) = processes.run(os.getpid).values()
-    os.kill(worker, signal.SIGINT)
-    assert processes.submit(os.getpid, pure=False).result() == worker
-
-
-def test_workers_leave_all_words_to_the_driver(processes: Client) -> None:
+def test_workers_leave_ctrl_c_and_all_words_to_the_driver(processes: Client) -> None:
     """Also one that was started again."""
     (before,) = processes.run(os.getpid).values()
+    os.kill(before, signal.SIGINT)
+    assert processes.submit(os.getpid, pure=False).result() == before
     processes.restart()
-    (after,) = processes.run(os.getpid).values()
+    ((after, levels),) = processes.run(
+        lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET})
+    ).values()
     assert after != before
-    levels = processes.run(lambda: [logging.getLogger(name).level for name in QUIET])
-    assert list(levels.values()) == [[logging.CRITICAL] * len(QUIET)]
+    assert levels == {logging.CRITICAL}
 
 
 def test_a_worker_that_dies_comes_back() -> None:
     """However long it takes, and whenever it was killed."""
     closing = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"})
-    with closing, connect(LocalCluster("local", n_workers=1, threads_per_worker=1), "pandas") as client:
+    with closing, session(CPU, one()) as opened:
+        client = opened.client
         (nanny,) = client.cluster.workers.values()
         first = nanny.process
         (killed,) = client.run(os.getpid).values()
@@ -124,8 +117,8 @@ def test_the_report_is_one_file_of_what_went_well(
 
 @pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
 def test_a_busy_worker_does_not_hold_up_a_failure(problem: type[BaseException]) -> None:
-    spec = LocalCluster("local", n_workers=1, threads_per_worker=1)
-    with pytest.raises(problem), connect(spec, "pandas") as client:
+    with pytest.raises(problem), session(CPU, one()) as opened:
+        client = opened.client
         (pid,) = client.run(os.getpid).values()
         future = client.submit(lambda: threading.Event().wait())
         wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
@@ -141,12 +134,17 @@ def test_a_busy_worker_does_not_hold_up_a_failure(problem: type[BaseException]) 
         (RuntimeError("Error during deserialization of the task graph. This frequently"), "K005"),
         (ModuleNotFoundError("No module named 'tipcast'"), "K005"),
         (RuntimeError("of something else"), "of something else"),
+        (MemoryError("of the driver"), "of the driver"),
     ],
 )
 def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> None:
-    spec = LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False)
-    with pytest.raises(TipcastError if told[0] == "K" else RuntimeError, match=told), connect(spec, "pandas"):
+    spec = one(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
+    with pytest.raises(TipcastError if told[0] == "K" else type(problem), match=told), session(CPU, spec) as opened:
+        assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
+        assert dask.config.get("dataframe.backend") == "pandas"
+        assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
         raise problem
+    assert opened.client.status == "closed"
 
 
 def _pause(dask_worker: Worker) -> None:
@@ -161,121 +159,295 @@ def never_paused_by_dask() -> Iterator[None]:
 
 
 def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None) -> None:
-    monkeypatch.setattr(workers, "PAUSED_LOOK_S", 0.02)
-    spec = LocalCluster("local", n_workers=2, threads_per_worker=1, wait_s=1.0, processes=False)
-    with pytest.raises(TipcastError) as caught, connect(spec, "pandas") as client:
-        client.run(_pause)
-        client.submit(sum, [1, 2], pure=False).result()
-    assert caught.value.code == "K003"
-    assert "paused for lack of memory" in caught.value.what  # whoever notices first, Dask or we
+    monkeypatch.setattr(cluster, "PAUSED_LOOK_S", 0.02)
+    with (
+        pytest.raises(TipcastError, match="K003.*paused for lack of memory"),  # whoever notices first, Dask or we
+        session(CPU, one(n_workers=2, wait_s=1.0, processes=False)) as opened,
+    ):
+        opened.client.run(_pause)
+        opened.client.submit(sum, [1, 2], pure=False).result()
 
 
-@pytest.fixture
-def local(never_paused_by_dask: None) -> Iterator[Client]:
-    """One thread of a worker in this process."""
-    with connect(LocalCluster("local", n_workers=1, threads_per_worker=1, processes=False), "pandas") as client:
-        yield client
-
-
-def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(local: Client) -> None:
-    turns, seconds = Turns(), [0.0]
-    local.run(_pause)
-    with pytest.raises(TipcastError, match="since 10 s"), at_work(local, 10, lambda: seconds[0], turns.wait):
-        seconds[0] = 100
-        turns.take()
-        assert local.status == "running", "nothing is waited for"
-        waiting = local.submit(sum, [1, 2], pure=False)
-        wait_until(lambda: local.run_on_scheduler(workers._all_paused))
-        seconds[0] = 109
-        turns.take()
-        assert local.status == "running", "not for long"
-        seconds[0] = 111
-        turns.give()
-        waiting.result()
-
-
-def test_paused_workers_finish_the_tasks_that_run(local: Client, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    running = local.submit(lambda: wait_until(gate.exists), pure=False)
+def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
+    never_paused_by_dask: None, tmp_path: Path
+) -> None:
+    """Not while a task runs on."""
 
     def at(dask_scheduler: Any) -> tuple[str, bool]:
         (worker,) = dask_scheduler.workers.values()
         return worker.status.name, bool(worker.executing)
 
-    wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
-    local.run(_pause)
-    waiting = local.submit(sum, [1, 2], pure=False)
-    wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
-    assert not local.run_on_scheduler(workers._all_paused), "it is at work"
-    gate.touch()
-    assert running.result()
-    wait_until(lambda: local.run_on_scheduler(workers._all_paused))
-    assert not waiting.done()
+    turns, seconds, gate = Turns(), [0.0], tmp_path / "gate"
+    with session(CPU, one(processes=False)) as opened:
+        local = opened.client
+        running = local.submit(lambda: wait_until(gate.exists), pure=False)
+        wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
+        local.run(_pause)
+        wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
+        with (
+            pytest.raises(TipcastError, match="since 10 s"),
+            cluster.at_work(local, 10, lambda: seconds[0], turns.wait),
+        ):
+            waiting = local.submit(sum, [1, 2], pure=False)
+            seconds[0] = 100
+            turns.take()
+            assert local.status == "running", "it is at work"
+            gate.touch()
+            assert running.result()
+            wait_until(lambda: local.run_on_scheduler(cluster._all_paused))
+            seconds[0] = 109
+            turns.take()
+            assert local.status == "running", "not for long"
+            assert not waiting.done()
+            seconds[0] = 111
+            turns.give()
+            waiting.result()
 
 
-def test_a_session_says_what_it_has() -> None:
-    spec = LocalCluster("local", n_workers=1, threads_per_worker=2, processes=False, worker_ttl_s=45.0)
-    with session(BackendSpec("cpu"), spec) as opened:
-        assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
-        assert dask.config.get("dataframe.backend") == "pandas"
-        assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
-    assert opened.client.status == "closed"
+def scheduler(address: str) -> SchedulerCluster:
+    return SchedulerCluster("scheduler", address=address)
+
+
+def cuda(**settings: Any) -> LocalCudaCluster:
+    return LocalCudaCluster("local_cuda", **settings)
 
 
 @pytest.mark.parametrize(
-    ("address", "code"),
+    ("backend", "spec", "told"),
     [
-        ("tcp://10.1.2.3:8786", "C009"),
-        ("10.1.2.3", "C009"),
-        ("tcp://127.0.0.1", None),
-        ("localhost:8786", None),
-        ("tcp://[::1]:8786", None),
-        ("tls://10.1.2.3:8786", "C004"),
+        (CPU, scheduler("tcp://10.1.2.3:8786"), "C009"),
+        (CPU, scheduler("10.1.2.3"), "C009"),
+        (CPU, scheduler("tcp://127.0.0.1"), ""),
+        (CPU, scheduler("localhost:8786"), ""),
+        (CPU, scheduler("tcp://[::1]:8786"), ""),
+        (CPU, scheduler("tls://10.1.2.3:8786"), "C004"),
+        (BackendSpec("abacus"), one(), "C003.*unknown backend 'abacus'"),
+        (CPU, one(memory_limit="8 gigs"), r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB"),
+        (CPU, one(processes=False, environment={"A": "1"}), r"C003.*cluster\.environment: cannot be combined with"),
+        (CPU, one(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
+        (CPU, ClusterSpec("cloud"), r"C003.*cluster\.kind"),
+        (CPU, one(kind="nope"), r"C003.*cluster\.kind.*must be local, got nope.*cluster=local"),
+        (CPU, cuda(), "C003.*cluster=local_cuda.*use cluster=local"),
+        (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
+        (GPU, cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"), ""),
+        (GPU, cuda(rmm_pool_size=0.5), ""),
+        (GPU, cuda(rmm_pool_size=1 << 30), ""),
+        (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
+        (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
+        (GPU, cuda(rmm_pool_size="lots"), "C003.*cluster.rmm_pool_size"),
+        (GPU, cuda(device_memory_limit=0.0), "C003.*cluster.device_memory_limit"),
+        (GPU, cuda(memory_limit="much"), "C003.*cluster.memory_limit"),
     ],
 )
-def test_only_the_loopback_goes_without_tls(address: str, code: str | None) -> None:
-    spec = SchedulerCluster("scheduler", address=address)
-    with pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
-        check(BackendSpec("cpu"), spec)
-    assert code is None or caught.value.code == code
+def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine of two GPUs."""
+    monkeypatch.setattr(gpus, "visible", lambda: [None, None])
+    monkeypatch.setattr(gpus, "missing_packages", list)
+    with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
+        check(backend, spec)
 
 
-def test_what_is_not_there_is_refused() -> None:
-    with pytest.raises(TipcastError, match=r"C003.*unknown backend 'abacus'"):
-        check(BackendSpec("abacus"), LocalCluster("local"))
-    with pytest.raises(TipcastError, match=r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB"):
-        check(BackendSpec("cpu"), LocalCluster("local", memory_limit="8 gigs"))
-    with pytest.raises(TipcastError, match=r"C003.*cluster\.environment: cannot be combined with"):
-        check(BackendSpec("cpu"), LocalCluster("local", processes=False, environment={"A": "1"}))
-    with pytest.raises(TipcastError, match=r"C003.*cluster\.kind"):
-        check(BackendSpec("cpu"), ClusterSpec("cloud"))
-
-
-def test_cores_are_those_of_this_process() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert cluster.cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-    assert 1 <= cluster.cores() <= len(before), "a container may be granted fewer"
-
-
-@pytest.mark.parametrize(
-    ("there", "n_workers", "threads", "expected"),
-    [
+def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for here, n_workers, threads, expected in (
         (2, None, None, (1, 2)),
         (16, None, None, (1, 16)),
         (17, None, None, (2, 8)),
         (64, None, None, (4, 16)),
         (2, 4, None, (4, 1)),
-        (8, 2, None, (2, 4)),
         (8, None, 3, (1, 3)),
         (8, 2, 16, (2, 16)),
-    ],
-)
-def test_cores_are_shared_out(
-    monkeypatch: pytest.MonkeyPatch, there: int, n_workers: int | None, threads: int | None, expected: tuple[int, int]
-) -> None:
-    monkeypatch.setattr(cluster, "cores", lambda: there)
-    assert shared_out(LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)) == expected
+    ):
+        monkeypatch.setattr(cluster, "cores", lambda here=here: here)
+        spec = schema.LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)
+        assert cluster.shared_out(spec) == expected
+
+
+# A scheduler that is not there, does not answer, or lets only certain clients in
+
+TLS = "distributed.comm.tls"
+
+
+def refused(address: str, timeout_s: float = 10.0, configured: Any = None, **more: Any) -> TipcastError:
+    """Return the error of connecting to a scheduler."""
+    spec = SchedulerCluster("scheduler", address=address, connect_timeout_s=timeout_s, **more)
+    with dask.config.set(configured or {}), pytest.raises(TipcastError) as caught, session(CPU, spec):
+        raise AssertionError("not reached")
+    return caught.value
+
+
+@pytest.mark.parametrize(("answers", "what"), [(False, ""), (True, "accepts connections but does not answer")])
+def test_nobody_is_there(answers: bool, what: str) -> None:
+    with socket.socket() as port:  # held: nobody else takes it meanwhile
+        port.bind(("127.0.0.1", 0))
+        if answers:
+            port.listen()
+        address = f"tcp://127.0.0.1:{port.getsockname()[1]}"
+        problem = refused(address, 0.5)
+    assert (problem.code, problem.where) == ("K001", address)
+    assert what in problem.what
+
+
+def _certificates(folder: Path) -> tuple[Security, dict[str, str]]:
+    """Make what a client has, and write it into files; return Dask's configuration of them too."""
+    security = Security.temporary()
+    folder.mkdir()
+    names = {"ca-file": "tls_ca_file", "client.cert": "tls_client_cert", "client.key": "tls_client_key"}
+    for key, name in names.items():
+        (folder / key).touch(mode=0o600)
+        (folder / key).write_text(getattr(security, name))
+    return security, {f"{TLS}.{key}": str(folder / key) for key in names}
+
+
+def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None:
+    """Certificates are looked at before anything starts."""
+    security, files = _certificates(tmp_path / "known")
+    _, others = _certificates(tmp_path / "others")
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 1, **NO_PAGES}
+    with LocalCluster(host="tls://127.0.0.1", security=security, **options) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        with dask.config.set(files), session(CPU, SchedulerCluster("scheduler", address=address)) as opened:
+            assert opened.client.submit(sum, [1, 2]).result() == 3
+            assert opened.client.security.require_encryption
+        assert refused(address.replace("tls://", "tcp://"), 2).code == "K001"
+        for configured in (others, others | {f"{TLS}.ca-file": files[f"{TLS}.ca-file"]}):
+            problem = refused(address, configured=configured)
+            assert problem.code == "K001"
+            assert "TLS" in problem.what
+    (tmp_path / "empty").touch()
+    for wrong, code in (
+        ({"ca-file": None}, "C004"),
+        ({"client.cert": None}, "C004"),
+        ({"client.cert": str(tmp_path / "missing")}, "C003"),
+        ({"client.key": str(tmp_path)}, "C003"),
+        ({"client.key": others[f"{TLS}.client.key"]}, "C003"),
+        ({"client.key": None}, "C003"),
+        ({"ca-file": str(tmp_path / "empty")}, "C003"),
+        ({}, None),
+    ):
+        given = files | {f"{TLS}.{key}": value for key, value in wrong.items()}
+        with dask.config.set(given), pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
+            check(CPU, SchedulerCluster("scheduler", address="tls://10.1.2.3:8786"))
+        assert code is None or (caught.value.code, caught.value.where) == (code, TLS)
+
+
+def test_an_open_scheduler_elsewhere_is_refused_unless_trusted(caplog: pytest.LogCaptureFixture) -> None:
+    check(CPU, SchedulerCluster("scheduler", address="tcp://192.0.2.1:8786", insecure=True))
+    assert refused("tcp://192.0.2.1:8786", 0.2, insecure=True).code == "K001"  # nobody has an address of 192.0.2.0/24
+    assert "without TLS" in caplog.messages[0]
+
+
+# How a cluster ends
+
+
+def test_workers_are_known_whenever_the_client_looks_by_itself() -> None:
+    """Its own look, at its own times, asks for none of them."""
+    with LocalCluster(processes=False, n_workers=2, **NO_PAGES) as started, Client(started) as client:
+        assert not client.scheduler_info(n_workers=0)["workers"]
+        assert set(cluster.known(client)) == set(client.nthreads())
+
+
+def pids(client: Client) -> list[psutil.Process]:
+    return [psutil.Process(nanny.pid) for nanny in client.cluster.workers.values()]
+
+
+def gone(of_workers: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(of_workers, timeout=WATCHDOG_S)[1]
+
+
+def test_closing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
+    monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
+    with cluster.opened(one()) as client:
+        of_workers, started = pids(client), client.cluster
+        (nanny,) = started.workers.values()
+        nanny.process.status = Status.starting  # as one is left whose worker dies while it starts
+        nanny.process.running.clear()
+    assert gone(of_workers)
+    assert not started.shutdown_on_close
+
+
+def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
+    kill = cluster._kill
+
+    def heard(started: LocalCluster) -> None:
+        kill(started)
+        (nanny,) = started.workers.values()
+
+        def ended() -> bool:
+            assert nanny.status is not Status.starting
+            return nanny.status is Status.closed
+
+        wait_until(ended)
+
+    monkeypatch.setattr(cluster, "_kill", heard)
+    with pytest.raises(RuntimeError, match="mine"), cluster.opened(one()):
+        raise RuntimeError("mine")
+
+
+def test_ctrl_c_while_it_closes_leaves_nothing_to_close_later() -> None:
+    with pytest.raises(KeyboardInterrupt), cluster.opened(one()) as client:
+        of_workers, started = pids(client), client.cluster
+        close = started.close
+
+        def interrupted(timeout: float) -> None:
+            del started.close
+            raise KeyboardInterrupt
+
+        started.close = interrupted
+    assert gone(of_workers)
+    assert not started.shutdown_on_close
+    close(timeout=10)
+
+
+@pytest.mark.parametrize("given", [{}, {"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}])
+def test_what_the_user_says_counts(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert forkserver.waiting() == (given or WAITING)
+
+
+PROGRAM = """
+import importlib, os
+from pathlib import Path
+from tipcast.compute import forkserver
+from tipcast.compute.session import session
+from tipcast.config.schema import BackendSpec, LocalCluster
+if __name__ == '__main__':
+    for name in forkserver.LIBRARIES:
+        importlib.import_module(name)
+    before = dict(os.environ)
+    spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment={'MALLOC_ARENA_MAX': '2'})
+    forkserver.own_process = True
+    forkserver.start_ahead(spec, ['no.such.module'])
+    assert dict(os.environ) == before
+    with session(BackendSpec('cpu'), spec) as opened:
+        seen = opened.client.run(lambda: (os.getppid(), dict(os.environ)))
+        (server,) = {Path(f'/proc/{parent}/environ').read_text() for parent, _ in seen.values()}
+    assert 'MALLOC_ARENA_MAX=2' in server.split(chr(0)), 'what is read when a library is loaded'
+    parents, environments = zip(*seen.values())
+    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'
+    for environment in environments:
+        assert 'secret' not in environment.values(), environment
+        assert environment['OMP_NUM_THREADS'] == '1' and environment['MALLOC_ARENA_MAX'] == '2'
+"""
+
+
+def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(tmp_path: Path) -> None:
+    """In a process of its own, as the server stays with whoever has started it."""
+    ended = python(tmp_path, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_clusters_within_each_other_leave_the_main_module_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", None)  # as of a script
+    with cluster._main_not_run():
+        assert main.__spec__.name == "tipcast.__main__", "workers would run the script"
+        with cluster._main_not_run():
+            pass
+        assert main.__spec__ is not None, "the second would run the script"
+    assert main.__spec__ is None

@@ -16,7 +16,7 @@ from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.jobs.sweep_plan import measured as measured_by
+from tipcast.jobs import measured as measured_by
 from tipcast.search.trial import Objective, Study
 
 measured = partial(measured_by, "classification")

@@ -1,7 +1,6 @@
 """What the pool makes of trials that end, workers that die and time that passes: on a test's own workers and clock."""
 
-from __future__ import annotations
-
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -14,16 +13,16 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import Listed, Tpe, parse_space
-from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Proposal, Trial
+from tipcast.search.proposals import Listed, parse_space, searcher
+from tipcast.search.trial import Event, Failed, Proposal, Trial
 
-from .conftest import AUC
+from .conftest import AUC, search
 
 
 class Future:
     """A task on a worker, as Dask's client holds it."""
 
-    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Future]) -> None:
+    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Any]) -> None:
         self.key, self.worker, self.proposal, self.attempt, self._done = key, worker, proposal, attempt, done
         self.status, self._problem, self.alone = "pending", None, True
 
@@ -50,15 +49,13 @@ class Workers:
 
     wait_s = 60.0
 
-    def __init__(self, slots: dict[str, int], act: Callable[[Workers], None] | None = None) -> None:
+    def __init__(self, slots: dict[str, int], act: Callable[[Any], None] | None = None) -> None:
         self.study = SimpleNamespace(sweep="s", objective=AUC)
-        self.slots, self.busy, self.lost, self.memory = slots, False, set[str](), set[str]()
+        self.slots, self.lost, self.memory = slots, set[str](), set[str]()
         self.reports: dict[tuple[int, int], Trial] = {}
         self.running: list[Future] = []
         self.done: list[Future] = []
-        self.most = 0
-        """Tasks at once."""
-        self.seconds = 0.0
+        self.most, self.seconds = 0, 0.0
         self._act = act or (lambda workers: workers.end(workers.running[0]))
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future:
@@ -77,17 +74,13 @@ class Workers:
         self.done.clear()
         return done
 
-    def restart(self, worker: str) -> None:
-        self.die(worker)
-
     def ended_for_memory(self, worker: str) -> bool:
         return worker in self.memory
 
     def report(self, future: Future) -> None:
         number, params = future.proposal.number, future.proposal.params
         score = 0.5 + params["depth"] / 100
-        trial = Trial(AUC.key(number), number, params, score, {}, {}, future.worker, future.attempt)
-        self.reports[number, future.attempt] = trial
+        self.reports[number, future.attempt] = Trial(number, params, score, {}, {}, future.worker, future.attempt)
 
     def end(self, future: Future) -> None:
         self.running.remove(future)
@@ -101,32 +94,39 @@ class Workers:
         for future in gone:
             future.end("error", KilledWorker(future.key, SimpleNamespace(memory_limit=2**30), 0))
 
+    restart = die
+
 
 def listed(trials: int) -> Listed:
     return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
 def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
-    searcher = listed(trials) if isinstance(trials, int) else trials
-    return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searcher))
+    searched = listed(trials) if isinstance(trials, int) else trials
+    return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searched))
 
 
-def ended(found: list[Event]) -> list[int]:
-    return sorted(event.trial.number for event in found if isinstance(event, Ended))
+def ended(happened: list[Event]) -> list[int]:
+    return sorted(event.number for event in happened if isinstance(event, Trial))
+
+
+def failures(happened: list[Event]) -> list[tuple[int, str, bool]]:
+    return [(event.number, event.problem.code, event.retried) for event in happened if isinstance(event, Failed)]
 
 
 @pytest.mark.parametrize("slots", [{"a": 1}, {"a": 2, "b": 1}, {"a": 4, "b": 4}], ids=["1", "2+1", "4+4"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_trials_for_any_number_of_workers_in_any_order(slots: dict[str, int], seed: int) -> None:
-    draw = random.Random(seed)
-    space = parse_space({"depth": {"int": [1, 40]}})
-    for searcher in (listed(20), Tpe(space, 3, AUC, 20, 4, {})):
+    draw, space = random.Random(seed), parse_space({"depth": {"int": [1, 40]}})
+    for name, at_once in (("random", 20), ("tpe", 4)):
+        spec = search(name, 20, max_concurrent=4)
         workers = Workers(slots, lambda workers: workers.end(draw.choice(workers.running)))
-        begun = [event for event in events(workers, searcher) if isinstance(event, Begun)]
-        assert workers.most == min(sum(slots.values()), 20 if isinstance(searcher, Listed) else 4), "no slot is idle"
-        one_by_one = Tpe(space, 3, AUC, 20, 4, {}) if isinstance(searcher, Tpe) else listed(20)
-        expected = [event.proposal for event in events(Workers({"a": 1}), one_by_one) if isinstance(event, Begun)]
-        assert [event.proposal for event in begun] == expected
+        begun, one_by_one = (
+            [event for event in events(made, searcher(spec, space, 3, AUC, {}, None)) if isinstance(event, Proposal)]
+            for made in (workers, Workers({"a": 1}))
+        )
+        assert workers.most == min(sum(slots.values()), at_once), "no slot is idle"
+        assert begun == one_by_one
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -148,37 +148,32 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
             workers.lost.add(future.key)
             workers.running.remove(future)
 
-    workers = Workers({"a": 1, "b": 3, "c": 2}, act)
-    found = events(workers, 20, attempts=1000)
-    assert ended(found) == list(range(20))
-    begun = Counter(event.proposal.number for event in found if isinstance(event, Begun))
-    lost = Counter(event.number for event in found if isinstance(event, Lost))
+    happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
+    assert ended(happened) == list(range(20))
+    begun = Counter(event.number for event in happened if isinstance(event, Proposal))
+    lost = Counter(event.number for event in happened if isinstance(event, Failed) and event.retried)
     assert begun == lost + Counter(range(20)), "each is begun once more for each worker that it lost"
-    assert all(event.trial.attempt == begun[event.trial.number] for event in found if isinstance(event, Ended))
+    assert all(event.attempt == begun[event.number] for event in happened if isinstance(event, Trial))
 
 
-def test_a_trial_whose_workers_all_die_has_failed() -> None:
+def test_a_trial_whose_workers_all_die_or_that_is_out_of_memory_alone_has_failed() -> None:
     def act(workers: Workers) -> None:
         first = workers.running[0]
         workers.die(first.worker) if first.proposal.number == 1 else workers.end(first)
 
-    found = events(Workers({"a": 1}, act), 3)
-    assert ended(found) == [0, 2]
-    assert [event.number for event in found if isinstance(event, Lost)] == [1, 1]
-    (failed,) = [event for event in found if isinstance(event, Failed)]
-    assert (failed.problem.code, failed.number) == ("S007", 1)
+    happened = events(Workers({"a": 1}, act), 3)
+    assert ended(happened) == [0, 2]
+    assert failures(happened) == [(1, "S007", True), (1, "S007", True), (1, "S007", False)]
 
-
-@pytest.mark.parametrize("slots", [1, 2])
-def test_a_trial_that_is_out_of_memory_alone_has_failed(slots: int) -> None:
-    def act(workers: Workers) -> None:
+    def full(workers: Workers) -> None:
         workers.memory = {"a"}
         workers.die("a")
 
-    found = events(Workers({"a": slots}, act), 1)
-    assert [type(event) for event in found] == [Begun, Lost, Begun, Failed][(2 if slots == 1 else 0) :]
-    assert isinstance(found[-1], Failed)
-    assert (found[-1].problem.code, found[-1].problem.what) == ("S005", "worker out of memory, limit 1024 MiB")
+    for slots, expected in ((1, [(0, "S005", False)]), (2, [(0, "S005", True), (0, "S005", False)])):
+        happened = events(Workers({"a": slots}, full), 1)
+        assert failures(happened) == expected
+        assert isinstance(happened[-1], Failed)
+        assert happened[-1].problem.what == "worker out of memory, limit 1024 MiB"
 
 
 def test_a_trial_that_takes_too_long_goes_and_those_beside_it_are_begun_again() -> None:
@@ -187,11 +182,11 @@ def test_a_trial_that_takes_too_long_goes_and_those_beside_it_are_begun_again() 
         if others := [future for future in workers.running if future.proposal.number != 2]:
             workers.end(others[0])
 
-    found = events(Workers({"a": 1, "b": 3}, act), 8, attempts=1, limit_s=8)
-    (failed,) = [event for event in found if isinstance(event, Failed)]
-    assert (failed.problem.code, failed.number) == ("S008", 2)
+    happened = events(Workers({"a": 1, "b": 3}, act), 8, attempts=1, limit_s=8)
+    (failed,) = [event for event in happened if isinstance(event, Failed)]
+    assert (failed.problem.code, failed.number, failed.retried) == ("S008", 2, False)
     assert "8 s" in str(failed.problem)
-    assert ended(found) == [0, 1, 3, 4, 5, 6, 7]
+    assert ended(happened) == [0, 1, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("timeout_s", "begun"), [(30, 5), (1000, 8)])
@@ -200,39 +195,36 @@ def test_no_trial_begins_after_the_timeout_and_those_that_run_are_finished(timeo
         workers.end(workers.running[0])
         workers.seconds += 10
 
-    workers = Workers({"a": 2}, act)
-    pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda: workers.seconds)  # type: ignore[arg-type]
+    workers: Any = Workers({"a": 2}, act)
+    pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda: workers.seconds)
     assert ended(list(pool.events(listed(8)))) == list(range(begun))
     assert pool.timed_out == (begun < 8)
 
 
-def test_workers_that_go_and_come() -> None:
-    """K003 comes when none has been at work for too long: not while one is busy, nor where another comes."""
-    left: list[float] = []
+@pytest.mark.parametrize("comes", [True, False])
+def test_workers_that_go_and_come(comes: bool) -> None:
+    """K003 comes when none has been at work for too long: not while one has a trial, nor where another comes."""
 
     def act(workers: Workers) -> None:
         workers.seconds += 30
-        if not left:  # the only one goes
-            left.append(workers.seconds)
-            workers.lost.add(workers.running.pop().key)
+        if workers.seconds == 30:  # the only one is paused
             workers.slots = {}
-            workers.busy = True
-        elif workers.seconds == 300:
-            workers.busy = False
+        elif workers.seconds < 300:
+            return
+        elif workers.seconds == 300:  # it goes
+            workers.lost.add(workers.running.pop().key)
         elif workers.seconds == 360 and comes:
             workers.slots = {"b": 1}
         elif workers.running:
             workers.end(workers.running[0])
 
-    comes = True
-    found = events(Workers({"a": 1}, act), 2)
-    assert [type(event) for event in found] == [Begun, Lost, Begun, Ended, Begun, Ended]
-    comes = False
-    left.clear()
     workers = Workers({"a": 1}, act)
-    with pytest.raises(TipcastError, match="K003"):
-        events(workers, 2)
-    assert workers.seconds == 360
+    if comes:
+        assert [type(event) for event in events(workers, 2)] == [Proposal, Failed, Proposal, Trial, Proposal, Trial]
+    else:
+        with pytest.raises(TipcastError, match="K003"):
+            events(workers, 2)
+        assert workers.seconds == 420
 
 
 def test_a_task_that_is_cancelled_by_others_is_an_error() -> None:
@@ -251,7 +243,7 @@ class Reading:
             raise TimeoutError
 
     def run_on_scheduler(self, function: Any, sweep: str) -> Any:
-        return {"a": 1}, False, set()
+        return {"a": 1}, set()
 
     def run(self, function: Any, *args: Any, **more: Any) -> dict[str, Any]:
         return dict.fromkeys(more["workers"], self.answers.pop(0))
@@ -265,16 +257,16 @@ class Reading:
 
 
 def test_rows_are_read_by_the_workers_that_there_are() -> None:
-    counts = (("counts",),)
-    assert Reading(counts).load() == counts
-    assert Reading(OSError("gone"), counts).load() == counts, "another came"
-    data = TipcastError("D007", "file", "no column", "")
-    for lost in ((OSError("gone"),) * 4, (OSError("gone"),), (data, counts)):
-        reading = Reading(*lost)
-        with pytest.raises(TipcastError) as caught:
-            reading.load()
-        assert caught.value.code == ("D007" if data in lost else "K003")
-    reading = Reading(OSError("gone"), counts, memory=True)
-    with pytest.raises(TipcastError, match="K003.*lost while they read"):
-        reading.load()
-    assert reading.answers == [counts], "the next would run out of memory as well"
+    counts, gone, data = (("counts",),), OSError("gone"), TipcastError("D007", "file", "no column", "")
+    for answers, memory, code, unread in (
+        ([counts], False, "", 0),
+        ([gone, counts], False, "", 0),  # another came
+        ([gone] * 4, False, "K003", 1),
+        ([gone], False, "K003", 0),
+        ([data, counts], False, "D007", 1),
+        ([gone, counts], True, "K003.*lost while they read", 1),  # the next would run out of memory as well
+    ):
+        reading = Reading(*answers, memory=memory)
+        with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext():
+            assert reading.load() == counts
+        assert len(reading.answers) == unread

@@ -2,9 +2,12 @@
 
 import dataclasses
 import hashlib
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,8 @@ from distributed import Client, LocalCluster, Status
 from tests.conftest import NO_PAGES
 from tests.waiting import WATCHDOG_S, wait_until
 
+from tipcast.compute.cluster import opened
+from tipcast.config import schema
 from tipcast.datasets import rows
 from tipcast.datasets.rows import prepare_fragment
 from tipcast.models.base import Split
@@ -21,19 +26,21 @@ from tipcast.models.build import build
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import SLOT, Begun, Ended, Event, Failed, Measured, Proposal, Study, Trial
+from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial
 
 from .conftest import model, search
 
+ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
-FIT = worker_side.fit
+LIMIT_MIB = 800
+HEAVY = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
 
 
-def digest(scores: Any, labels: Any) -> Measured:
+def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
     """Stands for the quality of a trial: the bits of its predictions."""
-    found = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).digest()
-    return Measured({"auc": int.from_bytes(found[:6], "big") / 2**48}, ())
+    bits = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).digest()
+    return {"auc": int.from_bytes(bits[:6], "big") / 2**48}, ()
 
 
 def swept(client: Client, study: Study, proposals: Sequence[Proposal]) -> tuple[dict[int, Trial], list[Event]]:
@@ -41,7 +48,7 @@ def swept(client: Client, study: Study, proposals: Sequence[Proposal]) -> tuple[
     with workers.opened():
         workers.load(1)
         events = list(Pool(workers, 3).events(Listed(proposals, {})))
-    return {event.trial.number: event.trial for event in events if isinstance(event, Ended)}, events
+    return {event.number: event for event in events if isinstance(event, Trial)}, events
 
 
 def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
@@ -50,19 +57,27 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
     sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
     y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
-    found = {}
+    scores = {}
     for proposal in proposals:
-        spec = dataclasses.replace(study.model, params={**study.model.params, **proposal.params})
-        fitted = build(spec, "cpu").fit(Split(x, y, (held_x, held_y)), study.seed)
-        found[proposal.number] = digest(fitted.scorer.score(held_x), held_y).metrics["auc"]
-    return found
+        fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
+        scores[proposal.number] = digest(fitted.scorer.score(held_x), held_y)[0]["auc"]
+    return scores
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """Two workers of two threads, in this process."""
-    with LocalCluster(n_workers=2, threads_per_worker=2, processes=False, **{**NO_PAGES, "memory_limit": 0}) as made:
+    """Two workers of two threads in this process, and a scheduler that others reach."""
+    options = {"processes": False, "protocol": "tcp", "memory_limit": 0, **NO_PAGES}
+    with LocalCluster(n_workers=2, threads_per_worker=2, **options) as made:
         yield made
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Fragments that were read."""
+    given: list[Any] = []
+    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *words: given.append(words) or prepare_fragment(*words))
+    return given
 
 
 @pytest.mark.parametrize(("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})])
@@ -74,15 +89,13 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
     assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals)
-    assert [event.proposal for event in events if isinstance(event, Begun)] == proposals
-    assert all(isinstance(event, Begun) for event in events[:4]), "every slot is filled at once"
+    assert [event for event in events if isinstance(event, Proposal)] == proposals
+    assert events[:4] == proposals[:4], "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Any] = []
+def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[Any]) -> None:
     before = set(client.futures)
-    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read.clear()
         common = study(model("xgboost", **FAST), again=again)
@@ -100,10 +113,8 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
     assert set(client.futures) <= before
 
 
-def test_what_a_process_keeps(study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_process_keeps(study: Made, monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
     """Threads that come together read once; of matrices those stay that were wanted last."""
-    read: list[Any] = []
-    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *given: read.append(given) or prepare_fragment(*given))
     monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
     own = worker_side.WorkerCache(study(model("xgboost"), again=True))
     wanted = [build(model("xgboost", max_bin=bins), "cpu") for bins in (64, 128, 64, 256)]
@@ -111,7 +122,7 @@ def test_what_a_process_keeps(study: Made, monkeypatch: pytest.MonkeyPatch) -> N
         first = list(threads.map(lambda _: own.ready(wanted[0], 2)[0], range(8)))
     made = [own.ready(estimator, 1)[0] for estimator in wanted]
     assert len(read) == len(own.study.fragments)
-    assert all(each is made[0] for each in first)
+    assert all(matrix is made[0] for matrix in first)
     assert list(own.prepared.values()) == [made[2], made[3]]
 
 
@@ -127,54 +138,36 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -
     assert sorted(trials) == [0, 3]
 
 
-def test_slots_are_a_resource_of_the_workers(client: Client, study: Made) -> None:
-    common = study(model("xgboost", **FAST))
-    gpu = dataclasses.replace(common, device="cuda", sweep="gpu")  # whose trials share it, whatever threads there are
-    for each, per_gpu, slots in ((common, 1, 2), (gpu, 5, 5)):
-        workers = TrialWorkers(client, each, per_gpu, WATCHDOG_S)
-        with workers.opened():
-            workers.look()
-            assert list(workers.slots.values()) == [slots]
-            (worker,) = client.scheduler_info()["workers"].values()
-            assert worker["resources"] == {SLOT: slots}
+def test_slots_are_a_resource_of_the_workers(
+    cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
+    begun, gate, fit = threading.Event(), threading.Event(), worker_side.fit
 
+    def held(*given: Any) -> Trial:
+        begun.set()
+        gate.wait(WATCHDOG_S)
+        return fit(*given)
 
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Set when a trial has begun; the first one goes on when the other is set."""
-    begun, gate = threading.Event(), threading.Event()
-
-    def fit(*given: Any) -> Trial:
-        if not begun.is_set():
-            begun.set()
-            gate.wait(WATCHDOG_S)
-        return FIT(*given)
-
-    monkeypatch.setattr(worker_side, "fit", fit)
-    yield begun, gate
-    gate.set()
-
-
-def test_a_look_at_workers_that_are_busy_paused_or_gone(cluster: LocalCluster, study: Made, held: Any) -> None:
-    begun, gate = held
+    monkeypatch.setattr(worker_side, "fit", held)
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
             workers.look()
             first, second = sorted(workers.slots)
-            assert (workers.slots, workers.busy, workers.lost) == ({first: 2, second: 2}, False, set())
+            assert (workers.slots, workers.lost) == ({first: 2, second: 2}, set())
+            resources = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
+            assert resources == [{SLOT: 2}, {SLOT: 2}]
             trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
             wait_until(lambda: workers.look() or not workers.slots)
-            assert workers.busy, "what runs on a paused worker runs on"
             late = workers.submit(second, f"two-{workers.study.sweep}", Proposal(1, {}), 1)
             wait_until(lambda: workers.look() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
             wait_until(lambda: workers.wait() == [trial])
             assert workers.reports[0, 1].worker == first
-            wait_until(lambda: workers.look() or not workers.busy)
             trial.release()
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.running))
             wait_until(lambda: workers.look() or len(workers.slots) == 2)
@@ -182,3 +175,99 @@ def test_a_look_at_workers_that_are_busy_paused_or_gone(cluster: LocalCluster, s
             wait_until(lambda: workers.look() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
             wait_until(lambda: workers.look() or gone.key in workers.lost)
+        on_gpus = TrialWorkers(client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S)
+        with on_gpus.opened():  # trials share it, whatever threads there are
+            on_gpus.look()
+            assert on_gpus.slots == {first: 5}
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None:
+    """Neither trial is begun again: one had its time, nothing ran beside the other."""
+    hangs, hungry = tmp_path / "hangs", tmp_path / "hungry"
+
+    def measure(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
+        if not hangs.exists():
+            hangs.touch()
+            threading.Event().wait()
+        if not hungry.exists():
+            hungry.touch()
+            held = bytearray(b"x") * (LIMIT_MIB << 20)  # above the limit at once, and no further
+            threading.Event().wait()
+            assert held
+        return {"auc": 0.5}, ()
+
+    spec = schema.LocalCluster("local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB")
+    common = dataclasses.replace(study(model("xgboost", n_estimators=2)), measure=measure)
+    ended: list[Any] = []
+    with opened(spec) as client:
+        workers = TrialWorkers(client, common, 1, 120)
+        with workers.opened():
+            workers.load(3)
+            pool = Pool(workers, 3, limit_s=8, now=lambda: 9.0 if hangs.exists() and not ended else 0.0)
+            for event in pool.events(Listed([Proposal(at, {"max_depth": 3}) for at in range(3)], {})):
+                ended += [] if isinstance(event, Proposal) else [event]
+    slow, large, last = ended
+    assert (slow.number, slow.problem.code) == (0, "S008")
+    assert (large.number, large.problem.code, large.retried) == (1, "S005", False)
+    assert f"worker out of memory, limit {LIMIT_MIB} MiB" in large.problem.what
+    assert last.number == 2
+
+
+def test_workers_start_light() -> None:
+    program = "import sys, tipcast.jobs, tipcast.search.trial; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {"tipcast.jobs", "tipcast.search.trial"} <= set(said)
+    assert not HEAVY & set(said)
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, "tests")
+from distributed import Client
+from tipcast.search.pool import TrialWorkers
+from unit.search.conftest import model, study
+with Client(sys.argv[1]) as client:
+    common = study.__wrapped__()(model("xgboost"))
+    workers = TrialWorkers(client, common, 1, 120)
+    with workers.opened():
+        workers.load(1)
+        print(common.sweep, flush=True)
+        sys.stdin.read()
+"""
+
+
+def left(cluster: LocalCluster, sweep: str) -> list[Any]:
+    """Return what there is of a sweep on the scheduler and on the worker."""
+    scheduler = cluster.scheduler
+    plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
+    return [*plugins, *(name for name in worker_side.CACHES if name == sweep)]
+
+
+def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-c", DRIVER, cluster.scheduler_address]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as driver:
+        assert driver.stdout is not None
+        sweep = driver.stdout.readline().strip()
+        assert len(left(cluster, sweep)) == 3
+        driver.kill()
+    wait_until(lambda: not left(cluster, sweep))
+
+
+def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
+    """Tasks of the sweep alone are given up when their worker dies."""
+    scheduler = cluster.scheduler
+    before = scheduler.allowed_failures
+    with Client(cluster) as first, Client(cluster) as second:
+        one, other = (TrialWorkers(client, study(model("xgboost")), 1, 120) for client in (first, second))
+        with one.opened():
+            with other.opened():
+                assert len(left(cluster, one.study.sweep)) == len(left(cluster, other.study.sweep)) == 3
+                keys = (f"trial-{one.study.sweep}", "of-another")
+                tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
+                first.gather(tasks)
+                assert [before - scheduler.tasks[key].suspicious for key in keys] == [0, before]
+            assert len(left(cluster, one.study.sweep)) == 3
+            assert not left(cluster, other.study.sweep)
+        assert not left(cluster, one.study.sweep)
+    assert scheduler.allowed_failures == before > 0
