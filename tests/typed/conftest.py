@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
+import textwrap
 from contextlib import closing
 from pathlib import Path
 
@@ -16,17 +18,6 @@ from sklearn.datasets import load_iris
 
 from .documents import ROOT
 
-OWN_MODEL = """
-defaults: [/schema/model@_here_, _self_]
-name: boosted_stumps
-kinds: [classification]
-params: {n_estimators: 20, learning_rate: 0.5}
-classes:
-  classification:
-    cpu: {local: sklearn.ensemble.AdaBoostClassifier}
-space:
-  learning_rate: {log: [0.05, 1.0]}
-"""
 MADE = """
 tipcast prepare data=sample data.months=2018-11..2019-07 data.rows=18000 out=trips/
 for seed in 1 2 3; do
@@ -80,7 +71,9 @@ def _make_files(folder: Path) -> None:
     months = {path.stem[-7:]: path for path in sorted((folder / "trips").glob("*.parquet"))}
     for month, path in months.items():
         shutil.copy(path, folder / ("later" if month == "2019-07" else "months") / f"{month}.parquet")
-    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(OWN_MODEL, encoding="utf-8")
+    howto = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^    defaults:.*\n(?:    .*\n)*", howto, re.MULTILINE)
+    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(textwrap.dedent(block), encoding="utf-8")
     (folder / "features.py").write_text("", encoding="utf-8")
     for name, month in {"a": "2019-01", "b": "2019-02", "c": "2019-03"}.items():
         trips = pd.read_parquet(months[month])

@@ -1,6 +1,9 @@
 """commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no more than that."""
 
 import re
+import shlex
+
+from tipcast import api
 
 from .documents import PAGE, ROOT, entries, page, shown
 
@@ -16,11 +19,13 @@ def test_the_page_is_as_written_from_the_table() -> None:
 
 
 def test_what_works_ran() -> None:
-    """Commands of a row of docs/seeds.md that works ran, or need a GPU and a test or result is named."""
+    """Commands of a row of docs/seeds.md that works ran, or need a GPU, compose, and a test or result is named."""
     table = entries()
     rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\| works \|$", (ROOT / "docs" / "seeds.md").read_text("utf-8"), re.M)
     assert len(rows) > 60
     for _, how, shown_by in rows:
         for command in re.findall(r"`(tipcast [a-z]+(?: [^`]+)?)`", how.replace("\\|", "|")):
             assert table[command].cannot in ("", "GPU"), command
-            assert not table[command].cannot or "`" in shown_by, command
+            if table[command].cannot:
+                assert "`" in shown_by, command
+                assert api.compose_jobs(shlex.split(command)[1], shlex.split(command)[2:])
