@@ -54,16 +54,8 @@ TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
 def python(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder, where it finds tipcast."""
-    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path} | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command, environment = [sys.executable, *map(str, words)], warm.environment() | variables
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
