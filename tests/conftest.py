@@ -351,6 +351,13 @@ def gpu() -> None:
         pytest.skip(lack)
 
 
+@pytest.fixture(autouse=True)
+def _where_marked(request: pytest.FixtureRequest) -> None:
+    """Who is marked `gpu` need not ask for it."""
+    if request.node.get_closest_marker("gpu"):
+        request.getfixturevalue("gpu")
+
+
 @pytest.fixture(scope="session")
 def gpu_session(gpu: None) -> Iterator[Session]:
     """A worker for each GPU and CuPy."""

@@ -114,7 +114,6 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
 def test_a_grid_search_on_a_gpu(tmp_path: Path) -> None:
     ((run, children),) = searched(tmp_path, "--models", "xgboost", "--device", "gpu")
     assert run.data.params["device"].startswith("cuda")
@@ -182,9 +181,7 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     request: pytest.FixtureRequest, tmp_path: Path, device: str
 ) -> None:
     words = ["--device", device]
-    if device == "gpu":
-        request.getfixturevalue("gpu")
-    else:
+    if device == "cpu":
         words += ["--scheduler", request.getfixturevalue("pair").scheduler.address]
     said = ran(tmp_path, "knn_distributed.py", *words)
     line = r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\s*$"
@@ -222,11 +219,8 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_frames_of_each_library_train_alike(request: pytest.FixtureRequest, tmp_path: Path, device: str) -> None:
-    frames = ["pandas", "dask"]
-    if device == "gpu":
-        request.getfixturevalue("gpu")
-        frames += ["cudf", "dask_cudf", "to_backend"]
+def test_frames_of_each_library_train_alike(tmp_path: Path, device: str) -> None:
+    frames = ["pandas", "dask", *(["cudf", "dask_cudf", "to_backend"] if device == "gpu" else [])]
     first, *lines = ran(tmp_path, "frames.py").splitlines()
     assert first.startswith("no GPU" if device == "cpu" else "cupy: True, back: True")
     reached = dict(re.findall(r"(\w+): test/auc (0\.\d+)", "\n".join(lines)))
