@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from distributed import Client, LocalCluster
-from tests.conftest import NO_PAGES
+from distributed import Client
+from tests.conftest import two_processes
 
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
@@ -94,10 +94,7 @@ def parts(rows) -> list[Rows]:
 @pytest.fixture
 def short_lived(forked: None) -> Iterator[Client]:
     """Two workers that a test may kill."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **NO_PAGES, host="127.0.0.1") as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
+    with two_processes() as connected:
         yield connected
 
 
