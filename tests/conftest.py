@@ -28,6 +28,7 @@ import filelock
 import mlflow
 import pandas as pd
 import pytest
+import yaml
 from distributed import Client, LocalCluster
 from tests import warm
 from tests.waiting import wait_until
@@ -36,7 +37,8 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
-from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
+from tipcast.config.conf_files import conf_dir
+from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation import style
 from tipcast.tasks.base import Task
 from tipcast.tracking import models as saved_models
@@ -83,6 +85,23 @@ def high_tip_task(features: Sequence[str]) -> Task:
     """Return the task of high tips, learned from these features."""
     facts = {"classes": ("no high tip", "high tip"), "columns": ("fare_amount", "tip_amount"), "function": "high_tip"}
     return Task("high_tip", "classification", tuple(features), params={"threshold": 0.2}, **facts)
+
+
+def shipped_model(name: str, fit: dict[str, Any] | None = None, **params: Any) -> ModelSpec:
+    """Return a model of conf/model, with some parameters changed."""
+    shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    shipped.pop("defaults")
+    shipped["params"] |= params
+    shipped["fit"] |= fit or {}
+    return ModelSpec(**shipped)
+
+
+def without_mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No MLflow variable from outside, and a working folder of its own."""
+    for name in os.environ.keys() - {"MLFLOW_DISABLE_TELEMETRY"}:
+        if name.startswith("MLFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
