@@ -1,4 +1,7 @@
-"""What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel."""
+"""What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel.
+
+Docker's files too, as far as they can be checked without it: pinned, private, in order, without secrets.
+"""
 
 import ast
 import os
@@ -26,6 +29,10 @@ EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT
 CONDA = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
 MLPROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
 COMMAND = "PYTHONPATH=src${{PYTHONPATH:+:$PYTHONPATH}} python -m tipcast "
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])[^}]*)?\}")
+EXAMPLE = (ROOT / "docker" / "example.env").read_text(encoding="utf-8")
 FLOORS = {"mlflow": "3.10", "hydra-core": "1.3.8", "pyarrow": "14.0.1", "s3fs": "2025"}
 """Lowest versions that SECURITY.md promises, or below which pip goes back to something unusable."""
 HOSTILE = [
@@ -163,3 +170,50 @@ def test_wheel_runs_from_where_it_is_unpacked(wheel: zipfile.ZipFile, tmp_path: 
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "threshold" in done.stdout
+
+
+def _texts(value: Any) -> list[str]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [str(value)] if parts is None else [text for part in parts for text in _texts(part)]
+
+
+def test_every_service_of_docker_says_when_it_is_ready() -> None:
+    for name, service in SERVICES.items():
+        assert ("healthcheck" in service) != (service.get("restart") == "no"), name
+        for other, wanted in service.get("depends_on", {}).items():
+            once = SERVICES[other].get("restart") == "no"
+            assert wanted["condition"] == ("service_completed_successfully" if once else "service_healthy")
+
+
+def test_images_of_docker_are_pinned_and_the_server_is_the_version_that_jobs_use() -> None:
+    for name, service in SERVICES.items():
+        assert "build" in service or re.search(r":.*\d", service["image"]), name
+    image = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", image, re.MULTILINE)
+    assert re.search(r"^USER (?!root)\w+$", image, re.MULTILINE)
+    (server,) = re.findall(r"mlflow==(\S+)", image)  # requirements/cpu.txt is held against pyproject.toml
+    assert f"mlflow=={server} " in (ROOT / "requirements" / "cpu.txt").read_text(encoding="utf-8")
+
+
+def test_only_the_server_is_published_and_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert list(published) == ["mlflow"]
+    assert all(port.startswith("127.0.0.1:") for port in published["mlflow"])
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+    assert {name for name, service in SERVICES.items() if service["networks"] == ["inside"]} == {"database", "s3"}
+
+
+def test_no_secret_is_in_files_of_docker() -> None:
+    for name, service in SERVICES.items():
+        for key, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|SECRET", key):
+                assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name}.{key}"
+        assert "PASSWORD" not in " ".join(_texts(service.get("command", []))), f"{name}: `ps` shows a command"
+    assert not re.search(r"^[^#\n]*PASSWORD\w*=.", EXAMPLE, re.MULTILINE)
+    assert "/docker/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_every_variable_of_docker_is_in_the_example() -> None:
+    used = [match.groups() for text in _texts(SERVICES) for match in VARIABLE.finditer(text)]
+    assert {name for name, _ in used} == set(re.findall(r"^#? ?(\w+)=", EXAMPLE, re.MULTILINE))
+    assert {name for name, kind in used if kind == "?"} == set(re.findall(r"^(\w+)=$", EXAMPLE, re.MULTILINE))

@@ -1,8 +1,13 @@
-"""Every command of README.md and docs, as a user types it: the console script's own process, started by a shell."""
+"""Every command of README.md and docs, as a user types it: the console script's own process, started by a shell.
+
+And commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no more than that.
+"""
 
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
 import socket
 import sqlite3
@@ -16,8 +21,10 @@ import filelock
 import pytest
 from tests.waiting import wait_until
 
+from tipcast import api
+
 from .conftest import WATCHDOG_S, environment, run, started
-from .documents import Entry, entries, with_ids
+from .documents import PAGE, ROOT, Entry, entries, page, shown, with_ids
 
 LEFT = {
     "metric": "select run_uuid from latest_metrics where key = ?",
@@ -25,7 +32,30 @@ LEFT = {
     "version": "select name, cast(version as text) from model_versions",
     "alias": "select alias, cast(version as text) from registered_model_aliases where name = 'tipcast'",
 }
-RUN = {name: entry for name, entry in entries().items() if not entry.cannot}
+TABLE = entries()
+RUN = {name: entry for name, entry in TABLE.items() if not entry.cannot}
+
+
+def test_every_command_of_the_documents_has_an_entry() -> None:
+    commands, table = set(shown()), set(TABLE)
+    assert sorted(commands - table) == []
+    assert sorted(table - commands) == [], "the documents do not show these"
+
+
+def test_the_page_is_as_written_from_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.typed"
+
+
+def test_what_works_ran() -> None:
+    """Commands of a row of docs/seeds.md that works ran, or need a GPU, compose, and a test or result is named."""
+    rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\| works \|$", (ROOT / "docs" / "seeds.md").read_text("utf-8"), re.M)
+    assert len(rows) > 60
+    for _, how, shown_by in rows:
+        for command in re.findall(r"`(tipcast [a-z]+(?: [^`]+)?)`", how.replace("\\|", "|")):
+            assert TABLE[command].cannot in ("", "GPU"), command
+            if TABLE[command].cannot:
+                assert "`" in shown_by, command
+                assert api.compose_jobs(shlex.split(command)[1], shlex.split(command)[2:])
 
 
 @pytest.mark.typed
