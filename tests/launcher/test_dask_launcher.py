@@ -39,6 +39,7 @@ def test_hydra_finds_it() -> None:
     assert DaskLauncher.__name__ in [found.__name__ for found in Plugins.instance().discover(Launcher)]
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("dask", ["hydra.launcher.n_workers=2"])])
 class TestLauncher(LauncherTestSuite):
     """All of Hydra's tests of a launcher."""
