@@ -1,75 +1,77 @@
-"""The command as a user types it: help, version, mistakes that end in one line and a documented exit code."""
+"""The command as a user types it: Hydra's flags and keys, mistakes that end in one line with a documented exit code."""
 
-from __future__ import annotations
-
+import json
 import logging
+import os
 import re
 import signal
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.conftest import python
 
 from tipcast import cli
+from tipcast.config import conf_files
+from tipcast.config.compose import compose
 
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "command_line.md"
 
 
-def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["--help"]) == 0
-    usage = capsys.readouterr().out
-    assert "train" in usage
-    assert "--quiet" in usage
-    assert cli.main([]) == 2
-    assert capsys.readouterr().out == usage
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(conf_files.OWN, "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "exit_code", "words"),
+    ("command", "exit_code", "line"),
     [
-        (["trian"], "C008", 2, ["trian", "did you mean train?"]),
-        (["train", "--foo"], "C005", 2, ["--foo: unknown flag", "--multirun", "KEY=VALUE"]),
-        (["train", "--foo", "--cfg", "job"], "C005", 2, ["--foo: unknown flag", "--cfg"]),
-        (["train", "-x"], "C005", 2, ["-x: unknown flag", "--help"]),
-        (["train", "--seed"], "C005", 2, ["--seed: unknown flag, or no value for it"]),
-        (["-vv", "train"], "C005", 2, ["-vv", "no such flag", "use -v"]),
-        (["train", "--modle", "x"], "C001", 2, ["modle"]),
-        (["train", "backend=gpu"], "K006", 4, ["backend"]),
-        (["train", "data=files", "data.train=no.parquet", "data.test=no2.parquet"], "D001", 3, ["no.parquet"]),
-        (["train", "data.train=2019-03", "data.test=2019-01"], "D019", 3, ["2019-01", "2019-03"]),
-        (["prepare", "out=x"], "C004", 2, ["data.months"]),
-        (["score", "model_uri=models:/a/1", "input=x", "output=/"], "C011", 2, ["/"]),
-        (["train", "cluster=scheduler", "cluster.address=tcp://10.0.0.1:8786"], "C009", 2, ["TLS"]),
+        ("trian", 2, "C008.*trian.*did you mean train\\?"),
+        ("-vv train", 2, "C008.*-vv.*use one of train"),
+        ("train --foo --cfg job", 2, "C005.*--foo: unknown flag, or no value for it.*KEY=VALUE.*--multirun.*--cfg"),
+        ("train -x", 2, "C005.*-x: unknown flag.*--help"),
+        ("train --modle x", 2, "C001.*modle"),
+        ("train backend=gpu", 4, "K006.*backend"),
+        ("train data=files data.train=no.parquet data.test=no2.parquet", 3, r"D001.*no\.parquet"),
+        ("train data.train=2019-03 data.test=2019-01", 3, "D019.*2019-0[13].*2019-0[13]"),
+        ("train data.train=2019-03 data.test=2019-01 debug=true", 3, "D019"),
+        ("prepare out=x", 2, r"C004.*data\.months"),
+        ("score model_uri=models:/a/1 input=x output=/", 2, "C011.*/"),
+        ("train cluster=scheduler cluster.address=tcp://10.0.0.1:8786", 2, "C009.*TLS"),
+        ("train -c all", 2, "C005.*--cfg: must be job, got all"),
+        ("train --config-dir nope", 2, "C003.*--config-dir"),
+        ("-sc install=tcsh", 2, "C005.*--shell-completion: must be install=bash"),
+        ("-sc bash", 2, "C005.*--shell-completion: must be install=bash"),
+        ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),  # not imported before it is checked
     ],
 )
 def test_mistakes_end_in_one_line(
-    arguments: list[str],
-    code: str,
+    command: str,
     exit_code: int,
-    words: list[str],
+    line: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert cli.main(arguments) == exit_code
+    assert cli.main(command.split()) == exit_code
     err = capsys.readouterr().err
     last = err.splitlines()[-1]
     assert FORM.match(last), err
-    assert last.startswith(f"error[{code}")
+    assert re.match(rf"error\[{line}", last.replace("]", "", 1)), last
     assert len(last) <= 300
-    assert "Traceback" not in err
-    for word in words:
-        assert word in last
-    assert not list(tmp_path.iterdir()), "a mistake found before the start leaves nothing behind"
+    assert err.startswith("Traceback") == ("debug=true" in command)
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"], "a mistake before the start leaves nothing"
 
 
 OF_CONFIGURATION = {
     "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these bounds",
-    "train data.seed=9223372036854775808": "data.seed: must be 0 to below 9223372036854775808, got",
-    "train data=blobs data.centers=1": "data.centers: must be at least 2, got 1",
     "train data=blobs data.gigabytes=0": "data.gigabytes: must be above 0, got 0",
     "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
     "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave it out",
@@ -78,26 +80,21 @@ OF_CONFIGURATION = {
     "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with data=tested here",
     "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
     "train task.threshold=nan": "task.threshold: must be 0 to below 1000000, got nan",
-    "train cluster.wait_s=0": "cluster.wait_s: must be above 0, got 0",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
-    "train tracking.register=..a": "tracking.register: not a model name: '..a'",
     "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. Fix: use auc, ",
     "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",
     "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
     "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
     "sweep task.validation=0": "task.validation: must be above 0, to compare trials, got 0",
-    "ladder tolerance=-1": "tolerance: must be at least 0, got -1",
-    "prepare data.months=2019-01 out=o row_group_rows=0": "row_group_rows: must be at least 1, got 0",
-    "promote model_uri=models:/a/1 margin=-1": "margin: must be at least 0, got -1",
     "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
-    "train tracking.wait_s=inf": "tracking.wait_s: must be 0 to below 1000000, got inf",
-    "train tracking.max_retries=-1": "tracking.max_retries: must be at least 0, got -1",
 }
 """Command -> what its configuration alone shows to be wrong with it."""
 WITHOUT_LIBRARIES = """
-import shlex, sys
+import shlex, sys, tipcast
+assert "train" in dir(tipcast) and not hasattr(tipcast, "trian")
+assert not {"hydra", "mlflow", "numpy"} & set(sys.modules)
 from tipcast import cli
 assert cli.main(["train", "--help"]) == 0
 assert [cli.main(shlex.split(command)) for command in sys.argv[1:]] == [2] * len(sys.argv[1:])
@@ -114,101 +111,154 @@ def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_class_is_not_imported_before_it_is_checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "model.cpu=evil.X", "data.rows=200"]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("error[C006] model.cpu")
-    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"]
+COLLECTED = """
+import gc, os, signal, sys
+from tipcast import cli
+def collecting(phase, info):
+    gc.callbacks.clear()
+    os.kill(os.getpid(), int(sys.argv[1]))
+def run(job, arguments):
+    gc.callbacks.append(collecting)
+    gc.collect()
+    signal.sigtimedwait([], 60)
+cli._run = run
+sys.exit(cli.main(['train']))
+"""
 
 
-def test_debug_shows_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "data.train=2019-03", "data.test=2019-01", "debug=true"]) == 3
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("Traceback")
-    assert FORM.match(lines[-1])
-
-
-@pytest.mark.parametrize(("number", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_signals_are_heeded_while_garbage_is_collected(number: str, code: int, tmp_path: Path) -> None:
-    program = (
-        "import gc, os, signal, sys\n"
-        "from tipcast import cli\n"
-        "def collecting(phase, info):\n"
-        "    gc.callbacks.clear()\n"
-        f"    os.kill(os.getpid(), signal.{number})\n"
-        "def run(job, arguments):\n"
-        "    gc.callbacks.append(collecting)\n"
-        "    gc.collect()\n"
-        "    signal.sigtimedwait([], 60)\n"
-        "cli._run = run\n"
-        "sys.exit(cli.main(['train']))\n"
-    )
-    ended = python(tmp_path, "-c", program)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_are_heeded_while_garbage_is_collected(number: int, code: int, tmp_path: Path) -> None:
+    ended = python(tmp_path, "-c", COLLECTED, int(number))
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("note", ["", "a run is closed"])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("first", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("first", "code", "line"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
 def test_a_second_signal_does_not_cut_closing_off(
-    first: signal.Signals, code: int, second: signal.Signals, monkeypatch: pytest.MonkeyPatch
+    first: signal.Signals,
+    code: int,
+    line: str,
+    second: signal.Signals,
+    note: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A run that was closed meanwhile is named; a process that goes on keeps its handlers."""
     ended = []
 
     def struck(*_: object) -> int:
         try:
             signal.raise_signal(first)
-        finally:
+        except BaseException as problem:
             signal.raise_signal(second)
             ended.append(True)
+            if note:
+                problem.add_note(note)
+            raise
         return 0
-
-    monkeypatch.setattr(cli, "_run", struck)
-    assert cli.main(["train"]) == code
-    assert ended == [True]
-    assert cli.main(["train"]) == code, "the next job heeds signals again"
-
-
-@pytest.mark.parametrize(
-    ("words", "level"),
-    [
-        (["train", "a=1"], logging.INFO),
-        (["-q", "train", "a=1"], logging.WARNING),
-        (["train", "--quiet", "a=1", "-v"], logging.DEBUG),
-    ],
-)
-def test_what_is_logged(words: list[str], level: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-
-    def run(job: str, arguments: list[str]) -> int:
-        found.append((job, arguments, logging.getLogger("tipcast").level))
-        return 0
-
-    monkeypatch.setattr(cli, "_run", run)
-    assert cli.main(words) == 0
-    assert found == [("train", ["a=1"], level)]
-
-
-@pytest.mark.parametrize(("notes", "line"), [((), ""), (("a run is closed",), ": a run is closed")])
-def test_an_interruption_says_that_a_run_was_closed_only_where_one_was(
-    notes: tuple[str, ...], line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A process that goes on keeps its handlers."""
-
-    def interrupted(*_: object) -> int:
-        problem = KeyboardInterrupt()
-        for note in notes:
-            problem.add_note(note)
-        raise problem
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
-    monkeypatch.setattr(cli, "_run", interrupted)
-    assert cli.main(["train"]) == 130
-    assert capsys.readouterr().err == f"interrupted{line}\n"
+    monkeypatch.setattr(cli, "_run", struck)
+    for _ in range(2):  # the next job heeds signals again
+        assert cli.main(["train"]) == code
+        assert capsys.readouterr().err == ": ".join(filter(None, [line, note])) + "\n"
+    assert ended == [True, True]
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+
+    def run(job: str, arguments: list[str]) -> int:
+        runs.append((job, arguments, logging.getLogger("tipcast").level))
+        return 0
+
+    monkeypatch.setattr(cli, "_run", run)
+    for line in ("train a=1", "-q train a=1", "train --quiet a=1 -v"):
+        assert cli.main(line.split()) == 0
+    assert runs == [("train", ["a=1"], level) for level in (logging.INFO, logging.WARNING, logging.DEBUG)]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with an option of one's own."""
+    file = tmp_path / "own" / "task" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\nthreshold: 0.3\n")
+    return tmp_path / "own"
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert cli.main([*words]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def test_cfg_shows_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = yaml.safe_load(said(capsys, "train", "--cfg", "job", "seed=7", "data=tlc", "data.train=2019-01"))
+    assert shown["seed"] == 7
+    assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
+    assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
+    assert "hydra" not in shown
+
+
+def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--config-dir", str(own)], [f"-cd={own}"], [f"--config-dir={own}"]):
+        assert yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"]["threshold"] == 0.3
+    file = own / "data" / "small.yaml"
+    file.parent.mkdir()
+    file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
+    words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
+    text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["out"], line["written"]) for line in lines] == [("one", 1), ("two", 1)] * 2
+    assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
+    assert all("--config-dir=" in line["command"] for line in lines)
+    assert {path.name for path in Path().iterdir()} == {"own", "one", "two"}
+
+
+CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): pathlib.Path.touch, self: made}}}"
+"""Logging that calls a function as it is set up."""
+MAKES = "{_target_: os.mkdir, path: made}"
+
+
+@pytest.mark.parametrize("words", [["task=mine", "--cfg=job"], ["-m", "task=high_tip,mine"], ["task=mine", "--help"]])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "{launcher: {_target_: sys.exit}, sweeper: {_target_: sys.exit}, mode: MULTIRUN}",
+        f"{{callbacks: {{x: {MAKES}}}}}",
+        f"{{job_logging: {CALLS}, hydra_logging: {CALLS}}}",
+        "{job: {env_set: {TIPCAST_CONFIG_DIR: nowhere}, chdir: true}}",
+    ],
+)
+def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(own: Path, keys: str, words: list[str]) -> None:
+    (own / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
+    here = Path.cwd()
+    compose("train", [f"--config-dir={own}", *words])
+    assert [path.name for path in here.iterdir()] == ["own"], "no object was made, no folder, no run"
+    assert (Path.cwd(), os.environ[conf_files.OWN]) == (here, str(own))
+
+
+def test_keys_of_hydra_s_own_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for word in (
+        "hydra/launcher=dask", "hydra/sweeper=optuna", "hydra.run.dir=x", "hydra.sweep.dir=x", "hydra.job.chdir=true",
+        "hydra.mode=MULTIRUN", "hydra.searchpath=[file:///x]", "hydra.output_subdir=x", "hydra.verbose=true",
+        "+hydra.callbacks.x._target_=os.getcwd",
+    ):  # fmt: skip
+        assert cli.main(["train", word]) == 2
+        assert capsys.readouterr().err.startswith("error[C006]")
+        assert word.lstrip("+").partition("=")[0] in page or "hydra.callbacks" in word
+
+
+def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
+    params = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words))["model"]["params"]
+    assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
+    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "-c", "job", "experiment=categorical_zones")
+    assert said(capsys, "train", "--version") == said(capsys, "-V")

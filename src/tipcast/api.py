@@ -19,6 +19,8 @@ from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
 
 CHECK_THEMSELVES = ("doctor", "ladder")
 """Jobs that check their clusters themselves: one tells it in its table, the other has one for each rung."""
+STAND_INS = {"train": "FRAME", "test": "TEST_FRAME"}
+"""What a command has in place of the file of a DataFrame."""
 _ONE_AT_A_TIME = threading.RLock()
 """MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
 
@@ -28,22 +30,19 @@ class Composed:
     """A job with its checked configuration, ready to run."""
 
     job: str
-    config: Any
-    """An instance of the job's schema."""
-    command: str
-    """What a shell repeats it with."""
-    many: Sequence[Composed] = ()
-    """The trainings of ``--multirun``, which share one cluster and one run; see ``jobs.multirun.run``."""
+    config: Any  # an instance of the job's schema
+    command: str  # what a shell repeats it with
+    many: Sequence[Composed] = ()  # the trainings of ``--multirun``, which share one cluster and one run
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
-        wanted = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
-        if wanted:
+        checked = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
+        if checked:
             from tipcast.compute import gpus
 
             gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
         module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
-        if wanted:
+        if checked:
             from tipcast.compute import session
 
             session.check(self.config.backend, self.config.cluster)
@@ -57,7 +56,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
     With ``--multirun`` the trainings are one job, of other jobs there is one for each configuration.
     """
-    from tipcast.config.arguments import REPEAT, as_given, several, to_overrides
+    from tipcast.config.arguments import HELP, MULTIRUN, REPEAT, as_given, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.config.plain import redact
     from tipcast.jobs import preflight
@@ -67,7 +66,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
     overrides, recorded = to_overrides(arguments), None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
-    if repeated and job in ("train", "sweep") and not {"--help", "-h"} & set(overrides):
+    if repeated and job in ("train", "sweep") and not HELP & set(overrides):
         from tipcast.jobs.repeat import resolved
 
         overrides, recorded = resolved(repeated[-1], overrides)
@@ -76,7 +75,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
         config = to_object(composed.config)
         preflight(config)
         jobs.append(Composed(job, config, command(map(as_given, composed.overrides))))
-    if not jobs or job != "train" or not several(arguments):
+    if not jobs or job != "train" or not MULTIRUN & set(arguments):
         return jobs
     run = jobs[0].config.repeat  # its whole id: what is the last one now is another soon
     words = (f"from={run}" if word.startswith(("from=", REPEAT)) else word for word in arguments)
@@ -85,30 +84,20 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
 
 @dataclass(frozen=True)
 class Result:
-    """What a job has done."""
+    """What a job has done; None is what it has not."""
 
-    run_id: str | None
-    """The run in MLflow that records it; None where none was made."""
+    run_id: str | None  # of the run in MLflow that records it
     experiment_id: str | None
-    metrics: Mapping[str, float]
-    """The headline metrics, as ``test/auc``."""
-    model_uri: str | None
-    """The model that was logged, registered, promoted or scored with."""
-    tracking_uri: str | None
-    """The store that has the run."""
-    command: str
-    """What repeats the job: in a shell, or, where its data are a DataFrame, in Python."""
-    details: Mapping[str, Any] = field(repr=False)
-    """All that the command says with ``print=json``."""
+    metrics: Mapping[str, float]  # the headline metrics, as ``test/auc``
+    model_uri: str | None  # of the model that was logged, registered, promoted or scored with
+    tracking_uri: str | None  # of the store that has the run
+    command: str  # what repeats the job in a shell; FRAME stands for a file of a DataFrame
+    details: Mapping[str, Any] = field(repr=False)  # all that the command says with ``print=json``
 
     def load(self) -> Any:
         """Load the model as an ``mlflow.pyfunc.PyFuncModel``: its ``predict`` takes raw rows as a pandas DataFrame.
 
-        Raises
-        ------
-        TipcastError
-            M001 there is no model.
-
+        M001 there is no model.
         """
         if self.model_uri is None:
             raise TipcastError("M001", "model_uri", "this job has no model", "load the one of a training")
@@ -120,6 +109,9 @@ class Result:
 
 def train(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Fit a model on one period, test it on a later one, log it, and register it where ``tracking.register`` asks.
+
+    A mistake raises the TipcastError that the command ends with, see docs/errors.md. Runs of several threads are made
+    one after another. Nothing is printed to standard output; progress goes to the logger ``tipcast``.
 
     Parameters
     ----------
@@ -134,22 +126,8 @@ def train(*, target: str | None = None, test: Any = None, overrides: Sequence[st
         (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a folder with options of
         one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that is trained again, ``from`` of the command.
 
-    Returns
-    -------
-    Result
-
-    Raises
-    ------
-    TipcastError
-        As the command ends with, see docs/errors.md.
-
-    Notes
-    -----
-    Runs of several threads are made one after another. Nothing is printed to standard output; progress goes to the
-    logger ``tipcast``.
-
     """
-    return _call_on("train", target, test, overrides, settings)
+    return _call("train", overrides, settings, target, test)
 
 
 def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -157,28 +135,19 @@ def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[st
 
     ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``, how many ended how.
     """
-    return _call_on("sweep", target, test, overrides, settings)
+    return _call("sweep", overrides, settings, target, test)
 
 
 def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of :func:`train`."""
-    return _call_on("ladder", target, test, overrides, settings)
+    return _call("ladder", overrides, settings, target, test)
 
 
 def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
     """Score files with a model that is logged or registered; the rest as of :func:`train`.
 
-    Parameters
-    ----------
-    model_uri
-        ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/MODEL-TASK``.
-    input
-        A path, a glob, a folder, an address or a list of them.
-    output
-        Folder or s3:// prefix that gets the scores.
-    overrides, **settings
-        See :func:`train`.
-
+    The model is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/MODEL-TASK``; ``input`` is
+    a path, a glob, a folder, an address or a list of them; ``output`` is the folder or s3:// prefix of the scores.
     """
     return _call("score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings})
 
@@ -193,38 +162,14 @@ def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
     return _call("prepare", overrides, settings)
 
 
-def _call_on(job: str, target: str | None, test: Any, overrides: Sequence[str], settings: dict[str, Any]) -> Result:
-    """Run a job on a DataFrame, which becomes a table of Parquet files as long as the job runs, or as it is."""
-    frame = settings.get("data")
-    for key, rows in (("data", frame), ("test", test)):
-        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
-            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
-    if not hasattr(frame, "to_parquet"):
-        if target is not None or test is not None:
-            raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
-        return _call(job, overrides, settings)
-    from tipcast.config.disk import temporary_folder
-
-    with temporary_folder() as folder:
-        sides = {"train": frame} | ({} if test is None else {"test": test})
-        files = {side: _written(rows, folder / f"{side}.parquet", side) for side, rows in sides.items()}
-        if target is not None:
-            given = settings.get("task", {})
-            if not isinstance(given, Mapping) or given.get("name", "target") != "target":
-                raise incompatible("task", "target")
-            settings = {**settings, "task": {**given, "name": "target", "target": target}}
-        return _call(job, overrides, {**settings, "data": {"source": "table", **files}}, frames=list(sides))
-
-
 def _written(frame: Any, path: Path, side: str) -> str:
     """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods become their texts.
 
     D008 a name that is no text, a column that Parquet does not hold.
     """
-    where, names = f"data ({side})", list(frame.columns)
-    if odd := [name for name in names if not isinstance(name, str)]:
+    where, dask = f"data ({side})", hasattr(frame, "npartitions")
+    if odd := [name for name in frame.columns if not isinstance(name, str)]:
         raise must_be(where, "named by texts", repr(odd[0]), "rename the columns: map(str, frame.columns)", "D008")
-    dask = hasattr(frame, "npartitions")
     kinds = {name: getattr(getattr(kind, "categories", None), "dtype", kind) for name, kind in frame.dtypes.items()}
     try:
         for name in [name for name, kind in kinds.items() if str(kind).startswith(("interval", "period"))]:
@@ -239,43 +184,55 @@ def _written(frame: Any, path: Path, side: str) -> str:
     return str(path)
 
 
-def _call(job: str, overrides: Sequence[str], settings: Mapping[str, Any], *, frames: Sequence[str] = ()) -> Result:
-    """Run a job; of ``frames``, the sides of the data that are DataFrames, the files are gone when it has ended."""
+def _call(
+    job: str, overrides: Sequence[str], settings: Mapping[str, Any], target: str | None = None, test: Any = None
+) -> Result:
+    """Run a job; DataFrames become a table of Parquet files, which are gone when it has ended."""
     if flags := [word for word in overrides if word.startswith("-")]:
         raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
-    from tipcast.config.arguments import as_overrides, given
+    keys, frame = dict(settings), settings.get("data")
+    for key, rows in (("data", frame), ("test", test)):
+        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
+            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
+    frames = {"train": frame, "test": test} if hasattr(frame, "to_parquet") else {}
+    if not frames and (target is not None or test is not None):
+        raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
+    if target is not None:
+        task = keys.get("task", {})
+        if not isinstance(task, Mapping) or task.get("name", "target") != "target":
+            raise incompatible("task", "target")
+        keys["task"] = {**task, "name": "target", "target": target}
+    from tipcast.config.arguments import as_overrides
+    from tipcast.config.disk import temporary_folder
     from tipcast.config.schema import Output
     from tipcast.tracking.store import resolve, without_autologging
 
-    with _ONE_AT_A_TIME, _kept(), without_autologging():
+    with _ONE_AT_A_TIME, _kept(), without_autologging(), temporary_folder() as place:
         os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-        folder = settings.get("config_dir")
-        own = [] if folder is None else [f"--config-dir={folder}"]
-        keys = {name: value for name, value in settings.items() if name != "config_dir"}
-        (composed,) = compose_jobs(job, [*own, *as_overrides(keys), *overrides])
+        given = {side: rows for side, rows in frames.items() if rows is not None}
+        files = {side: _written(rows, place / f"{side}.parquet", side) for side, rows in given.items()}
+        if files:
+            keys["data"] = {"source": "table", **files}
+        folder = keys.pop("config_dir", None)
+        words = [*as_overrides(keys), *overrides]
+        (composed,) = compose_jobs(job, [f"--config-dir={folder}", *words] if folder else words)
         composed.config.print = Output.none
-        if frames:
-            kind = composed.config.cluster.kind
-            if not kind.startswith("local"):
-                what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-                raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
-            left_out = ("data=", "data.train=", "data.test=", "--config-dir=")
-            words = [word for word in given(composed.command) if not word.startswith(left_out)]
-            call = ["data=frame", *(["test=test_frame"] if "test" in frames else []), f"overrides={words}"]
-            call[-1:-1] = [f"config_dir={str(folder)!r}"] if own else []
-            composed = replace(composed, command=f"tipcast.{job}({', '.join(call)})")
-        details = dict(composed.run())
-        spec = getattr(composed.config, "tracking", None)
-        tracking = None if spec is None else resolve(spec)
-    return Result(
-        run_id=details.get("run_id"),
-        experiment_id=details.get("experiment_id"),
-        metrics=details["metrics"] if isinstance(details.get("metrics"), Mapping) else {},
-        model_uri=details.get("model_uri"),
-        tracking_uri=tracking,
-        command=composed.command,
-        details=details,
-    )
+        if files and not (kind := composed.config.cluster.kind).startswith("local"):
+            what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
+            raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
+        for side, file in files.items():
+            composed = replace(composed, command=composed.command.replace(file, STAND_INS[side]))
+        details = composed.run()
+        tracked = hasattr(composed.config, "tracking")
+        return Result(
+            run_id=details.get("run_id"),
+            experiment_id=details.get("experiment_id"),
+            metrics=details.get("metrics") or {},
+            model_uri=details.get("model_uri"),
+            tracking_uri=resolve(composed.config.tracking) if tracked else None,
+            command=composed.command,
+            details=details,
+        )
 
 
 @contextlib.contextmanager
@@ -287,15 +244,15 @@ def _kept() -> Iterator[None]:
     from tipcast.tracking.store import forget_store
 
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
-    known = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    before = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
     try:
         with warnings.catch_warnings():
             yield
     finally:
         forget_store()
-        for name in set(os.environ) - set(environment):
+        for name in set(os.environ) - set(environment):  # never all of them: other threads read it meanwhile
             del os.environ[name]
         os.environ.update(environment)
-        for logger, level, propagate, handlers in known:
+        for logger, level, propagate, handlers in before:
             logger.setLevel(level)
             logger.propagate, logger.handlers[:] = propagate, handlers

@@ -29,16 +29,11 @@ LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG
 VERSION = {"--version", "-V"}
 COMPLETION = {"--shell-completion", "-sc"}
 
-DEBUG = threading.Event()
-"""Set once a configuration asks for tracebacks."""
-OWN_PROCESS = threading.Event()
-"""Set where the command has the process to itself."""
-AHEAD = {"train", "sweep", "promote"}
-"""Jobs that are sure to need workers; `score` knows once it has looked at its files."""
-UNRECORDED = {"prepare", "doctor", "inspect"}
-"""Jobs without a run of their own, which `mlflow run` gives one."""
-INTERRUPTED = 130
-TERMINATED = 143
+DEBUG = threading.Event()  # set once a configuration asks for tracebacks
+OWN_PROCESS = threading.Event()  # set where the command has the process to itself
+AHEAD = {"train", "sweep", "promote"}  # jobs that are sure to need workers; `score` looks at its files first
+UNRECORDED = {"prepare", "doctor", "inspect"}  # jobs without a run of their own, which `mlflow run` gives one
+INTERRUPTED, TERMINATED = 130, 143
 AGAIN_S = 0.05
 """After how many seconds a signal that was dropped is sent again."""
 CLOSING_S = 20.0
@@ -74,8 +69,6 @@ def _run(job: str, arguments: list[str]) -> int:
 
         complete([word for word in (job, *arguments) if "=" in word])
         return 0
-    if job.startswith("-"):
-        raise TipcastError("C005", job, "no such flag before the job", "use -v or -q, others after the job; see --help")
     if job not in JOBS:
         raise unknown("tipcast", "job", job, JOBS, "C008")
     from tipcast.api import compose_jobs
@@ -101,13 +94,13 @@ def _load_ahead(composed: Composed) -> None:
     from tipcast.compute import forkserver
 
     forkserver.own_process = True
-    if composed.job not in AHEAD:
-        return
-    config = composed.config
-    classes = {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
-    own = classes.get(config.backend.name) or ""  # not checked yet, and a repeated run may have named it
-    module = own.rpartition(".")[0] if own.startswith("tipcast.models.") else "tipcast.models.library"
-    forkserver.start_ahead(config.cluster, [module])
+    if composed.job in AHEAD:
+        config = composed.config
+        # not checked yet, and a repeated run may have named it
+        classes = {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
+        named = classes.get(config.backend.name) or ""
+        module = named.rpartition(".")[0] if named.startswith("tipcast.models.") else "tipcast.models.library"
+        forkserver.start_ahead(config.cluster, [module])
 
 
 def _guarded(run: Callable[[], int]) -> int:
@@ -133,8 +126,13 @@ def _guarded(run: Callable[[], int]) -> int:
         print(problem, file=sys.stderr)
         return problem.exit_code
     except (KeyboardInterrupt, _Terminated) as problem:
+        notes: list[str] = []  # that a run was closed
+        cause: BaseException | None = problem
+        while cause:  # closing may have failed in turn
+            notes += getattr(cause, "__notes__", [])
+            cause = cause.__context__
         interrupted = isinstance(problem, KeyboardInterrupt)
-        print(_with_notes("interrupted" if interrupted else "terminated", problem), file=sys.stderr)
+        print(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]), file=sys.stderr)
         return INTERRUPTED if interrupted else TERMINATED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -144,16 +142,6 @@ def _guarded(run: Callable[[], int]) -> int:
             sys.unraisablehook = dropped
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _with_notes(ending: str, problem: BaseException) -> str:
-    """Return how the job ended and what was noted on its interruption: that a run was closed."""
-    notes: list[str] = []
-    cause: BaseException | None = problem
-    while cause:
-        notes += getattr(cause, "__notes__", [])
-        cause = cause.__context__
-    return ": ".join([ending, *dict.fromkeys(notes)])
 
 
 class _Terminated(SystemExit):
@@ -168,10 +156,9 @@ class _Stop:
         self._until = 0.0
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if time.monotonic() < self._until:
-            return
-        self._until = time.monotonic() + CLOSING_S
-        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
+        if time.monotonic() >= self._until:
+            self._until = time.monotonic() + CLOSING_S
+            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
     def again(self, dropped: sys.UnraisableHookArgs) -> None:
         """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""

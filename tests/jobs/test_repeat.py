@@ -1,7 +1,5 @@
 """`tipcast train from=RUN`: a run is trained again, and what is another than it was is told or refused."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -35,7 +33,7 @@ def write(folder: Path, month: str, rows: int = 3000) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path, Any, Any]]:
+def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A store, the folder of a colleague, and a training and a sweep of files in it, by their relative paths."""
     folder = tmp_path_factory.mktemp("colleague")
     store = f"sqlite:///{shutil.copy(tables, folder)}"
@@ -56,8 +54,11 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     mlflow.set_tracking_uri(None)
 
 
+Shared = tuple[str, Path, Any, Any]
+
+
 @pytest.fixture
-def again(shared: tuple[str, Path, Any, Any], tmp_path: Path) -> Callable[..., Any]:
+def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
     """Train again, from another folder."""
     (tmp_path / "mine").mkdir()
     os.chdir(tmp_path / "mine")  # the fixture ``_alone`` puts it back
@@ -74,16 +75,17 @@ def measured(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "validation/"))}
 
 
-def test_a_sweep_around_a_run(again: Callable[..., Any], shared: tuple[str, Path, Any, Any]) -> None:
+def test_a_sweep_around_a_run(again: Callable[..., Any], shared: Shared) -> None:
     trained = shared[2]
-    found = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
-    assert found.details["best"]["trial"] == 0
-    assert found.metrics == trained.metrics, "trial 0 has the parameters of the run"
+    done = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
+    assert done.details["best"]["trial"] == 0
+    assert done.details["trials"] == {"finished": 1, "failed": 0, "all": 1}
+    assert done.metrics == trained.metrics, "trial 0 has the parameters of the run"
 
 
 @pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
 def test_the_same_metrics_to_the_bit_from_another_folder(
-    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], job: int, logged: list[str]
+    shared: Shared, again: Callable[..., Any], job: int, logged: list[str]
 ) -> None:
     first = mlflow.MlflowClient(shared[0]).get_run(shared[job].run_id)
     run, done = again(first.info.run_id)
@@ -102,7 +104,7 @@ def test_the_same_metrics_to_the_bit_from_another_folder(
         assert 0.01 <= float(run.data.params["model.params.learning_rate"]) <= 0.02
 
 
-def test_overrides_are_applied_and_recorded(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
+def test_overrides_are_applied_and_recorded(shared: Shared, again: Callable[..., Any]) -> None:
     run, done = again(shared[2].run_id, "model.params.n_estimators=3", "task.threshold=0.1")
     assert run.data.params["model.params.n_estimators"] == "3"
     assert run.data.params["model.params.subsample"] == "0.7"
@@ -115,9 +117,7 @@ def test_overrides_are_applied_and_recorded(shared: tuple[str, Path, Any, Any], 
     assert "model.params.subsample" not in run.data.params
 
 
-def test_other_data_are_refused(
-    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], tmp_path: Path, logged: list[str]
-) -> None:
+def test_other_data_are_refused(shared: Shared, again: Callable[..., Any], tmp_path: Path, logged: list[str]) -> None:
     shutil.copytree(shared[1] / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
@@ -131,12 +131,11 @@ def test_other_data_are_refused(
     assert any("the data here are not those" in line for line in logged)
 
 
-def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..., Any]) -> None:
+def test_several_from_one(shared: Shared, again: Callable[..., Any]) -> None:
     words = ["-m", f"from={shared[2].run_id}", "model.params.n_estimators=2,3", f"tracking.uri={shared[0]}", *HERE]
     (job,) = api.compose_jobs("train", words)
     said = job.run()
-    client = mlflow.MlflowClient(shared[0])
-    children = [client.get_run(row["run_id"]) for row in said["trainings"]]
+    children = [mlflow.MlflowClient(shared[0]).get_run(row["run_id"]) for row in said["trainings"]]
     assert {child.data.params["model.params.n_estimators"] for child in children} == {"2", "3"}
     assert {child.data.params["seed"] for child in children} == {"7"}
     assert {child.data.tags["repeat.of"] for child in children} == {shared[2].run_id}
@@ -144,10 +143,9 @@ def test_several_from_one(shared: tuple[str, Path, Any, Any], again: Callable[..
         again(said["run_id"])
 
 
-def test_the_store_may_be_an_option_or_an_experiment_of_one_s_own(
-    shared: tuple[str, Path, Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_shown(
+    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(conf_files.OWN, "")
     files = {
         "tracking/own": f"defaults: [/schema/tracking@_here_, _self_]\nuri: {shared[0]}\nexperiment: shared\n",
@@ -160,38 +158,26 @@ def test_the_store_may_be_an_option_or_an_experiment_of_one_s_own(
     for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
         words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
         assert [job.config.seed for job in api.compose_jobs("train", words)] == [7]
-
-
-def test_the_configuration_is_shown(shared: tuple[str, Path, Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"]) == 0
     shown = capsys.readouterr().out
-    assert "subsample: 0.7" in shown
-    assert "yellow_2019-01.parquet" in shown
-    assert "seed: 7" in shown
+    for line in ("subsample: 0.7", "yellow_2019-01.parquet", "seed: 7"):
+        assert line in shown
 
 
-@pytest.mark.parametrize("name", ["f" * 32, "123e4", "nothing"])
-def test_no_such_run(again: Callable[..., Any], name: str) -> None:
-    with pytest.raises(TipcastError, match=f"T004.*run {name}"):
-        again(name)
-
-
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
+def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Callable[..., Any]) -> None:
+    for name in ("f" * 32, "123e4", "nothing"):
+        with pytest.raises(TipcastError, match=f"T004.*run {name}"):
+            again(name)
+    client = mlflow.MlflowClient(shared[0])
+    config = yaml.safe_load(Path(client.download_artifacts(shared[2].run_id, "config.yaml")).read_text("utf-8"))
+    for part, value in (
         ("model", {"params": {"x": "${oc.env:HOME}"}}),
         ("model", {"params": {"_target_": "os.getcwd"}}),
         ("model", {"defaults": ["/hydra/launcher/basic"]}),
         ("data", {"train": "${oc.env:HOME}"}),
         ("task", {"params": {"password": "***"}}),
-    ],
-)
-def test_what_was_recorded_is_data(
-    shared: tuple[str, Path, Any, Any], again: Callable[..., Any], part: str, value: dict[str, Any]
-) -> None:
-    client = mlflow.MlflowClient(shared[0])
-    made = client.create_run(client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"})
-    found = yaml.safe_load(Path(client.download_artifacts(shared[2].run_id, "config.yaml")).read_text("utf-8"))
-    client.log_dict(made.info.run_id, {**found, part: {**found[part], **value}}, "config.yaml")
-    with pytest.raises(TipcastError, match="M023"):
-        again(made.info.run_id)
+    ):
+        made = client.create_run(client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"})
+        client.log_dict(made.info.run_id, {**config, part: {**config[part], **value}}, "config.yaml")
+        with pytest.raises(TipcastError, match="M023"):
+            again(made.info.run_id)

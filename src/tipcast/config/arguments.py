@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import shlex
@@ -31,12 +30,6 @@ SHOW = "--cfg=job"
 ALONE = HELP | MULTIRUN  # flags that take no value
 VALUED = {"--cfg", "--config-dir"}
 SHORT = {"-c": "--cfg", "-cd": "--config-dir"}
-OPEN = (
-    "tracking.tags.", "tracking.tags=", "data.storage_options.", "data.storage_options=", "storage_options.",
-    "storage_options=", "data.columns.", "data.columns=", "columns.", "columns=", "data.types.", "data.types=",
-    "cluster.environment.", "model.params.", "model.fit.", "search.space.", "search.space=",
-)  # fmt: skip
-"""Mappings that Hydra lets grow only after `++`, which `mlflow run -P` cannot pass; the library knows their keys."""
 PATHS = {
     "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
     "tracking.artifact_root",
@@ -67,74 +60,52 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     C005 a flag without a value or an unknown one, C006 a refused key, C007 a secret on the command line.
     """
     result: list[str] = []
-    rest, many = list(arguments), several(arguments)
+    rest, several = list(arguments), bool(MULTIRUN & set(arguments))
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
-        flag = SHORT.get(name, name)
+        flag, key = SHORT.get(name, name), name.lstrip("-+")
         if argument in ALONE:
             result.append(argument)
             if argument in MULTIRUN and rest and " " in rest[0]:
                 words = _words(rest[0])
                 rest[:1] = words if all("=" in word for word in words) else rest[:1]
-        elif flag.startswith("--"):
-            if not equals and (not rest or rest[0].startswith("--")):
-                raise _lacking(argument)
-            key, value = flag[2:], value if equals else rest.pop(0)
+        elif argument.startswith("-"):
+            if not flag.startswith("--") or not equals and (not rest or rest[0].startswith("--")):
+                long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
+                fix = f"write KEY=VALUE, or one of {long}"
+                raise TipcastError("C005", argument, "unknown flag, or no value for it", fix)
+            value = value if equals else rest.pop(0)
             plain = f"{key}={value}"
             if flag in VALUED:
                 result.append(f"{flag}={value}")
             elif key == "overrides":
                 rest = [*_words(value), *rest]
             else:  # a value that came as one word, whatever is in it
-                rest.insert(0, plain if key in PATHS | LISTS or parses(plain) else f"{key}={quoted(value)}")
-        elif argument.startswith("-"):
-            raise _lacking(argument)
+                rest.insert(0, plain if key in PATHS | LISTS or _parses(plain) else f"{key}={quoted(value)}")
         elif name == "from" and equals:  # Python's word, which no field of a schema can have
             if not value:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
-        elif name.lstrip("+") in PATHS | LISTS and equals:
-            result.append(_path(name, value, many))
         else:
-            result.append(f"++{argument}" if argument.startswith(OPEN) else argument)
+            result.append(_path(name, value, several) if key in PATHS | LISTS and equals else argument)
     for override in result:
         _check(override)
     return result
 
 
-def _lacking(flag: str) -> TipcastError:
-    """Return the error of a key or flag without its value, or of a flag that does not exist."""
-    long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
-    return TipcastError("C005", flag, "unknown flag, or no value for it", f"write KEY=VALUE, or one of {long}")
-
-
-def several(arguments: Sequence[str]) -> bool:
-    """Tell whether arguments ask for a job of each of several configurations."""
-    return bool(MULTIRUN & set(arguments))
-
-
 def as_given(override: str) -> str:
-    """Return an override as a user writes it, without what ``to_overrides`` put before it."""
-    if override.startswith(REPEAT):
-        return f"from={override.removeprefix(REPEAT).strip(QUOTE)}"
-    return override[2:] if override.startswith("++") and override[2:].startswith(OPEN) else override
+    """Return an override as a user writes it: the run that is repeated by ``from=``."""
+    return f"from={override.removeprefix(REPEAT).strip(QUOTE)}" if override.startswith(REPEAT) else override
 
 
 def given(command: str) -> list[str]:
-    """Return the flags and overrides of a recorded command: a command line, or a call on a DataFrame in Python."""
-    _, call, listed = command.partition(", overrides=")
-    words: list[str] = (
-        ast.literal_eval(listed[:-1]) if call and command.startswith("tipcast.") else shlex.split(command)[2:]
-    )
-    return words
+    """Return the flags and overrides of a recorded command."""
+    return shlex.split(command)[2:]
 
 
 def with_given(command: str, words: Sequence[str]) -> str:
     """Return a recorded command with other flags and overrides."""
-    call, listed, _ = command.partition(", overrides=")
-    if listed and command.startswith("tipcast."):
-        return f"{call}{listed}{[*words]!r})"
     return shlex.join([*shlex.split(command)[:2], *words])
 
 
@@ -146,7 +117,7 @@ def _words(text: str) -> list[str]:
         raise TipcastError("C005", "overrides", f"{str(problem).lower()} in what follows it", fix) from problem
 
 
-def parses(override: str) -> bool:
+def _parses(override: str) -> bool:
     """Tell whether Hydra's grammar takes an override as it is."""
     try:
         OverridesParser.create().parse_override(override)
@@ -157,7 +128,7 @@ def parses(override: str) -> bool:
 
 def quoted(value: str) -> str:
     """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote alone."""
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), value)
     return f"'{escaped}'"
 
 
@@ -166,49 +137,50 @@ def _path(key: str, value: str, several: bool) -> str:
 
     ``several``: whether a comma parts values to run one after another.
     """
-    plain, name = f"{key}={value}", key.lstrip("+")
-    text = f"{key}={quoted(value)}"
-    try:
-        override = OverridesParser.create().parse_override(plain)
-    except HydraException:
+    plain, text = f"{key}={value}", f"{key}={quoted(value)}"
+    if not _parses(plain):
         # What looks like a list is left to Hydra, which refuses it; the bracket that begins [12]*.csv is a glob's.
         return plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
+    override = OverridesParser.create().parse_override(plain)
     if override.is_sweep_override():
-        return text if not several and "," in value and (name in PATHS or os.path.lexists(value)) else plain
-    return text if isinstance(override.value(), bool | int | float | dict) else plain
+        one = not several and "," in value and (key.lstrip("+") in PATHS or os.path.lexists(value))
+    else:
+        one = isinstance(override.value(), bool | int | float | dict)  # a folder that is called 2019
+    return text if one else plain
 
 
 def _check(override: str) -> None:
-    key = override.lstrip("+~").partition("=")[0].partition("@")[0]
+    """Refuse what could run code, and secrets, which would be recorded."""
+    key, _, value = override.partition("=")
+    key = key.lstrip("+~").partition("@")[0]
     if not key:
         raise TipcastError("C005", override, "has no key before its =", "write key=value without blanks round the =")
     if key == "--cfg" and override != SHOW:
-        raise must_be("--cfg", "job", override.partition("=")[2], "write --cfg job", "C005")
+        raise must_be("--cfg", "job", value, "write --cfg job", "C005")
     if re.match(r"hydra\b", key):  # such can name classes or search paths, and so run code
         raise TipcastError("C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail")
     if "_target_" in override:
         raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
-    inside = override.partition("=")[2]
-    if {key, key.rpartition(".")[0]} & NAMES:
-        return  # names of columns
-    if not key.startswith("-") and (SECRET.search(key) or ("{" in inside and SECRET.search(inside))):
+    if key.startswith("-") or {key, key.rpartition(".")[0]} & NAMES:  # a flag, or names of columns
+        return
+    if SECRET.search(key) or ("{" in value and SECRET.search(value)):
         fix = "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY"
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of Hydra."""
-    found: list[str] = []
+    overrides: list[str] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and prefix.removesuffix(".") not in WHOLE and key not in NAMES:
             inner = dict(value)
             if not prefix and (option := inner.pop(OPTION.get(name), None)):
-                found.append(f"{name}={option}")
-            found += as_overrides(inner, f"{key}.")
+                overrides.append(f"{name}={option}")
+            overrides += as_overrides(inner, f"{key}.")
         else:
-            found.append(f"{key}={value if key in OPTION else _literal(value)}")
-    return found
+            overrides.append(f"{key}={value if key in OPTION else _literal(value)}")
+    return overrides
 
 
 def _literal(value: Any) -> str:

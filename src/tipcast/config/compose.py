@@ -8,7 +8,6 @@ import difflib
 import functools
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,6 @@ from tipcast.config import conf_files, help, schema
 from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
-from tipcast.config.schema import check_bounds
 
 FOLDER = "--config-dir="
 QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
@@ -46,45 +44,51 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of ``to_overrides``.
 
     The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
-    configuration, several with ``--multirun``, none where a flag only printed something.
+    configuration, several with ``--multirun``, none where a flag only printed something. It uses Hydra's Compose API:
+    its command line takes twice as long, and would make objects of what a file names, as of callbacks or logging.
 
     C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
     cannot be read.
     """
     _register()
-    flags = [item for item in overrides if item.startswith("-")]
+    flags = {item for item in overrides if item.startswith("-")}
     for flag in flags:
         if flag.startswith(FOLDER):
             conf_files.use(flag.removeprefix(FOLDER))
     chosen = _register_recorded(recorded) if recorded else []
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
     try:
-        if HELP & set(flags):
-            print(help.text(job, *_by_api(job, overrides), overrides))
-            return []
-        if SHOW in flags:
-            print(OmegaConf.to_yaml(_by_api(job, overrides)[0]), end="")
-            return []
-        if MULTIRUN & set(flags):
-            return [_alone(job, words, chosen) for words in _combinations(overrides)]
-        return [_alone(job, overrides, chosen)]
+        if HELP & flags or SHOW in flags:
+            config, choices = _by_api(job, overrides)
+            page = help.text(job, config, choices, overrides) if HELP & flags else OmegaConf.to_yaml(config).rstrip()
+        else:
+            own = [f"{FOLDER}{folder}" for folder in [conf_files.own_dir()] if folder]
+            made = []
+            for words in _combinations(overrides) if MULTIRUN & flags else [overrides]:
+                config, _ = _by_api(job, words)
+                OmegaConf.resolve(config)
+                made.append(Composed(config, [*own, *(word for word in words if word not in chosen)]))
+            return made
     except (HydraException, OmegaConfBaseException) as problem:
         raise _explained(job, overrides, problem) from problem
-    except BrokenPipeError:  # the reader of what a flag prints has left, as `head` does
-        raise
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
         raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
+    print(page)
+    return []
 
 
 @functools.cache
 def _register() -> None:
-    """Make the schemas known to Hydra under the names that conf/ refers to."""
-    store = ConfigStore.instance()
-    for name, node in schema.JOBS.items():
-        store.store(name=f"{name}_schema", node=node)
-    for name, part in (schema.GROUPS | schema.CLUSTERS | schema.SOURCES).items():
-        store.store(group="schema", name=name, node=part)
+    """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take other keys too."""
+    schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
+    groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
+    for name, kind in [*schemas.items(), *groups.items()]:
+        node = OmegaConf.structured(kind)
+        for field in dataclasses.fields(kind):
+            if str(field.type).startswith("Open"):  # else Hydra takes a new key after + alone, which -P cannot pass
+                OmegaConf.set_struct(node[field.name], False)
+        ConfigStore.instance().store(name=name, node=node, group=None if name in schemas else "schema")
 
 
 def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
@@ -108,19 +112,6 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     if not combined:
         raise TipcastError("C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options")
     return combined
-
-
-def _alone(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Composed:
-    """Compose one configuration, and name the overrides that repeat it: a user's own folder, none that ``chosen`` has.
-
-    By Hydra's Compose API: its command line takes twice as long, and would make objects of what a file names, as of
-    callbacks or logging, which have no effect here.
-    """
-    config, _ = _by_api(job, overrides)
-    OmegaConf.resolve(config)
-    folder = conf_files.own_dir()
-    own = [] if folder is None else [f"{FOLDER}{folder}"]
-    return Composed(config, [*own, *(word for word in overrides if word not in chosen)])
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
@@ -161,7 +152,7 @@ def _check(specification: Any, prefix: str = "") -> None:
             raise needs_value(f"{prefix}{name}")
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
-        check_bounds(fields[name], value, f"{prefix}{name}")
+        schema.check_bounds(fields[name], value, f"{prefix}{name}")
 
 
 def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
@@ -178,26 +169,18 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
         return unknown(f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}=")
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
-    key = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
-    if key or re.search(r"Key '.*' (?:is )?not in", text):
-        return _unknown_key(job, overrides, key[1] if key else where, re.search(r"In '([^']+)'", text))
-    what = str(problem.__cause__ or problem).partition("\n")[0]
-    return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
-
-
-def _unknown_key(job: str, overrides: Sequence[str], key: str, file: re.Match[str] | None) -> TipcastError:
-    """Return the error of a key that a file has, or of one of the command line with the nearest of those there are."""
-    if file and file[1].startswith("data/") and key == "task":  # which only a job that asks something has
-        what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-        return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
-    if file:
+    given = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
+    if not given and not re.search(r"Key '.*' (?:is )?not in", text):
+        what = str(problem.__cause__ or problem).partition("\n")[0]
+        return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
+    key = given[1] if given else where
+    if file := re.search(r"In '([^']+)'", text):
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
     near = list[str]()
     with contextlib.suppress(HydraException, OmegaConfBaseException):  # of another mistake beside it
         config, choices = _by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])])
-        keys = [*choices, *(name for name, *_ in help.keys(config))]
-        near = difflib.get_close_matches(key, keys, 1, cutoff=0.75)
+        near = difflib.get_close_matches(key, [*choices, *(name for name, *_ in help.keys(config))], 1, cutoff=0.75)
     fix = f"did you mean {near[0]}?" if near else f"see tipcast {job} --cfg job for the keys"
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
@@ -207,18 +190,16 @@ def complete(words: Sequence[str]) -> None:
 
     C005 other words.
     """
-    plugin: Any = BashCompletion
     if words == ["query=bash"]:
         print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
-        return
-    if words != ["install=bash"]:
+    elif words == ["install=bash"]:
+        kind: Any = BashCompletion
+        plugin = kind(None)
+        plugin._get_exec = lambda: "tipcast"  # Hydra's script names the program that it completes
+        plugin.install()
+    else:
         fix = "zsh takes the same script, after bashcompinit"
         raise must_be("--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005")
-    before, sys.argv = sys.argv, ["tipcast"]  # Hydra's script names the program that it completes
-    try:
-        plugin(None).install()
-    finally:
-        sys.argv = before
 
 
 def candidates(line: str) -> list[str]:

@@ -51,18 +51,17 @@ def search_path() -> list[str]:
 def fault() -> TipcastError | None:
     """Return what is wrong with the first YAML file that Hydra would not say, or says without its name; C012."""
     for path in (path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))):
-        what = ""
         try:
             text = path.read_bytes().decode()
             tree = yaml.safe_load(text)
         except (yaml.YAMLError, UnicodeDecodeError, OSError) as problem:
             what = f"cannot be read as YAML in UTF-8: {problem}"
         else:
-            if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
-                what = "holds no keys and values, or defaults that are no list"
-            elif path.parent.name == "experiment" and PACKAGE not in text.splitlines():
+            what = "holds no keys and values, or defaults that are no list"
+            if isinstance(tree, dict) and isinstance(tree.get("defaults", []), list):
+                if path.parent.name != "experiment" or PACKAGE in text.splitlines():
+                    continue
                 what = f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
-        if what:
-            shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
-            return TipcastError("C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks")
+        shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
+        return TipcastError("C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks")
     return None

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import itertools
 import re
-import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
@@ -21,7 +20,7 @@ from tipcast.config import conf_files
 from tipcast.config.arguments import FLAGS, OPTION
 from tipcast.config.schema import JOBS
 
-LEAST, MOST = 72, 120  # columns of the text: those of the terminal within these bounds
+WIDTH = 79  # columns of the text
 COLUMN = 36  # where what is said of a key begins
 LONGEST = 40  # letters of a default value that are shown
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")  # in this order
@@ -71,11 +70,11 @@ def text(job: str, config: DictConfig, choices: Mapping[str, str | None], overri
         lines += ["", "key=value, of these first, with the default"]
         for key in first:
             value, comment = entries[key]
-            short = textwrap.shorten(comment.partition(";")[0], _width() - COLUMN, placeholder=" ...")
+            short = textwrap.shorten(comment.partition(";")[0], WIDTH - COLUMN, placeholder=" ...")
             lines += _entry(f"{key}={value}", short, COLUMN)
         more = "GROUP=OPTION --help (all keys of an option), --cfg job (all values); docs/command_line.md"
         lines += ["", "examples", *examples, "", f"more: tipcast --help (flags); tipcast {job} {more}"]
-    return "\n".join(textwrap.fill(line, _width(), subsequent_indent="    ", break_on_hyphens=False) for line in lines)
+    return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
 
 def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]:
@@ -99,23 +98,19 @@ def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]
 def _comments(path: Path, group: str) -> dict[str, str]:
     """Return full keys of a YAML file, and of options that it builds on, and the comments behind, else above them."""
     text = path.read_text(encoding="utf-8")
-    lines, found = text.splitlines(), dict[str, str]()
+    comments, above, parents = dict[str, str](), list[str](), list[tuple[int, str]]()
     for item in yaml.safe_load(text).get("defaults", []):
         if isinstance(item, str) and (base := conf_files.options(group).get(item)):
-            found |= _comments(base, group)
-
-    def below(node: Any, prefix: str) -> None:
-        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
-            block = isinstance(value, yaml.CollectionNode) and not value.flow_style
-            end = (key if block else value).end_mark
-            beside = re.search(r"\s# *(.*)", lines[end.line][end.column :] if end.line < len(lines) else "")
-            above = itertools.takewhile(lambda line: line.lstrip().startswith("#"), lines[: key.start_mark.line][::-1])
-            if said := beside[1] if beside else " ".join(line.strip(" #") for line in [*above][::-1]):
-                found[f"{prefix}{key.value}"] = said.strip().removesuffix(".")
-            below(value, f"{prefix}{key.value}.")
-
-    below(yaml.compose(text), f"{group}." if group and conf_files.PACKAGE not in text else "")
-    return found
+            comments |= _comments(base, group)
+    prefix = [group] if group and conf_files.PACKAGE not in text else []
+    for line in text.splitlines():
+        key, _, beside = line.partition(" # ")
+        if match := re.match(r"( *)(\w+):", key):
+            parents = [parent for parent in parents if parent[0] < len(match[1])] + [(len(match[1]), match[2])]
+            if said := beside or " ".join(above):
+                comments[".".join([*prefix, *(name for _, name in parents)])] = said.strip().removesuffix(".")
+        above = [*above, line.strip(" #")] if line.lstrip().startswith("#") else []
+    return comments
 
 
 def _opening(path: Path) -> tuple[str, list[str], list[str]]:
@@ -138,12 +133,8 @@ def _shown(value: Any) -> str:
 
 def _entry(word: str, what: str, column: int) -> list[str]:
     """Return a word and what is said of it from a column on, below it where it is longer."""
-    head, *more = textwrap.wrap(what, _width() - column) or [""]
+    head, *more = textwrap.wrap(what, WIDTH - column) or [""]
     below = [" " * column + line for line in more]
     if len(word) > column - 4 and what:
         return [f"  {word}", " " * column + head, *below]
     return [f"  {word:<{column - 2}}{head}".rstrip(), *below]
-
-
-def _width() -> int:
-    return min(max(shutil.get_terminal_size().columns - 1, LEAST), MOST)

@@ -7,7 +7,7 @@ import dataclasses
 import enum
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,11 +34,10 @@ def to_plain(value: Any, hidden: bool = False) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        plain = {}
-        for name, item in ((str(name), item) for name, item in value.items()):
-            reader = name == "storage_options"  # every file system has its own names for its secrets
-            plain[name] = HIDDEN if SECRET.search(name) and item else to_plain(item, hidden or reader)
-        return plain
+        return {
+            name: HIDDEN if SECRET.search(name) and item else to_plain(item, hidden or name == "storage_options")
+            for name, item in ((str(name), item) for name, item in value.items())
+        }  # of storage_options all: every file system has its own names for its secrets
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden) for item in value]
     if isinstance(value, str) and value:
@@ -85,9 +84,8 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     """
     with _read(text, (*TRAINED, "search", "tracking"), where, "S003", "start a new sweep") as plain:
         register = given.tracking.register or plain["tracking"]["register"]
-        search = _typed(schema.SearchSpec, plain["search"])
         tracking = dataclasses.replace(given.tracking, register=register)
-        return dataclasses.replace(given, **_trained(plain, given.data), search=search, tracking=tracking)
+        return dataclasses.replace(given, **_typed(plain, (*TRAINED, "search"), given.data), tracking=tracking)
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
@@ -96,7 +94,7 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
     M023 the text is not what a training writes.
     """
     with _read(text, ("data",), where, "M023", "name its test rows: data=... data.test=...") as plain:
-        source = _data(plain["data"])
+        source: schema.DataSpec = _typed(plain, ("data",))["data"]
         return dataclasses.replace(source, test=given.test or source.test)
 
 
@@ -109,14 +107,13 @@ def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None =
     M023 the artifacts are not what a training writes.
     """
     with _read(text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be") as plain:
-        found, read = dict(json.loads(best)), dict(files or {})
-        _refuse_active([found, read])
-        data = plain["data"]
+        params, data, uris = json.loads(best), plain["data"], files or {}
+        _refuse_active([dict(params), dict(uris)])
         if data["source"] in NAMED:
-            data |= {side: list(map(str, uris)) for side, uris in read.items() if data[side] is not None}
-        plain["model"]["params"] |= found
-        plain_values: dict[str, Any] = to_plain(_trained(plain))
-        return plain_values
+            data |= {side: list(map(str, uris[side])) for side in uris if data[side] is not None}
+        plain["model"]["params"] |= params
+        values: dict[str, Any] = to_plain(_typed(plain, TRAINED))
+        return values
 
 
 @contextlib.contextmanager
@@ -132,23 +129,20 @@ def _read(text: str, parts: Collection[str], where: str, code: str, fix: str) ->
         raise TipcastError(code, where, f"its config.yaml is not what such a job writes: {why}", fix) from problem
 
 
-def _trained(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> dict[str, Any]:
-    """Return the parts of a configuration that a fit follows from."""
-    task, model = _typed(schema.TaskSpec, plain["task"]), _typed(schema.ModelSpec, plain["model"])
-    return {"data": _data(plain["data"], given), "task": task, "model": model, "seed": int(plain["seed"])}
+def _typed(plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpec | None = None) -> dict[str, Any]:
+    """Return parts of a configuration as their schemas check them.
 
-
-def _data(plain: Mapping[str, Any], given: schema.DataSpec | None = None) -> schema.DataSpec:
-    """Return a source; how this machine reaches it is as ``given`` has it, else as conf/ has it, never the run's."""
-    kind = schema.SOURCES.get(plain["source"], schema.OwnData)
-    shipped = {} if kind is schema.OwnData else yaml.safe_load(options("data")[plain["source"]].read_text("utf-8"))
-    here = {name: getattr(given, name, shipped[name]) for name in OF_MACHINE if name in shipped}
-    source: schema.DataSpec = _typed(kind, {**plain, **here})
-    return source
-
-
-def _typed(kind: type, plain: Mapping[str, Any]) -> Any:
-    return OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(plain))))
+    How this machine reaches the data is as ``given`` has it, else as conf/ has it, never as the run had it.
+    """
+    typed: dict[str, Any] = {"seed": int(plain["seed"])} if "seed" in parts else {}
+    for name in (part for part in parts if part != "seed"):
+        kind, values = schema.GROUPS.get(name, schema.OwnData), plain[name]
+        if name == "data" and values["source"] in schema.SOURCES:
+            kind, shipped = schema.SOURCES[values["source"]], options("data")[values["source"]]
+            here = yaml.safe_load(shipped.read_text("utf-8"))
+            values = values | {key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here}
+        typed[name] = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(values)))
+    return typed
 
 
 def _refuse_active(value: Any) -> None:

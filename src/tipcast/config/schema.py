@@ -13,13 +13,16 @@ from typing import Any
 
 from tipcast.config.errors import must_be
 
+Open = dict[str, Any]
+OpenTexts = dict[str, str]
+"""Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their keys."""
 MISSING: Any = "???"  # OmegaConf's sign of a value that must be given; workers load this without OmegaConf
 
 
 def bounded(
     least: float | None = None, *, above: float | None = None, below: float | None = None, default: Any = MISSING
 ) -> Any:
-    """Return a field whose numbers are at least, above and below others; null passes."""
+    """Return a field whose numbers are at least, or above, and below others; null passes."""
     return field(default=default, metadata={"least": least, "above": above, "below": below})
 
 
@@ -28,11 +31,10 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     if value is None or not field.metadata:
         return
     least, above, below = (field.metadata[name] for name in ("least", "above", "below"))
-    wanted = f"at least {least}" if above is None else f"above {above}"
-    if below is not None:
-        wanted = f"{least} to below {below}"
-    enough = value >= least if above is None else value > above
-    if not enough or not value < (math.inf if below is None else below):  # nan is neither
+    wanted = f"at least {least}" if below is None else f"{least} to below {below}"
+    if above is not None:
+        least, wanted = math.nextafter(above, math.inf), f"above {above}"
+    if not least <= value < (math.inf if below is None else below):  # nan is neither
         raise must_be(where, wanted, value, "use a number within these bounds")
 
 
@@ -72,7 +74,7 @@ class LocalCluster(ClusterSpec):
     threads_per_worker: int | None = bounded(1, default=None)
     processes: bool | None = None
     memory_limit: str | None = None
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: OpenTexts = field(default_factory=dict)
     dashboard: bool = False
 
 
@@ -94,7 +96,7 @@ class LocalCudaCluster(ClusterSpec):
     device_memory_limit: Any = 0.8
     rmm_pool_size: Any = None
     rmm_managed: bool = False
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: OpenTexts = field(default_factory=dict)
     dashboard: bool = False
 
 
@@ -135,9 +137,9 @@ class FilesData(DataSpec):
     """Files: paths, globs, directories, s3:// and https:// addresses, or lists of them."""
 
     colour: str | None = None
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: OpenTexts = field(default_factory=dict)
     block_bytes: int = bounded(1024)
-    storage_options: dict[str, Any] = field(default_factory=dict)  # of fsspec; secrets come from the environment
+    storage_options: Open = field(default_factory=dict)  # of fsspec; secrets come from the environment
 
 
 @dataclass
@@ -183,11 +185,11 @@ class TableData(DataSpec):
     """Parquet or CSV files of anything."""
 
     time: str | None = None
-    columns: dict[str, str] = field(default_factory=dict)
-    types: dict[str, str] = field(default_factory=dict)
+    columns: OpenTexts = field(default_factory=dict)
+    types: OpenTexts = field(default_factory=dict)
     test_share: float = bounded(0, below=1)  # of the rows, where test is null
     block_bytes: int = bounded(1024)
-    storage_options: dict[str, Any] = field(default_factory=dict)  # of fsspec; secrets come from the environment
+    storage_options: Open = field(default_factory=dict)  # of fsspec; secrets come from the environment
 
 
 @dataclass
@@ -195,7 +197,7 @@ class OwnData(DataSpec):
     """A dataset that an installed package or a script brings; ``source`` is its name."""
 
     options: dict[str, Any] = field(default_factory=dict)  # what the dataset's own class takes
-    columns: dict[str, str] = field(default_factory=dict)  # own name -> name in the files, as {pickup: started_at}
+    columns: OpenTexts = field(default_factory=dict)  # own name -> name in the files, as {pickup: started_at}
 
 
 @dataclass
@@ -223,8 +225,8 @@ class ModelSpec:
 
     name: str = MISSING
     kinds: list[str] = field(default_factory=list)  # kinds of tasks: classification, multiclass, regression, clustering
-    params: dict[str, Any] = MISSING  # parameters by the library's own names; others that it has may be added
-    fit: dict[str, Any] = field(default_factory=dict)  # what belongs to training, as rounds and early stopping
+    params: Open = field(default_factory=dict)  # parameters by the library's names; others may be added
+    fit: Open = field(default_factory=dict)  # what belongs to training, as rounds and early stopping
     cpu: str | None = None  # class of tipcast's own
     gpu: str | None = None  # likewise, with backend=gpu
     classes: dict[str, Any] = field(default_factory=dict)  # or of a library: kind -> device (-> reach) -> class
@@ -240,7 +242,7 @@ class TrackingSpec:
     experiment: str | None = None
     register: str | None = None  # name that the model is registered under; null: it is logged alone
     run_name: str | None = None  # name of the run; null: the model and what was overridden
-    tags: dict[str, str] = field(default_factory=dict)  # more tags of the run, as tracking.tags.team=cabs
+    tags: OpenTexts = field(default_factory=dict)  # more tags of the run, as tracking.tags.team=cabs
     system_metrics: bool = False  # true: the use of processor, memory, disk, network and GPUs is recorded
     max_retries: int = bounded(0, default=5)  # of one HTTP request to the tracking server
     wait_s: float = bounded(0, below=1_000_000, default=60.0)  # how long a locked sqlite file is waited for
@@ -254,7 +256,7 @@ class SearchSpec:
 
     name: str = MISSING
     trials: int | None = bounded(1)  # how many; null: as many as the search has
-    space: dict[str, Any] = field(default_factory=dict)  # parameter -> range or list; null leaves the model's
+    space: Open = field(default_factory=dict)  # parameter -> range or list; null leaves the model's
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
@@ -376,10 +378,10 @@ class ScoreConfig(_WorkersConfig):
     input: Any = MISSING
     output: str = MISSING
     keep: list[str] | None = None
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: OpenTexts = field(default_factory=dict)
     colour: str | None = None
     block_bytes: int = bounded(1024)
-    storage_options: dict[str, Any] = field(default_factory=dict)
+    storage_options: Open = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -388,12 +390,6 @@ class ScoreConfig(_WorkersConfig):
 
 
 JOBS = {
-    "train": MultirunConfig,
-    "sweep": SweepConfig,
-    "ladder": LadderConfig,
-    "prepare": PrepareConfig,
-    "score": ScoreConfig,
-    "promote": PromoteConfig,
-    "doctor": DoctorConfig,
-    "inspect": InspectConfig,
-}
+    "train": MultirunConfig, "sweep": SweepConfig, "ladder": LadderConfig, "prepare": PrepareConfig,
+    "score": ScoreConfig, "promote": PromoteConfig, "doctor": DoctorConfig, "inspect": InspectConfig,
+}  # fmt: skip

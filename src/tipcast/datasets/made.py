@@ -7,14 +7,13 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from types import ModuleType
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tipcast.compute.base import Array, Frames, module_of
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import must_be
 from tipcast.datasets.base import MADE, Fragment, Listing, RawColumn, check_blocks
 from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
@@ -23,12 +22,6 @@ from tipcast.tasks.base import TargetColumn
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 LEVELS = 1 << 16
-
-
-def drawn(xp: ModuleType, seed: int, side: int, first: int, rows: int, column: int) -> Array:
-    """Return (rows,) uint64 random numbers of a column for neighbouring rows, of which ``first`` is the first."""
-    key = np.random.SeedSequence([seed, 1 + side, column]).generate_state(1, np.uint64)[0]
-    return random_bits(xp, int(key), first, first + rows)
 
 
 def normal(bits: Array) -> Array:
@@ -70,8 +63,8 @@ class Made(Table):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        names = (*(f"x{number}" for number in range(int(manifest["dataset_columns"]))), cls.target)
-        return cls(tuple(RawColumn(name, (name,)) for name in names))
+        names = [f"x{number}" for number in range(int(manifest["dataset_columns"]))]
+        return cls(tuple(RawColumn(name, (name,)) for name in (*names, cls.target)))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -85,8 +78,7 @@ class Made(Table):
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
         own = {0: "regression", 2: "classification"}.get(len(classes), "multiclass")
         if name not in (None, self.target) or kind not in (None, own):
-            what = f"no {kind or 'target'} column: {name}"
-            raise TipcastError("C003", "task.target", what, f"use {self.target}, which is {own}")
+            raise must_be("task.target", f"{self.target}, which is {own}", f"{name}, {kind}", f"use {self.target}")
         return TargetColumn(self.target, own, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
@@ -95,35 +87,40 @@ class Made(Table):
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         depends = sorted((name, value) for name, value in vars(spec).items() if name not in ("limits", "gigabytes"))
         digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
-        names = {column.name: column.name for column in self.columns}
-        fragments = []
-        for first in range(0, rows, spec.block_rows):
-            block = min(spec.block_rows, rows - first)
-            fragments.append(Fragment(uri, MADE, (int(which == "test"),), names, None, digest, block, {"first": first}))
-        return Listing(tuple(fragments), None, (uri,), digest, f"{self.name} rows")
+        names, part = {column.name: column.name for column in self.columns}, (int(which == "test"),)
+        fragments = tuple(
+            Fragment(uri, MADE, part, names, None, digest, min(spec.block_rows, rows - first), {"first": first})
+            for first in range(0, rows, spec.block_rows)
+        )
+        return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
     def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Make rows on the device, or read those of a file."""
         if fragment.format != MADE:
             return super().read(fragment, frames, columns)
-        place = fragment.part[0], fragment.options["first"], fragment.rows or 0
-        return self.make(
-            partial(drawn, frames.xp, self.spec.seed, *place), fragment.columns if columns is None else columns
-        )
+        first, side = fragment.options["first"], 1 + fragment.part[0]
+        wanted = fragment.columns if columns is None else columns
+
+        def bits(column: int) -> Array:
+            key = np.random.SeedSequence([self.spec.seed, side, column]).generate_state(1, np.uint64)[0]
+            # by each row's number, so that blocks of any size hold the same rows
+            return random_bits(frames.xp, int(key), first, first + (fragment.rows or 0))
+
+        made = self.make(bits, wanted)
+        return {name: made[name] for name in wanted}
 
     @abstractmethod
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        """Make some columns of rows: (rows,) float64 features, classes as int64; ``bits`` are ``drawn`` by column."""
+        """Make at least some columns, (rows,) float64 or classes as int64, of uint64 random bits by column number."""
 
 
 class Blobs(Made):
-    """Gaussian blobs around centres drawn by the seed, as scikit-learn's ``make_blobs``; the label is the centre."""
+    """Gaussian blobs around centres drawn by the seed within ``spread`` of 0, as scikit-learn's ``make_blobs``."""
 
     name = "blobs"
     target = "label"
 
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        """Make rows around their centres, drawn evenly within ``spread`` of the origin."""
         spec = self.spec
         centers = np.random.default_rng([spec.seed]).uniform(-spec.spread, spec.spread, (spec.centers, spec.columns))
         label = (bits(spec.columns) % np.uint64(spec.centers)).astype(np.int64)
@@ -131,24 +128,26 @@ class Blobs(Made):
         for at, name in enumerate(self.features):
             if name in wanted:
                 made[name] = module_of(label).asarray(centers[:, at])[label] + spec.cluster_std * normal(bits(at))
-        return {name: made[name] for name in wanted}
+        return made
 
 
 class Regression(Made):
-    """A linear regression: standard normal features, coefficients drawn by the seed, and normal noise."""
+    """A linear regression of standard normal features, with normal noise, as scikit-learn's ``make_regression``.
+
+    The first ``informative`` features have coefficients up to 100, drawn by the seed.
+    """
 
     name = "regression"
     target = "y"
 
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        """Make rows; the first ``informative`` columns have coefficients up to 100, as in ``make_regression``."""
         spec = self.spec
-        known = min(spec.informative, spec.columns)
-        coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, known)
+        coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, min(spec.informative, spec.columns))
         made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted}
         if self.target in wanted:
             target = spec.noise * normal(bits(spec.columns))
-            for at, name in enumerate(self.features[:known]):  # devices round a product of matrices differently
-                target += float(coefficients[at]) * (made[name] if name in made else normal(bits(at)))
+            for at, coefficient in enumerate(coefficients):  # devices round a product of matrices differently
+                name = self.features[at]
+                target += float(coefficient) * (made[name] if name in made else normal(bits(at)))
             made[self.target] = target
-        return {name: made[name] for name in wanted}
+        return made

@@ -8,13 +8,13 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import travelling
@@ -23,22 +23,10 @@ from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Pe
 from tipcast.datasets.parquet import FOOTER_ENDS
 
 KEY = b"tipcast"
-"""Of a footer's metadata: ``Written`` as JSON."""
+"""Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``, ``dropped`` by reason."""
 PIECE = 1 << 20
 VERSION = 2
 """Of what a recipe means: raise it with any change to the files."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the footer of a month says of it."""
-
-    rows: int
-    sha256: str
-    """Of all bytes before the footer."""
-    recipe: str
-    """Digest of everything the file depends on."""
-    dropped: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -50,8 +38,8 @@ class Month:
     fragments: tuple[Fragment, ...]
     fields: Mapping[str, pa.Field]
     """Canonical name -> the file's column."""
-    row_group_rows: int
-    compression: str
+    layout: Mapping[str, Any]
+    """``row_group_rows`` and ``compression``."""
     recipe: str
     """Digest of everything the file depends on."""
 
@@ -69,10 +57,9 @@ class _Hashed:
         self.file.write(data)
 
 
-def plan(dataset: Dataset, listing: Listing, row_group_rows: int, compression: str) -> list[Month]:
+def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
     """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time order."""
     months = []
-    layout: dict[str, Any] = {"row_group_rows": row_group_rows, "compression": compression}
     start, stop = timed(listing.period)
     first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
     for month in np.arange(first, last + 1).astype(str):
@@ -80,49 +67,46 @@ def plan(dataset: Dataset, listing: Listing, row_group_rows: int, compression: s
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
             parts = [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]
-            depends = json.dumps([VERSION, period, layout, parts])
-            recipe = hashlib.sha256(depends.encode()).hexdigest()
-            there = {name for f in fragments for name in f.columns}
-            name, fields = dataset.month_file(month, there, listing.facts)
-            months.append(Month(name, period, fragments, fields, **layout, recipe=recipe))
+            recipe = hashlib.sha256(json.dumps([VERSION, period, layout, parts]).encode()).hexdigest()
+            name, fields = dataset.month_file(month, {name for f in fragments for name in f.columns}, listing.facts)
+            months.append(Month(name, period, fragments, fields, layout, recipe))
     return months
 
 
 @travelling
-def write_month(dataset: Dataset, month: Month, out: str, token: str) -> Written:
-    """Write one month, on a worker: the file appears whole or not at all. ``token`` is that of ``unfinished``."""
-    filesystem, path = _located(out, month.name)
-    part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
+def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[str, Any]:
+    """Write one month, on a worker, whole or not at all; return its ``KEY``. ``token`` is that of ``unfinished``."""
+    filesystem, path = url_to_fs(f"{out}/{month.name}")
+    part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"  # Dask may give a lost worker's task to another one
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-    schema = pa.schema(month.fields.values())
     rows, dropped = 0, Counter[str]()
+    schema, compression = pa.schema(month.fields.values()), month.layout["compression"]
     with (
         filesystem.open(part, "wb") as file,
-        pq.ParquetWriter(
-            pages := _Hashed(file), schema, compression=month.compression, write_page_checksum=True
-        ) as writer,
+        pq.ParquetWriter(pages := _Hashed(file), schema, compression=compression, write_page_checksum=True) as writer,
     ):
         for fragment in month.fragments:
             read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
             time, (start, stop) = read[str(dataset.time)], timed(fragment.period)
             if month.period[0] <= start < month.period[1]:  # counted with the first month of the fragment
                 dropped[OUTSIDE_PERIOD] += int(((time < start) | (time >= stop)).sum())
-            inside = (time >= month.period[0]) & (time < month.period[1])
-            columns = []
-            for name, field in month.fields.items():
-                if name not in read:
-                    columns.append(pa.nulls(int(inside.sum()), field.type))
-                    continue
-                values = read[name][inside]
-                if pa.types.is_timestamp(field.type):
-                    values = values.view("datetime64[us]")
-                columns.append(pa.array(values, from_pandas=True).cast(field.type, safe=False))
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=month.row_group_rows)
-            rows += int(inside.sum())
-        written = Written(rows, pages.digest.hexdigest(), month.recipe, dict(+dropped))
-        writer.add_key_value_metadata({KEY: json.dumps(asdict(written))})
+            inside = np.flatnonzero((time >= month.period[0]) & (time < month.period[1]))
+            columns = [
+                _column(read[name][inside], field.type) if name in read else pa.nulls(len(inside), field.type)
+                for name, field in month.fields.items()
+            ]
+            table = pa.Table.from_arrays(columns, schema=schema)
+            writer.write_table(table, row_group_size=month.layout["row_group_rows"])
+            rows += len(inside)
+        written = {"rows": rows, "sha256": pages.digest.hexdigest(), "recipe": month.recipe, "dropped": dict(+dropped)}
+        writer.add_key_value_metadata({KEY: json.dumps(written)})
     filesystem.mv(part, path)
     return written
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values  # whose NaT becomes null
+    return pa.array(values, from_pandas=True).cast(kind, safe=False)
 
 
 @contextlib.contextmanager
@@ -136,32 +120,26 @@ def unfinished(out: str) -> Iterator[str]:
         yield token
     except BaseException:
         with contextlib.suppress(OSError):
-            filesystem, pattern = _located(out, f"*.{token}-*.tmp")
+            filesystem, pattern = url_to_fs(f"{out}/*.{token}-*.tmp")
             for file in filesystem.glob(pattern):
                 filesystem.rm_file(file)
         raise
 
 
-def current(out: str, month: Month) -> Written | None:
-    """Return what a month's file says of itself, None where it is not there, of another recipe or changed since."""
-    filesystem, path = _located(out, month.name)
+def current(out: str, month: Month) -> dict[str, Any] | None:
+    """Return a month's ``KEY``, None where the file is not there, of another recipe or changed since."""
+    filesystem, path = url_to_fs(f"{out}/{month.name}")
     try:
         with filesystem.open(path) as file:
             footer = pq.read_metadata(file)
-            written = Written(**json.loads(footer.metadata[KEY]))
-            if written.recipe != month.recipe:
+            written: dict[str, Any] = json.loads(footer.metadata[KEY])
+            if written["recipe"] != month.recipe:
                 return None
             left, digest = filesystem.size(path) - footer.serialized_size - FOOTER_ENDS, hashlib.sha256()
             file.seek(0)
             while piece := file.read(min(left, PIECE)):
                 digest.update(piece)
                 left -= len(piece)
+            return written if digest.hexdigest() == written["sha256"] else None
     except (OSError, ValueError, KeyError, TypeError):  # not there, no Parquet, or not ours
         return None
-    return written if digest.hexdigest() == written.sha256 else None
-
-
-def _located(out: str, name: str) -> tuple[Any, str]:
-    """Return the file system of a folder or address, and the path of a file in it."""
-    filesystem, folder = fsspec.core.url_to_fs(out)
-    return filesystem, f"{folder.rstrip('/')}/{name}"

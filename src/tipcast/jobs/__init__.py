@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config import schema
@@ -49,39 +49,33 @@ def _text(value: object) -> str:
 def preflight(config: Any) -> None:
     """Refuse what a job's configuration alone shows to be wrong, before the job's libraries load, which takes seconds.
 
-    C003 names and values that there are not, and keys that would change nothing; see also ``config.schema``.
+    C003 names that MLflow would refuse, kinds that there are not, and keys that would change nothing; see also
+    ``config.schema``.
     """
     if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
         return
     if hasattr(config, "data"):
-        check_data(config.data, ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",))
+        data = config.data
+        unused: tuple[str, ...] = ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",)
+        if isinstance(data, schema.MadeData) or data.source == "tested":
+            unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
+        for name in unused:
+            if getattr(data, name) is not None:
+                what = f"changes nothing with data={data.source} here"
+                raise TipcastError("C003", f"data.{name}", what, "leave it out")
     if hasattr(config, "task") and config.task.kind not in (None, *KINDS):
         raise unknown("task.kind", "kind", config.task.kind, KINDS, "C003")
     if hasattr(config, "tracking"):
-        check_tracking(config.tracking)
+        experiment, name = config.tracking.experiment, config.tracking.register
+        if experiment is not None and not experiment.strip():
+            raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
+        if name is not None and (not name.strip(" .") or name[:2] == ".." or set(name) & set("/:") or len(name) > 256):
+            fix = "use a name of at most 256 characters without / and :"
+            raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
     if isinstance(config, schema.SweepConfig) and config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
         raise incompatible("search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out")
     if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has task and search of GPUs
         check_search(config)
-
-
-def check_data(data: schema.DataSpec, unused: Sequence[str]) -> None:
-    """Refuse keys that change nothing for this source; ``unused`` are the sides that the job does not read."""
-    if isinstance(data, schema.MadeData) or data.source == "tested":
-        unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
-    given = [name for name in unused if getattr(data, name) is not None]
-    if given:
-        raise TipcastError("C003", f"data.{given[0]}", f"changes nothing with data={data.source} here", "leave it out")
-
-
-def check_tracking(spec: schema.TrackingSpec) -> None:
-    """Refuse names that MLflow would."""
-    if spec.experiment is not None and not spec.experiment.strip():
-        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
-    name = spec.register
-    if name is not None and (not name.strip(" .") or name.startswith("..") or set(name) & set("/:") or len(name) > 256):
-        fix = "use a name of at most 256 characters without / and :"
-        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
 
 
 def check_search(config: schema.SweepConfig) -> None:

@@ -23,7 +23,6 @@ from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
-from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
@@ -32,33 +31,20 @@ SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tra
 IDENTITY = "multirun.training"
 """Tag of a child: digest of what it trains, by which a resumed run knows it."""
 JOB = "multirun"
-COLUMNS = ("name", "rank", "kind", "status", "run_id", "command")
-"""Of the leaderboard, before its metrics."""
 
 
 @dataclass
 class Training:
     """One of the configurations, and what came of it."""
 
-    config: MultirunConfig
-    """Below a parent, which records the system's metrics and has the name."""
-    name: str
-    """What tells it apart."""
-    command: str
-    """What repeats it alone."""
+    config: MultirunConfig  # below a parent, which records the system's metrics and has the name
+    name: str  # what tells it apart
+    command: str  # what repeats it alone
     plan: Plan
-    original: Original | None
-    """The run that it repeats."""
+    original: Original | None  # the run that it repeats
     run_id: str | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    status: str = "not run"
-    """How it ended, in one line."""
-
-    @property
-    def rows(self) -> str:
-        """Text that is the same for trainings on the same rows."""
-        drawn = self.plan.recipe.draw is not None or self.plan.test_recipe.draw is not None
-        return repr([to_plain(self.config.data), to_plain(self.config.task), self.config.seed if drawn else None])
+    status: str = "not run"  # how it ended, in one line
 
     @property
     def identity(self) -> str:
@@ -76,29 +62,45 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     first, command = many[0][0], without_keys(command, "resume")
     with progress("list"):
         trainings = _planned(many)
-    shown = dataclasses.replace(first, tracking=dataclasses.replace(first.tracking, register=None))
     problems: list[Exception] = []
+    held: dict[str, Splits] = {}
+
+    def read_once(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+        """Return the rows of the last training where this one has the same."""
+        if (key := _rows(config, plan)) not in held:
+            held.clear()  # before others take their memory
+            held[key] = read(workers, config, plan)
+        return held[key]
+
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
             previous, stored = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            _find_done(previous, children_of(previous.client, stored), trainings)
+            _find_done(previous.client, stored, trainings)
         name = f"{len(trainings)} trainings"
-        opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
+        opened = run_context(first, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
         missing = [training for training in trainings if training.run_id is None]
-        done = len(trainings) - len(missing)
-        groups = list(dict.fromkeys(training.rows for training in trainings))
-        missing.sort(key=lambda training: groups.index(training.rows))  # rows of one group are held
+        groups = list(dict.fromkeys(_rows(training.config, training.plan) for training in trainings))
+        missing.sort(key=lambda training: groups.index(_rows(training.config, training.plan)))
         if missing:
             workers = context.start_workers()
         else:
-            LOG.info("all %d trainings are done: there is nothing left to run", done)
-        held: dict[str, Splits] = {}
-        for number, training in enumerate(missing, done + 1):
+            LOG.info("all %d trainings are done: there is nothing left to run", len(trainings))
+        for number, training in enumerate(missing, len(trainings) - len(missing) + 1):
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
+            config, repeated = training.config, training.original
+            facts = {**params(config), **workers.devices}
+            tags = ({REPEATS: repeated.run_id} if repeated else {}) | {IDENTITY: training.identity}
             try:
-                _train(training, context.run, workers, held)
+                with run_context(
+                    config, training.command, job="train", name=training.name, params=facts, tags=tags,
+                    parent=context.run,
+                ) as child:  # fmt: skip
+                    training.run_id = child.run.id
+                    train(workers, Record(child, config, training.plan, original=repeated), read_once)
+                training.metrics = child.run.client.get_run(child.run.id).data.metrics
+                training.status = "FINISHED"
             except Exception as problem:  # also of a library: the others may end well
                 held.clear()  # the rows may have gone with a worker
                 kind = "" if isinstance(problem, TipcastError) else f"{type(problem).__name__}: "
@@ -111,9 +113,9 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         metrics: dict[str, float] = next((row["metrics"] for row in board if row["metrics"]), {})
         for remark in (remarks := alike(trainings)):
             LOG.warning("%s", remark)
-        rows = [{name: row[name] for name in COLUMNS} | row["metrics"] for row in board]
         values = dict.fromkeys(name for row in board for name in row["metrics"])
-        table = context.table(rows, "tables/leaderboard.json", ["name", "rank", *values, "status"])
+        flat = [{name: value for name, value in (row | row["metrics"]).items() if name != "metrics"} for row in board]
+        table = context.table(flat, "tables/leaderboard.json", ["name", "rank", *values, "status"])
         context.run.log_metrics(metrics)
         context.run.note("\n\n".join([table, *remarks, report.repeat(command)]))
         if problems and not isinstance(problems[0], TipcastError):
@@ -126,61 +128,45 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
-    commands = [without_keys(command, "resume") for _, command in many]
-    configs, trainings = [config for config, _ in many], list[Training]()
+    configs, commands = [config for config, _ in many], [without_keys(command, "resume") for _, command in many]
     for name in SHARED:
         if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
             what = "differs between the configurations, which share one cluster and one run"
             raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
     names = run_names([(config.model.name, command) for config, command in zip(configs, commands, strict=True)])
+    trainings = []
     for config, name, command in zip(configs, names, commands, strict=True):
         check_model(config, config.task.kind)
         plan = make_plan(config)
         tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
-        own = dataclasses.replace(config, tracking=tracking, resume=None)
-        trainings.append(Training(own, name, command, plan, original(config, plan)))
+        alone = dataclasses.replace(config, tracking=tracking, resume=None)
+        trainings.append(Training(alone, name, command, plan, original(config, plan)))
     return trainings
 
 
-def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Training]) -> None:
+def _rows(config: TrainConfig, plan: Plan) -> str:
+    """Return a text that is the same for trainings on the same rows."""
+    drawn = plan.recipe.draw is not None or plan.test_recipe.draw is not None
+    return repr([to_plain(config.data), to_plain(config.task), config.seed if drawn else None])
+
+
+def _find_done(client: Any, parent: Any, trainings: Sequence[Training]) -> None:
     """Find the trainings that a child of a resumed run has ended well; close children that are left open.
 
     S003 where the run has trained, and nothing of what is asked for.
     """
-    asked = {training.identity: training for training in trainings}
+    asked, children = {training.identity: training for training in trainings}, children_of(client, parent)
     begun = {child.data.tags.get(IDENTITY) for child in children}
     if begun and not begun & asked.keys():
         what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
+        raise TipcastError("S003", f"run {parent.info.run_id}", what, "repeat its words, or leave resume out")
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
-            parent.client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
-            parent.client.set_terminated(child.info.run_id, "KILLED")
+            client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
+            client.set_terminated(child.info.run_id, "KILLED")
         training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
-            training.run_id, training.metrics = child.info.run_id, dict(child.data.metrics)
-            training.status = "FINISHED"
-
-
-def _train(training: Training, parent: Run, workers: Session, held: dict[str, Splits]) -> None:
-    """Run one training as a child of the parent, on rows that are ``held`` or read now."""
-
-    def reading(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
-        if training.rows not in held:
-            held.clear()
-            held[training.rows] = read(workers, config, plan)
-        return held[training.rows]
-
-    config, first = training.config, training.original
-    tags = ({REPEATS: first.run_id} if first else {}) | {IDENTITY: training.identity}
-    known = {**params(config), **workers.devices}
-    with run_context(
-        config, training.command, job="train", name=training.name, params=known, tags=tags, parent=parent
-    ) as context:
-        training.run_id = context.run.id
-        train(workers, Record(context, config, training.plan, original=first), reading)
-    training.metrics = dict(context.run.client.get_run(context.run.id).data.metrics)
-    training.status = "FINISHED"
+            training.run_id, training.metrics, training.status = child.info.run_id, child.data.metrics, "FINISHED"
 
 
 def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
@@ -190,24 +176,17 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for kind in dict.fromkeys(training.plan.task.kind for training in trainings):
-        headline, own = evaluator(kind).headline, [each for each in trainings if each.plan.task.kind == kind]
+        headline, same = evaluator(kind).headline, [one for one in trainings if one.plan.task.kind == kind]
         sides = [f"{side}/{headline.name}" for side in ("validation", "test")]
-        ended = [training for training in own if sides[-1] in training.metrics]
-        by = sides[0] if all(sides[0] in training.metrics for training in ended) else sides[-1]
+        ended = [training for training in same if sides[1] in training.metrics]
+        by = sides[not all(sides[0] in training.metrics for training in ended)]
         ended.sort(key=lambda training: training.metrics[by], reverse=headline.maximize)
-        others = [training for training in own if sides[-1] not in training.metrics]
-        rows += [
-            {
-                "rank": rank if rank <= len(ended) else None,
-                "name": training.name,
-                "kind": kind,
-                "metrics": {name: training.metrics[name] for name in sides if name in training.metrics},
-                "status": training.status,
-                "run_id": training.run_id,
-                "command": training.command,
-            }
-            for rank, training in enumerate([*ended, *others], 1)
-        ]
+        for rank, one in enumerate([*ended, *(one for one in same if sides[1] not in one.metrics)], 1):
+            place = {"name": one.name, "rank": rank if rank <= len(ended) else None, "kind": kind}
+            metrics = {name: one.metrics[name] for name in sides if name in one.metrics}
+            rows.append(
+                {**place, "metrics": metrics, "status": one.status, "run_id": one.run_id, "command": one.command}
+            )
     return rows
 
 
@@ -217,8 +196,5 @@ def alike(trainings: Sequence[Training]) -> list[str]:
     for training in trainings:
         if tested := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
             names.setdefault(tuple(sorted(tested.items())), []).append(training.name)
-    return [
-        f"{', '.join(same)}: the same test metrics to the last bit, so what they differ in has no effect here"
-        for same in names.values()
-        if len(same) > 1
-    ]
+    what = "the same test metrics to the last bit, so what they differ in has no effect here"
+    return [f"{', '.join(same)}: {what}" for same in names.values() if len(same) > 1]

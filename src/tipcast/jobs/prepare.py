@@ -18,7 +18,6 @@ from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import identical
-from tipcast.datasets.months import Month, Written
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock, progress, worth_a_line
@@ -32,35 +31,33 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip():
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    clock = Clock()
-    out = config.out
+    clock, out = Clock(), config.out.rstrip("/")
     if "://" not in out:
-        out = str(Path(out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
+        out = str(Path(config.out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     with clock.phase("list"):
         dataset = open_dataset(config.data)
         listing = dataset.month_files()
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
-        planned = months.plan(dataset, listing, config.row_group_rows, config.compression)
-        written = {month.name: months.current(out, month) for month in planned}
+        planned = months.plan(dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression)
+        written: dict[str, Any] = {month.name: months.current(out, month) for month in planned}
         due = [month for month in planned if written[month.name] is None]
     if due:
-        with months.unfinished(out) as token, contextlib.ExitStack() as stack:
+        with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
             with clock.phase("cluster") as facts, progress("cluster"):
                 workers = stack.enter_context(session(config.backend, config.cluster))
                 facts.append(workers.size)
             with clock.phase("write") as facts:
-                written |= (fresh := _write(dataset, workers, out, due, token))
-                facts.append(f"{sum(month.rows for month in fresh.values()):,} rows in {len(due)} months")
-    entries = [entry for entry in written.values() if entry]
+                written |= _write(dataset, workers, out, due, token)
+                facts.append(f"{sum(written[month.name]['rows'] for month in due):,} rows in {len(due)} months")
     return say(
         {
             "out": config.out,
             "months": len(planned),
             "written": len(due),
-            "rows": sum(entry.rows for entry in entries),
+            "rows": sum(entry["rows"] for entry in written.values()),
             "files": list(written),
-            "dropped": dict(sum((Counter(entry.dropped) for entry in entries), Counter())),
+            "dropped": dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter())),
             "phases": clock.seconds,
             "command": command,
         },
@@ -68,17 +65,17 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     )
 
 
-def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[Month], token: str) -> dict[str, Written]:
+def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str) -> dict[str, Any]:
     """Write the months in parallel; D023 where that fails."""
-    written: dict[str, Written] = {}
-    submit = functools.partial(workers.client.submit, months.write_month, pure=False)
+    written: dict[str, Any] = {}
+    submit = functools.partial(workers.client.submit, months.write_month, pure=False)  # never a result of before
     try:
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
                 written[futures[future]] = entry
                 if worth_a_line(done, len(futures)):
-                    LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry.rows:,}")
+                    LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry['rows']:,}")
     except OSError as problem:
         fix = "check the path, rights and free space"
         raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem

@@ -1,7 +1,5 @@
 """What a shell completes, asked as it asks: Hydra's plugin, our jobs and flags, and bash and zsh themselves."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -25,7 +23,6 @@ from tipcast.config.schema import JOBS
         ("tipcast train model=xg", ["model=xgboost", "model=xgboost_forest"]),
         ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows=", "model.fit.standardize="]),
         ("tipcast train data=blobs data.cen", ["data.centers="]),
-        ("tipcast sweep search=tp", ["search=tpe"]),
         ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),
         ("tipcast train --config-", ["--config-dir"]),
         ("tipcast train hydra.v", []),
@@ -33,70 +30,46 @@ from tipcast.config.schema import JOBS
         ("tipcast nope mod", []),
         ("tipcast train model=nope model.", []),
         ("tipcast train [=1 mod", []),
+        ("tipcast train task=mi", ["task=mine"]),
         ("", []),
     ],
 )
-def test_words(line: str, some: list[str]) -> None:
+def test_words(line: str, some: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conf_files.OWN, str(tmp_path))
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "mine.yaml").write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\n")
     assert set(some) == set(candidates(line))
 
 
 def test_all_keys_are_offered_but_hydra_s() -> None:
-    found = candidates("tipcast train ")
-    assert {"seed=", "model="} <= set(found)
-    assert not [word for word in found if word.startswith(("hydra", "schema"))]
+    offered = candidates("tipcast train ")
+    assert {"seed=", "model="} <= set(offered)
+    assert not [word for word in offered if word.startswith(("hydra", "schema"))]
 
 
-def test_options_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conf_files.OWN, str(tmp_path))
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "mine.yaml").write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\n")
-    assert candidates("tipcast train task=mi") == ["task=mine"]
-
-
-@pytest.mark.parametrize("words", [["install=tcsh"], ["instal=bash"], ["bash"], []])
-def test_other_words_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-sc", *words]) == 2
-    assert "error[C005] --shell-completion: must be install=bash" in capsys.readouterr().err
-
-
-@pytest.fixture
-def program(tmp_path: Path) -> dict[str, str]:
-    """Return variables with a `tipcast` on the PATH that is this one."""
-    file = tmp_path / "bin" / "tipcast"
-    file.parent.mkdir()
-    file.write_text(f'#!/bin/sh\nexec {sys.executable} -m tipcast "$@"\n')
-    file.chmod(0o755)
-    return os.environ | {
-        "PATH": f"{file.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(cli.__file__).resolve().parents[1]),
-    }
-
-
-BASH = """COMP_LINE="tipcast train model=xg" COMP_POINT=22 COMP_CWORD=2
+ASKED = """COMP_LINE="tipcast train model=xg" COMP_POINT=22 COMP_CWORD=2
 asked() { hydra_bash_completion; echo ${COMPREPLY[@]}; }
 """
+INSTALLED = 'eval "$(tipcast -sc install=bash)"\n'
+SCRIPTS = {
+    "bash": INSTALLED
+    + f'set -- $(complete -p tipcast); [ "${{@: -2:1}}" = hydra_bash_completion ] || exit 1\n{ASKED}asked',
+    # as bashcompinit calls a function
+    "zsh": f"autoload -Uz compinit bashcompinit && compinit -D -u && bashcompinit; {INSTALLED}{ASKED}"
+    "as_bash() { emulate -L sh; setopt kshglob noshglob; asked }; as_bash",
+}
 
 
-@pytest.mark.parametrize(
-    ("shell", "script"),
-    [
-        (
-            "bash",
-            'eval "$(tipcast -sc install=bash)"\n'
-            'set -- $(complete -p tipcast); [ "${@: -2:1}" = hydra_bash_completion ] || exit 1\n' + BASH + "asked",
-        ),
-        (
-            "zsh",
-            'autoload -Uz compinit bashcompinit && compinit -D -u && bashcompinit; eval "$(tipcast -sc install=bash)"\n'
-            + BASH
-            # as bashcompinit calls a function
-            + "as_bash() { emulate -L sh; setopt kshglob noshglob; asked }; as_bash",
-        ),
-    ],
-)
-def test_a_shell_completes(shell: str, script: str, program: dict[str, str]) -> None:
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} here")
-    done = subprocess.run([shell, "-c", script], env=program, capture_output=True, text=True, timeout=60, check=False)
+    program = tmp_path / "tipcast"  # the one on the PATH is this one
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tipcast "$@"\n')
+    program.chmod(0o755)
+    source = str(Path(cli.__file__).resolve().parents[1])
+    env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": source}
+    command = [shell, "-c", SCRIPTS[shell]]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["model=xgboost", "model=xgboost_forest"]

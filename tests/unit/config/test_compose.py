@@ -8,8 +8,9 @@ import pytest
 from tipcast.config import conf_files, schema
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
-from tipcast.config.conf_files import conf_dir, fault
 from tipcast.config.errors import TipcastError
+
+CONF = conf_files.conf_dir()
 
 
 def load(job: str, *overrides: str) -> object:
@@ -22,31 +23,29 @@ def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_train_defaults(tmp_path: Path) -> None:
+def test_defaults_and_overrides_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load("train")
     assert isinstance(config, schema.TrainConfig)
     assert isinstance(config.data, schema.SampleData)
     assert isinstance(config.cluster, schema.LocalCluster)
     assert config.print is schema.Output.text
+    monkeypatch.setenv("NAME", "mine")
+    many = compose("train", ["--multirun", "seed=1,2,3", "tracking.run_name='${oc.env:NAME}'"])
+    assert [(one.config.seed, one.config.tracking.run_name) for one in many] == [(n, "mine") for n in (1, 2, 3)]
+    assert many[1].overrides == ["seed=2", "tracking.run_name='${oc.env:NAME}'"], "kept as they were given"
     assert not list(tmp_path.iterdir()), "hydra writes nothing into the working directory"
 
 
-@pytest.mark.parametrize("group", ["backend", "cluster", "data", "task", "model", "tracking"])
+@pytest.mark.parametrize("group", ["backend", "cluster", "data", "task", "model", "tracking", "experiment"])
 def test_every_option_composes(group: str) -> None:
-    options = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
+    options = sorted((CONF / group).glob("*.yaml"))
     assert options
     for option in options:
         more = ["data.train=a", "data.test=b"] if group == "data" else []
-        assert load("train", f"{group}={option}", *more)
+        job = "sweep" if "override /search:" in option.read_text(encoding="utf-8") else "train"
+        assert load(job, f"{group}={option.stem}", *more)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (conf_dir() / "experiment").glob("*.yaml")))
-def test_every_experiment_composes(name: str) -> None:
-    searches = "override /search:" in (conf_dir() / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
-    assert load("sweep" if searches else "train", f"experiment={name}")
-
-
-@pytest.mark.parametrize("job", ["train", "sweep", "ladder"])
 @pytest.mark.parametrize(
     ("words", "task"),
     [
@@ -60,35 +59,18 @@ def test_every_experiment_composes(name: str) -> None:
         (["data=table", "data.train=a.csv", "task=tip_amount"], "tip_amount"),
     ],
 )
-def test_data_and_models_bring_a_task_that_may_be_another(job: str, words: list[str], task: str) -> None:
-    assert load(job, *words).task.name == task
+def test_data_and_models_bring_a_task_that_may_be_another(words: list[str], task: str) -> None:
+    assert [load(job, *words).task.name for job in ("train", "sweep", "ladder")] == [task] * 3
 
 
-@pytest.mark.parametrize("data", ["blobs", "regression", "table"])
-def test_rows_without_months_are_not_prepared(data: str) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*data={data} are for a task, and prepare has none.*data=sample"):
-        load("prepare", f"data={data}", "out=x")
-
-
-@pytest.mark.parametrize("flags", [[], ["--multirun"]])
-def test_an_override_is_kept_as_it_was_given(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NAME", "mine")
-    (composed,) = compose("train", [*flags, "tracking.run_name='${oc.env:NAME}'"])
-    assert composed.config.tracking.run_name == "mine"
-    assert composed.overrides == ["tracking.run_name='${oc.env:NAME}'"]
-
-
-def test_hydra_prints_nothing_of_a_mistake(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(TipcastError):
-        load("train", "tracking.run_name='${nope}'")
-    assert capfd.readouterr() == ("", "")
-
-
-def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
-    configs = compose("train", ["--multirun", "seed=1,2,3"])
-    assert [composed.config.seed for composed in configs] == [1, 2, 3]
-    assert configs[1].overrides[0] == "seed=2"
-    assert not list(tmp_path.iterdir())
+def test_mappings_take_keys_that_conf_does_not_have() -> None:
+    words = ["model.params.max_leaves=8", "tracking.tags={team: cabs}", "cluster.environment.A=1", "model.fit.x=null"]
+    config = load("sweep", *words, "search.space.max_depth={int: [4, 8]}")
+    assert (config.model.params["max_leaves"], config.model.params["max_depth"]) == (8, 6)
+    assert (config.tracking.tags, config.cluster.environment) == ({"team": "cabs"}, {"A": "1"})
+    assert config.search.space == {"max_depth": {"int": [4, 8]}}
+    config = load("score", "model_uri=m", "input=x", "output=y", "columns.a=b", "storage_options.anon=true")
+    assert (config.columns, config.storage_options) == ({"a": "b"}, {"anon": True})
 
 
 @pytest.mark.parametrize(
@@ -96,15 +78,14 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
     [
         (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
         (["data.tran=x"], "C001", ["conf/train.yaml", "data.tran", "data.train?"]),
-        (["data=files", "data.rows=5", "data.train=x"], "C001", ["conf/train.yaml", "data.rows"]),
+        (["model.parms.x=1"], "C001", ["model.parms.x"]),
+        (["task.params.x=1"], "C001", ["task.params.x"]),
+        (["model.classes.x=1"], "C001", ["model.classes.x"]),
         (["+foo=1"], "C001", ["foo"]),
-        (["+data.foo=1"], "C001", ["data.foo"]),
         (["nogroup/x=1"], "C001", ["nogroup"]),
         (["a" * 400 + "=1"], "C005", ["File name too long"]),
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
-        (["cluster=shceduler"], "C002", ["cluster=shceduler", "cluster=scheduler"]),
         (["seed=abc"], "C003", ["seed", "abc"]),
-        (["data.rows=5x"], "C003", ["data.rows", "5x"]),
         (["print=xml"], "C003", ["print", "json"]),
         (["task.features=5"], "C003", ["task.features"]),
         (["tracking.run_name='${nope}'"], "C003", ["nope"]),
@@ -115,26 +96,21 @@ def test_multirun_gives_one_configuration_each(tmp_path: Path) -> None:
         (["--overrides", "'a"], "C005", ["quotation"]),
         (["+seed=1"], "C003", ["An item is already at 'seed'"]),
         (["xgboost"], "C005", ["xgboost: must be key=value"]),
-        (["--info", "config"], "C001", ["info"]),
-        (["--config-path=x"], "C001", ["config-path"]),
         (["--hydra-help"], "C005", ["unknown flag", "--config-dir"]),
         (["=5"], "C005", ["without blanks round the ="]),
-        (["b]"], "C005", ["'key=[a, b]'"]),
         (["n=[1"], "C005", ["n=[1", "'key=[a, b]'"]),
-        (["ä=1"], "C005", ["'key=[a, b]'"]),
-        (["task.features=[pickup_hour"], "C005", ["'key=[a, b]'"]),
         (["tracking.tags={a;1}"], "C005", ["'key=[a, b]'"]),
         (["data.train=a,b"], "C005", ["data.train", "'key=[a, b]' for a list"]),
         (["tracking.run_name=a?;b"], "C005", ["\"key='a, b'\""]),
         (["task.target=Sold for (€)"], "C005", ["quote the value"]),
-        (["seed==5"], "C005", ["\"key='a, b'\""]),
-        (["tracking.run_name=a,b"], "C005", ["\"key='a, b'\""]),
         (["seed=1,2"], "C005", ["add --multirun"]),
         (["model=xgboost,knn"], "C005", ["add --multirun"]),
         (["data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv"], "C005", ["'key=[a, b]' for a list"]),
+        (["tracking.run_name=https://user:hunter2@here/x?token=hunter2"], "C005", ["tracking.run_name"]),
+        (["tracking.run_name='http://user:hunter2@here/'junk"], "C005", ["tracking.run_name"]),
     ],
 )
-def test_mistakes(words: list[str], code: str, told: list[str]) -> None:
+def test_mistakes(words: list[str], code: str, told: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(TipcastError) as caught:
         to_object(compose("train", to_overrides(words))[0].config)
     assert caught.value.code == code, str(caught.value)
@@ -142,15 +118,7 @@ def test_mistakes(words: list[str], code: str, told: list[str]) -> None:
     assert "hunter2" not in str(caught.value)
     for word in told:
         assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "value", ["https://user:hunter2@example.invalid/x?token=hunter2", "'http://user:hunter2@here/'junk"]
-)
-def test_what_does_not_parse_shows_no_secret(value: str) -> None:
-    with pytest.raises(TipcastError, match=r"C005.*data\.train") as caught:
-        load("train", f"data.train={value}")
-    assert "hunter2" not in str(caught.value)
+    assert capfd.readouterr() == ("", ""), "Hydra prints nothing of it"
 
 
 GLOBAL = b"# @package _global_\n"
@@ -160,7 +128,7 @@ GLOBAL = b"# @package _global_\n"
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of conf/ that a user edits."""
     copy = tmp_path / "conf"
-    shutil.copytree(conf_files.conf_dir(), copy)
+    shutil.copytree(CONF, copy)
     monkeypatch.setattr(conf_files, "conf_dir", lambda: copy)
     return copy
 
@@ -171,48 +139,32 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (GLOBAL + b"seed: [1\nprint: 2\n", ["expected ',' or ']'", "line 3, column 6"]),
         (GLOBAL + b"model:\n\tparams: 1\n", ["indent with blanks", "line 3, column 1"]),
         (GLOBAL + b"name: caf\xe9\n", ["YAML in UTF-8: 'utf-8' codec can't decode byte 0xe9 in position 29"]),
-        (GLOBAL + b"seed: \0\n", ["character #x0000"]),
+        (GLOBAL + b"seed: 1\nseed: 2\n", ["duplicate key seed"]),
         (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", ["# @package _global_"]),
         ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), ["YAML in UTF-8"]),
-        (b"- a\n", ["no keys and values"]),
         (b"just words\n", ["no keys and values"]),
-        (b"seed: 4\n", ["# @package _global_"]),
-        (b"defaults:\n  - override /model: knn\n", ["# @package _global_"]),
         (GLOBAL + b"defaults: knn\n", ["defaults"]),
     ],
 )
 def test_a_users_experiment(conf: Path, content: bytes, words: list[str]) -> None:
     (conf / "experiment" / "mine.yaml").write_bytes(content)
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match=r"C012.*mine\.yaml") as caught:
         compose("train", ["experiment=mine"])
-    assert caught.value.code == "C012", str(caught.value)
-    assert caught.value.where == "conf/experiment/mine.yaml"
     for word in words:
         assert word in str(caught.value)
 
 
-def test_a_key_that_is_there_twice(conf: Path) -> None:
-    (conf / "experiment" / "mine.yaml").write_bytes(GLOBAL + b"seed: 1\nseed: 2\n")
-    with pytest.raises(TipcastError, match=r"C012.*mine\.yaml.*duplicate key seed"):
-        compose("train", ["experiment=mine"])
-
-
-def test_a_folder_in_a_files_place_is_no_option(conf: Path) -> None:
+def test_files_of_conf_that_are_none_or_have_unknown_keys(conf: Path) -> None:
     (conf / "experiment" / "mine.yaml").mkdir()
     with pytest.raises(TipcastError, match="C002.*experiment=mine.*categorical_zones"):
         compose("train", ["experiment=mine"])
-
-
-def test_what_the_system_refuses(conf: Path) -> None:
-    (conf / "experiment" / "mine.yaml").symlink_to("mine.yaml")
-    problem = fault()
-    assert problem is not None
-    assert str(problem).startswith("error[C012] conf/experiment/mine.yaml: cannot be read")
-    assert "symbolic links" in str(problem)
-
-
-def test_unknown_key_in_a_file_names_the_file(conf: Path) -> None:
+    (conf / "experiment" / "mine.yaml").rmdir()
+    with pytest.raises(TipcastError, match=r"C001.*conf/data/blobs\.yaml: unknown key 'task'.*prepare has no such key"):
+        load("prepare", "data=blobs", "out=x")
     with (conf / "data" / "sample.yaml").open("a") as file:
         file.write("\nrowz: 5\n")
     with pytest.raises(TipcastError, match=r"conf/data/sample\.yaml.*rowz"):
+        load("train")
+    (conf / "experiment" / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(TipcastError, match=r"C012.*conf/experiment/loop\.yaml: cannot be read.*symbolic links"):
         load("train")

@@ -7,15 +7,15 @@ import pytest
 
 from tipcast.config.errors import EXIT_CODES, MAX_LINE, TipcastError
 
-FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
-
 
 @pytest.mark.parametrize("letter", EXIT_CODES)
-def test_form_and_exit_code(letter: str) -> None:
+def test_form_exit_code_and_the_way_from_a_worker(letter: str) -> None:
     error = TipcastError(f"{letter}001", "a/file.parquet", "something\n  is wrong.", "mend it")
-    assert FORM.match(str(error))
+    assert re.match(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+", str(error))
     assert str(error) == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
     assert error.exit_code == EXIT_CODES[letter]
+    came = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own bytes
+    assert (came.code, came.where, came.what, came.fix) == (error.code, error.where, error.what, error.fix)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,3 @@ def test_the_longest_part_gives_way(what: str, fix: str, kept: str) -> None:
     error = TipcastError("C001", "model.foo", what, fix)
     assert len(str(error)) == MAX_LINE
     assert kept in str(error)
-
-
-def test_survives_the_way_from_a_worker() -> None:
-    error = pickle.loads(pickle.dumps(TipcastError("D005", "f", "w", "h")))  # noqa: S301 - our own bytes
-    assert (error.code, error.where, error.what, error.fix) == ("D005", "f", "w", "h")

@@ -23,28 +23,12 @@ def test_a_whole_configuration_becomes_plain() -> None:
 
 
 def test_secrets_are_hidden() -> None:
-    spec = FilesData(source="files", train="a", test="b", months=None, block_bytes=1)
-    spec.storage_options = {
-        "anon": False,
-        "retries": 3,
-        "key": "shown nowhere",
-        "client_kwargs": {"endpoint_url": "http://user:pw@host", "verify": None},
-        "headers": ["Authorization: x"],
-    }
-    options = to_plain(spec)["storage_options"]
-    assert options == {
-        "anon": False,
-        "retries": 3,
-        "key": HIDDEN,
-        "client_kwargs": {"endpoint_url": HIDDEN, "verify": None},
-        "headers": [HIDDEN],
-    }
-    assert to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json}) == {
-        "api_key": HIDDEN,
-        "password": "",
-        "rows": 5,
-        "form": "json",
-    }
+    secrets = {"key": "x", "client_kwargs": {"endpoint_url": "http://user:pw@host", "verify": None}, "headers": ["x"]}
+    spec = FilesData("files", "a", "b", None, block_bytes=1, storage_options={"anon": False, "retries": 3, **secrets})
+    hidden = {"key": HIDDEN, "client_kwargs": {"endpoint_url": HIDDEN, "verify": None}, "headers": [HIDDEN]}
+    assert to_plain(spec)["storage_options"] == {"anon": False, "retries": 3, **hidden}
+    plain = to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json})
+    assert plain == {"api_key": HIDDEN, "password": "", "rows": 5, "form": "json"}
 
 
 def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,9 +49,8 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
     "text", ["", "a: [", "data: 1", "model: {params: {}}\ndata: {source: sample, seed: '${oc.env:A}'}"]
 )
 def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError, match="M023"):
         recorded(text, "{}", "run 1")
-    assert caught.value.code == "M023"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +60,6 @@ def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
         ("sqlite:////data/mlflow.db?mode=ro", "sqlite:////data/mlflow.db"),
         ("https://host.example/mlflow", "https://host.example/mlflow"),
         ("https://ada:s3cret@host.example:5000/mlflow?token=s3cret#s3cret", "https://host.example:5000/mlflow"),
-        ("http://s3cret@127.0.0.1:5000", "http://127.0.0.1:5000"),
         ("postgresql://ada:s3c@ret@db.example/mlflow", "postgresql://db.example/mlflow"),
         ("postgresql+psycopg2://ada:s3c/ret@db.example:5432/mlflow?sslmode=require", "postgresql+psycopg2://db.example:5432/mlflow"),
         ("https://ada:s3#c?ret@host.example/x?token=s3cret", "https://host.example/x"),
@@ -86,10 +68,7 @@ def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
         ("http://u:s3cret@[::1]:5000/x", "http://[::1]:5000/x"),
         ("/data/yellow 2018#1.parquet", "/data/yellow 2018#1.parquet"),
         ("https://ada:s3cret@[broken/x", "https://[broken/x"),
-        ("https://host/a.parquet?X-Amz-Signature=abc&x=1", "https://host/a.parquet"),
-        ("postgresql://u:pw@host/db", "postgresql://host/db"),
         ("s3://bucket/yellow_2018-??.parquet", "s3://bucket/yellow_2018-??.parquet"),
-        ("trips/2018-*.parquet", "trips/2018-*.parquet"),
     ],
 )  # fmt: skip
 def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
@@ -99,5 +78,4 @@ def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
 def test_addresses_in_a_text_are_shown_without_secrets() -> None:
     text = "data.train=['https://u:pw@h/a?k=v',s3://b/a.parquet,https://h/b?sig=x]"
     shown = "data.train=['https://h/a',s3://b/a.parquet,https://h/b]"
-    assert redact(text) == shown
-    assert to_plain([text]) == [shown]
+    assert (redact(text), to_plain([text])) == (shown, [shown])

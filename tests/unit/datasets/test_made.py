@@ -1,7 +1,6 @@
 """Rows that are made up: the same for the same seed however they are cut, others for each side."""
 
-import dataclasses
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,12 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset, merged
-from tipcast.datasets.made import Blobs, drawn, normal
 from tipcast.datasets.registry import dataset_of, open_dataset
 
 SIDES: dict[str, Any] = {"train": None, "test": None, "rows": 5000, "test_rows": 1000, "seed": 0, "block_rows": 2000}
 BLOBS = BlobsData("blobs", columns=3, centers=4, cluster_std=0.5, spread=10.0, **SIDES)
 REGRESSION = RegressionData("regression", columns=6, informative=2, noise=1.0, **SIDES)
+both = pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
 
 
 def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, Any]:
@@ -27,41 +26,42 @@ def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, An
     return {name: np.concatenate([to_host(part[name]) for part in parts]) for name in parts[0]}
 
 
-@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+@both
 def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
     dataset = open_dataset(spec)
-    listing = dataset.scan("train", ())
-    assert [fragment.rows for fragment in listing.fragments] == [2000, 2000, 1000]
-    first, again = made(dataset, frames), made(open_dataset(dataclasses.replace(spec)), frames)
-    other = made(open_dataset(dataclasses.replace(spec, seed=1)), frames)
-    for name, values in first.items():
-        np.testing.assert_array_equal(values, again[name])
-    assert not np.array_equal(first["x0"], other["x0"])
-    assert len(made(dataset, frames, "test")["x0"]) == 1000
-    assert not np.array_equal(made(dataset, frames, "test")["x0"], first["x0"][:1000])
+    first, tested = made(dataset, frames), made(dataset, frames, "test")
+    for name, values in made(open_dataset(replace(spec)), frames).items():
+        np.testing.assert_array_equal(values, first[name])
+    assert not np.array_equal(first["x0"], made(open_dataset(replace(spec, seed=1)), frames)["x0"])
+    assert len(tested["x0"]) == 1000
+    assert not np.array_equal(tested["x0"], first["x0"][:1000])
     assert dataset.scan("train", ()).digest != dataset.scan("test", ()).digest
     assert dataset_of({"dataset": dataset.name, **dataset.facts()}).features == dataset.features
 
 
-@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+@both
 def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(spec: DataSpec, frames: Frames) -> None:
     dataset = open_dataset(spec)
     fragments = dataset.scan("train", ()).fragments
+    assert [fragment.rows for fragment in fragments] == [2000, 2000, 1000]
     (whole,) = merged(fragments, 10_000)
-    together, apart = dataset.read(whole, frames), made(dataset, CpuFrames())
-    for name, values in together.items():
+    apart = made(dataset, CpuFrames())
+    for name, values in dataset.read(whole, frames).items():
         np.testing.assert_array_equal(to_host(values), apart[name])
-    some = dataset.read(fragments[1], frames, ["x1"])
-    np.testing.assert_array_equal(to_host(some["x1"]), apart["x1"][2000:4000])
+    for name in apart:
+        some = dataset.read(fragments[1], frames, [name])
+        np.testing.assert_array_equal(to_host(some[name]), apart[name][2000:4000])
 
 
 def test_numbers_are_drawn_independently_and_as_told() -> None:
-    bits = partial(drawn, np, 3, 0, 7, 200_000)
-    columns = np.stack([normal(bits(at)) for at in range(4)])
+    many = {"rows": 200_000, "block_rows": 60_000, "seed": 3}
+    x = made(open_dataset(replace(REGRESSION, **many)), CpuFrames())
+    columns = np.stack([x[f"x{at}"] for at in range(4)])
     assert kstest(columns[0], "norm").pvalue > 0.01
     assert np.abs(np.corrcoef(columns) - np.eye(4)).max() < 0.01
     assert np.abs(np.corrcoef(columns[0][:-1], columns[0][1:])[0, 1]) < 0.01
-    assert chisquare(np.bincount((bits(9) % 7).astype(int))).pvalue > 0.01
+    labels = made(open_dataset(replace(BLOBS, centers=7, **many)), CpuFrames())["label"]
+    assert chisquare(np.bincount(labels)).pvalue > 0.01
 
 
 def test_blobs_lie_around_their_centres(frames: Frames) -> None:
@@ -81,29 +81,28 @@ def test_the_value_of_a_regression_is_linear(frames: Frames) -> None:
     assert np.abs(coefficients[2:]).max() < 0.1 < np.abs(coefficients[:2]).min()
 
 
-def test_the_label_of_blobs() -> None:
-    for centers, kind in ((2, "classification"), (3, "multiclass")):
-        target = Blobs.open(dataclasses.replace(BLOBS, centers=centers)).target_column(None, None)
-        assert (target.name, target.kind, len(target.classes)) == ("label", kind, centers)
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [(BLOBS, "multiclass"), (replace(BLOBS, centers=2), "classification"), (REGRESSION, "regression")],
+)
+def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
+    target = open_dataset(spec).target_column(None, kind)
+    assert (target.kind, len(target.classes)) == (kind, getattr(spec, "centers", 0))
+    with pytest.raises(TipcastError, match=f"C003.*task.target.*{target.name}, which is {kind}"):
+        open_dataset(spec).target_column("x0", None)
 
 
-@pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
+@both
 def test_gigabytes_say_how_many_rows(spec: DataSpec) -> None:
-    listing = open_dataset(dataclasses.replace(spec, gigabytes=0.0002)).scan("train", ())
+    listing = open_dataset(replace(spec, gigabytes=0.0002)).scan("train", ())
     rows = sum(fragment.rows or 0 for fragment in listing.fragments)
     assert 4 * rows * (spec.columns + 1) == pytest.approx(200_000, rel=1e-3)
-    same = open_dataset(dataclasses.replace(spec, rows=rows)).scan("train", ())
-    assert listing.digest == same.digest
+    assert listing.digest == open_dataset(replace(spec, rows=rows)).scan("train", ()).digest
 
 
-@pytest.mark.parametrize(
-    ("rows", "tested"), [(100, 1000), (5000, 1000), (30_000, 6000), (100_000, 20_000), (10**7, 20_000)]
-)
-def test_rows_to_test_on_follow_the_rows(rows: int, tested: int) -> None:
-    spec = dataclasses.replace(BLOBS, rows=rows, test_rows=None, block_rows=250_000)
-    assert open_dataset(spec).scan("test", ()).fragments[0].rows == tested
-
-
-def test_more_blocks_than_a_scheduler_takes_are_refused() -> None:
-    with pytest.raises(TipcastError, match="C003.*data.rows.*blocks"):
-        open_dataset(dataclasses.replace(BLOBS, rows=10**12)).scan("train", ())
+def test_rows_to_test_on_follow_the_rows() -> None:
+    for rows, tested in ((100, 1000), (5000, 1000), (30_000, 6000), (100_000, 20_000), (10**7, 20_000)):
+        spec = replace(BLOBS, rows=rows, test_rows=None, block_rows=250_000)
+        assert open_dataset(spec).scan("test", ()).fragments[0].rows == tested
+    with pytest.raises(TipcastError, match="C003.*data.rows.*blocks"):  # more than a scheduler takes
+        open_dataset(replace(BLOBS, rows=10**12))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, ClassVar
@@ -15,73 +15,38 @@ import pyarrow as pa
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
-from tipcast.datasets import address, split
-from tipcast.datasets.base import (
-    OUTSIDE_PERIOD,
-    Counts,
-    Dataset,
-    FileScan,
-    Fragment,
-    Listing,
-    Period,
-    RawColumn,
-    ScanRequest,
-    timed,
-)
+from tipcast.datasets import address, base, split
+from tipcast.datasets.base import Counts, Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
 from tipcast.datasets.listing import named_by, read_fragment, request_of
 from tipcast.datasets.taxi import features, files, sample, schema
-from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NULL_TIME, SPARSE
+from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
 
 IDS = ("VendorID", *schema.ZONES)
 """Columns of whole numbers; all other numbers of CSV files are doubles."""
 SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
-DESCRIBED = tuple(dict.fromkeys(("pickup", *SCORED, *features.needed_columns(features.BASE_FEATURES))))
-"""Columns that files must have to be of use."""
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
-"""The period of rows whose pick-up may be at any time."""
-BOUNDS = {
-    "fare_amount": (5e-324, ABSURD),  # from the smallest number above 0
-    "tip_amount": (-ABSURD, ABSURD),
-    "passenger_count": (-ABSURD, ABSURD),
-    **dict.fromkeys(schema.ZONES, (1, LAST_ZONE)),
+"""Least and largest pick-up of rows that may be of any time."""
+RULES = {
+    "fare_amount": (5e-324, ABSURD, "fare_not_positive", "fare_missing"),  # from the smallest number above 0
+    "tip_amount": (-ABSURD, ABSURD, NOT_FINITE, "tip_missing"),
+    "passenger_count": (-ABSURD, ABSURD, NOT_FINITE, ""),  # which may be missing
+    **dict.fromkeys(schema.ZONES, (1, LAST_ZONE, "bad_zone", "zone_missing")),
 }
-"""Column -> least and largest value of trips that can be used; the period is that of the pick-up."""
+"""Column -> least and largest value of trips that can be used, why others are dropped, and those without one.
 
-
-@dataclass(frozen=True)
-class Rule:
-    """Why a trip is dropped, and how a file is refused that has too many such trips."""
-
-    reason: str
-    columns: tuple[str, ...]
-    """Of these at least one is at fault; those that are not read are not looked at."""
-    bad: Callable[[Array, Period], Array]
-    """(rows,) values and the file's period -> (rows,) bool."""
-    fault: str = ""
-    code: str = ""
-    limit: str = ""
-    """Name in ``data.limits``; empty: there may be any number."""
-
-
-def _missing(values: Array, period: Period) -> Array:
-    return values != values
-
-
-RULES = (
-    Rule("pickup_missing", ("pickup",), lambda time, period: time == NULL_TIME, "is empty", "D010", "missing"),
-    Rule(OUTSIDE_PERIOD, ("pickup",), lambda time, period: (time < period[0]) | (time >= period[1]),
-         "lies outside the file's period", "D010", "stray"),
-    Rule("fare_missing", ("fare_amount",), _missing, "is empty", "D012", "missing"),
-    Rule("fare_not_positive", ("fare_amount",), lambda fare, period: (fare <= 0) & (fare >= -ABSURD)),
-    Rule("non_finite", ("fare_amount", "tip_amount", "passenger_count"), lambda values, period: abs(values) > ABSURD,
-         "is infinite or beyond 1e6", "D011", "non_finite"),
-    Rule("tip_missing", ("tip_amount",), _missing, "is empty", "D012", "missing"),
-    Rule("zone_missing", schema.ZONES, _missing, "is empty", "D012", "missing"),
-    Rule("bad_zone", schema.ZONES, lambda zone, period: (zone < 1) | (zone > LAST_ZONE),
-         f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
-)  # fmt: skip
-"""A trip is dropped under the first that applies."""
+The first that applies; numbers beyond ``ABSURD`` are ``NOT_FINITE``. The pick-up comes first, by the file's period.
+"""
+REFUSED = {
+    "pickup_missing": (("pickup",), "is empty", "D010", "missing"),
+    base.OUTSIDE_PERIOD: (("pickup",), "lies outside the file's period", "D010", "stray"),
+    "fare_missing": (("fare_amount",), "is empty", "D012", "missing"),
+    NOT_FINITE: (("fare_amount", "tip_amount", "passenger_count"), "is infinite or beyond 1e6", "D011", "non_finite"),
+    "tip_missing": (("tip_amount",), "is empty", "D012", "missing"),
+    "zone_missing": (schema.ZONES, "is empty", "D012", "missing"),
+    "bad_zone": (schema.ZONES, f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
+}
+"""Reason -> columns of which one is at fault, what it is, the error's code, the share of rows in ``data.limits``."""
 
 
 @dataclass(frozen=True)
@@ -111,13 +76,13 @@ class Taxi(Dataset):
 
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
-        data, key = self.spec, f"data.{which}"
-        named, needed = named_by(data, which), dict.fromkeys(("pickup", *columns))
-        request = request_of(data, tuple(needed), optional, nullable=tuple(optional), facts={"colour": data.colour})
+        data, named, key = self.spec, named_by(self.spec, which), f"data.{which}"
+        needed, optional = tuple(dict.fromkeys(("pickup", *columns))), tuple(optional)
+        request = request_of(data, needed, optional, nullable=optional, facts={"colour": data.colour})
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
-            return files.list_months(named, data.url, data.cache, request, key)
+            named = [files.fetch(*month) for month in files.months_of(data, which).items()]
         return files.list_files(named, request, key)
 
     def check_facts(self, facts: Mapping[str, Any]) -> None:
@@ -147,7 +112,9 @@ class Taxi(Dataset):
         own = {name: fragment.columns[name] for name in (fragment.columns if columns is None else columns)}
         block, seed = fragment.part
         colour = str(fragment.options["colour"])
-        made = sample.sample_block(timed(fragment.period), block, seed, fragment.rows or 0, colour, tuple(own.values()))
+        made = sample.sample_block(
+            base.timed(fragment.period), block, seed, fragment.rows or 0, colour, tuple(own.values())
+        )
         return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
     def clean(
@@ -158,43 +125,40 @@ class Taxi(Dataset):
         A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
         pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at.
         """
-        period = EVER if self.spec is not None and self.spec.limits.stray is None else timed(period)
+        stray = self.spec is not None and self.spec.limits.stray is None
+        first, last = EVER if stray else (base.timed(period)[0], base.timed(period)[1] - 1)
+        rules = {"pickup": (first, last, base.OUTSIDE_PERIOD, "pickup_missing"), **RULES}
         keep: Array | None = None
-        for name, (low, high) in {"pickup": (period[0], period[1] - 1), **BOUNDS}.items():
+        dropped: Counter[str] = Counter()
+        for name, (low, high, reason, missing) in rules.items():
             values = columns.get(name, ())
             # extremes, which NaN spoils, show of most columns that all is good
             if not len(values) or (values.min() >= low and values.max() <= high):
                 continue
-            good = (values >= low) & (values <= high)
-            if name == "passenger_count":
+            good = (values >= low) & (values <= high)  # which NaN is not
+            if not missing:
                 good |= values != values
+            wrong = values[~good if keep is None else ~good & keep]  # few: each further look at them is cheap
             keep = good if keep is None else keep & good
-        at = () if keep is None else xp.flatnonzero(~keep)
-        if len(at) == 0:
-            return None, {}
-        rest = xp.ones(len(at), dtype=bool)
-        dropped: Counter[str] = Counter()
-        for rule in RULES:
-            for name in rule.columns:
-                if name in columns:
-                    bad = rule.bad(columns[name][at], period) & rest
-                    dropped[rule.reason] += int(bad.sum())
-                    rest &= ~bad
-        return keep, dict(+dropped)
+            empty = int((wrong == NULL_TIME if name == "pickup" else wrong != wrong).sum())
+            absurd = int((abs(wrong) > ABSURD).sum()) if high == ABSURD else 0
+            for why, rows in ((missing, empty), (NOT_FINITE, absurd), (reason, len(wrong) - empty - absurd)):
+                if rows:
+                    dropped[why] += rows
+        return (keep, dict(dropped)) if dropped else (None, {})
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
         super().check_files(listing, per_file, limits)
         for uri, counts in per_file.items():
             names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
-            for rule in RULES:
-                most = getattr(limits, rule.limit) if rule.limit else None
-                rows = counts.dropped.get(rule.reason, 0)
+            for reason, (columns, fault, code, limit) in REFUSED.items():
+                most, rows = getattr(limits, limit), counts.dropped.get(reason, 0)
                 if most is not None and rows > most * counts.rows_read:
-                    column = " or ".join(repr(names[name]) for name in rule.columns if name in names)
-                    what = f"column {column} {rule.fault} in {rows} of {counts.rows_read} rows"
-                    fix = f"mend the file, or raise data.limits.{rule.limit}"
-                    raise TipcastError(rule.code, address.shown(uri), what, fix)
+                    column = " or ".join(repr(names[name]) for name in columns if name in names)
+                    what = f"column {column} {fault} in {rows} of {counts.rows_read} rows"
+                    fix = f"mend the file, or raise data.limits.{limit}"
+                    raise TipcastError(code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return raw columns by their TLC names, the pick-up first by that of the colour a model was trained on."""
@@ -223,12 +187,11 @@ class Taxi(Dataset):
 
     def describe(self, which: str) -> str:
         """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
-        data = self.spec
-        if isinstance(data, TlcData):
-            request = ScanRequest(DESCRIBED, facts={"colour": data.colour})
-            return files.describe_months(getattr(data, which), data.url, data.cache, request, f"data.{which}")
-        listing = self.scan(which, DESCRIBED)
-        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
+        if isinstance(self.spec, TlcData):
+            months = files.months_of(self.spec, which)
+            return f"{sum(file.exists() for file in months)} of {len(months)} months in {self.spec.cache}"
+        listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
+        return f"{listing.size}, {listing.name}, {split.describe(base.timed(listing.period))}"
 
 
 def _type(name: str) -> pa.DataType:

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-BASE_FEATURES = (
-    "pickup_weekday",
-    "pickup_hour",
-    "pickup_week_hour",
-    "pickup_minute",
-    "passenger_count",
-    "PULocationID",
-    "DOLocationID",
-)
+_OF_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "pickup_weekday": lambda minute, hour, week: week // 24,
+    "pickup_hour": lambda minute, hour, week: week - week // 24 * 24,  # NumPy takes % several times slower
+    "pickup_week_hour": lambda minute, hour, week: week,
+    "pickup_minute": lambda minute, hour, week: minute - hour * 60,
+}
+BASE_FEATURES = (*_OF_TIME, "passenger_count", "PULocationID", "DOLocationID")
 """Monday is weekday 0; the week hour is weekday x 24 + hour."""
 
 MISSING = -1.0
@@ -29,47 +27,41 @@ NULL_TIME = np.iinfo(np.int64).min
 FIRST_PICKUP, LAST_PICKUP = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("2009-01-01", "2050-01-01"))
 """Times before the first, and from the last on, are clocks gone wrong."""
 LAST_ZONE = 265
-ABSURD = 1e6
+NOT_FINITE, ABSURD = "non_finite", 1e6
 """No fare, tip, distance or number of passengers is larger."""
-BAD_TIME, BAD_ZONE, NOT_FINITE = "pickup_impossible", "bad_zone", "non_finite"
-"""Why a trip gets no score."""
 MINUTE = 60_000_000
 HOURS_OF_WEEK = 168
 EPOCH_HOUR = 72
 """1970-01-01 was a Thursday: hour 72 of its week."""
 
-_FROM_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "pickup_weekday": lambda minute, hour, week: week // 24,
-    "pickup_hour": lambda minute, hour, week: _remainder(week, 24),
-    "pickup_week_hour": lambda minute, hour, week: week,
-    "pickup_minute": lambda minute, hour, week: minute - hour * 60,
-}
-_FROM_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
-_FROM_PAIR = "zone_pair"
-_AS_IS = ("passenger_count", "PULocationID", "DOLocationID", "trip_distance")
 SPARSE = ("VendorID", "RatecodeID", "trip_type")
 """Features as they are in a file, missing in all rows of one that has no such column, as yellow trips no trip_type."""
-
-FEATURES = (*_FROM_TIME, *_AS_IS, *_FROM_ZONE, _FROM_PAIR, *SPARSE)
+_OF_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
+_SOURCES = {
+    **dict.fromkeys(_OF_TIME, ("pickup",)),
+    **{name: (name,) for name in (*BASE_FEATURES[len(_OF_TIME) :], "trip_distance")},
+    **{name: (zone,) for name, zone in _OF_ZONE.items()},
+    "zone_pair": tuple(_OF_ZONE.values()),
+    **{name: (name,) for name in SPARSE},
+}
+"""Feature -> canonical raw columns that it is made of."""
+FEATURES = tuple(_SOURCES)
 """All features there are."""
+
+_POSSIBLE = {
+    "pickup": (FIRST_PICKUP, LAST_PICKUP - 1, "pickup_impossible"),
+    **dict.fromkeys(_OF_ZONE.values(), (1, LAST_ZONE, "bad_zone")),
+}
+"""Column -> least and largest value, and why a trip with another one gets no score."""
 
 _ZONES = np.arange(1, LAST_ZONE + 1).astype(str)
 _RANKS = [np.argsort(np.argsort(np.char.add(_ZONES, end))) for end in ("_", "")]
 """Of zones as the first and as the second half of a pair, in the order of texts as 43_151."""
 
 
-def _remainder(values: Any, divisor: int) -> Any:
-    """Return ``values % divisor``; NumPy divides by a constant several times faster than it takes remainders."""
-    return values - values // divisor * divisor
-
-
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
     """Return the canonical raw columns that features are made of; KeyError for a name that is no feature."""
-    if strangers := [name for name in names if name not in FEATURES]:
-        raise KeyError(strangers[0])
-    sources = {**dict.fromkeys(_FROM_TIME, ("pickup",)), _FROM_PAIR: ("PULocationID", "DOLocationID")}
-    columns = (sources.get(name, (_FROM_ZONE.get(name, name),)) for name in names)
-    return tuple(dict.fromkeys(column for several in columns for column in several))
+    return tuple(dict.fromkeys(column for name in names for column in _SOURCES[name]))
 
 
 def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
@@ -89,34 +81,32 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
     wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE`` where a file has them; ``xp`` is
     the arrays' module, numpy or cupy.
     """
-    rows = len(next(iter(columns.values())))
-    matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
-    if any(name in _FROM_TIME for name in names):
-        pickup = columns["pickup"]
-        null = pickup == NULL_TIME if rows and pickup.min() == NULL_TIME else None
-        minute = (pickup // MINUTE).astype(np.int32)
+    # by column: a DataFrame of it takes each column without a copy
+    matrix = xp.empty((len(next(iter(columns.values()))), len(names)), dtype=np.float32, order="F")
+    if "pickup" in needed_columns(names):
+        minute = (columns["pickup"] // MINUTE).astype(np.int32)
         hour = minute // 60
-        week = _remainder(hour + EPOCH_HOUR, HOURS_OF_WEEK)
+        week = hour + EPOCH_HOUR
+        week -= week // HOURS_OF_WEEK * HOURS_OF_WEEK
+        null = columns["pickup"] == NULL_TIME if len(week) and columns["pickup"].min() == NULL_TIME else None
     for at, name in enumerate(names):
         column = matrix[:, at]
-        if name in _FROM_TIME:
-            column[...] = _FROM_TIME[name](minute, hour, week)
+        if name in _OF_TIME:
+            column[...] = _OF_TIME[name](minute, hour, week)
             if null is not None:
                 column[null] = MISSING
-            continue
-        if name in SPARSE and name not in columns:
-            column[...] = MISSING
-            continue
-        if name == _FROM_PAIR:
+        elif name == "zone_pair":
             column[...] = _pairs(columns["PULocationID"], columns["DOLocationID"], xp)
-            continue
-        values = columns[_FROM_ZONE.get(name, name)]
-        if name in _FROM_ZONE:
-            column[...] = (values == AIRPORTS[0]) | (values == AIRPORTS[1]) | (values == AIRPORTS[2])
+        elif name in SPARSE and name not in columns:
+            column[...] = MISSING
         else:
-            column[...] = values
-        if values.dtype.kind == "f":
-            column[values != values] = MISSING
+            values = columns[_OF_ZONE.get(name, name)]
+            if name in _OF_ZONE:
+                column[...] = (values == AIRPORTS[0]) | (values == AIRPORTS[1]) | (values == AIRPORTS[2])
+            else:
+                column[...] = values
+            if values.dtype.kind == "f":
+                column[values != values] = MISSING
     return matrix
 
 
@@ -133,17 +123,13 @@ def impossible(
     bad: Any | None = None
     counts: dict[str, int] = {}
     for name in (name for name in needed if name in columns):
-        values = columns[name]
+        values, (low, high, reason) = columns[name], _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE))
+        wrong = (values < low) | (values > high)  # which NaN is not
         if name == "pickup":
-            found, reason = ((values < FIRST_PICKUP) | (values >= LAST_PICKUP)) & (values != NULL_TIME), BAD_TIME
-        elif name in _FROM_ZONE.values():
-            found, reason = (values < 1) | (values > LAST_ZONE), BAD_ZONE
-        else:
-            found, reason = abs(values) > ABSURD, NOT_FINITE
+            wrong &= values != NULL_TIME
         if bad is not None:
-            found &= ~bad
-        rows = int(xp.count_nonzero(found))
-        if rows:
+            wrong &= ~bad
+        if rows := int(xp.count_nonzero(wrong)):
             counts[reason] = counts.get(reason, 0) + rows
-            bad = found if bad is None else bad | found
+            bad = wrong if bad is None else bad | wrong
     return bad, counts

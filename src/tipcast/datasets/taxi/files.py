@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import uuid
@@ -15,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, failed_to
+from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest
-from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, read_fragment, scan_files
+from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, named_by, read_fragment, scan_files
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
@@ -53,10 +55,10 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 
 def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no such month."""
-    months, rows = Counter[str](), 0
+    months, rows = Counter[str](), 0  # of all rows: a Parquet footer's extremes are those of clocks gone wrong
     for part in parts:
         pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
-        inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]  # clocks gone wrong tell nothing
+        inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
         names, counts = np.unique(inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True)
         months.update(dict(zip(names.astype(str).tolist(), counts.tolist(), strict=True)))
         rows += len(pickup)
@@ -92,7 +94,12 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = split.of_months(months[0], months[-1]) if months else None
     scan = _scan_parquet if check_format(uri) == "parquet" else _scan_csv
-    return scan(uri, request, period)
+    file = scan(uri, request, period)
+    if period is None:
+        period = _inferred(file.fragments, address.shown(uri))
+        parts = tuple(replace(part, period=period) for part in file.fragments)
+        file = replace(file, fragments=parts, period=period)
+    return file
 
 
 def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
@@ -115,11 +122,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
                 schema.refuse_coordinates(footer.schema.names, where)
             code = "D010" if canonical == "pickup" else "D012"
             raise TipcastError(code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES)
-    parts = footer.fragments(columns, period)
-    if period is None:
-        period = _inferred(parts, where)
-        parts = tuple(replace(part, period=period) for part in parts)
-    return FileScan(uri, parts, period, footer.digest, {"colour": colour}, tuple(notes))
+    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
 
 
 def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
@@ -127,18 +130,15 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
     parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
-    ends = () if look.packed else parts if len(parts) == 1 else (parts[0], parts[-1])
+    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))  # what is packed is read from its beginning
     empty = [name for name in columns if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)]
     for end in ends:  # so that most damage shows before a cluster starts
-        read = read_fragment(end, CpuFrames())
+        read = read_fragment(parts[end], CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
     if empty:
         raise TipcastError("D012", where, f"column {columns[empty[0]]!r} has no value where it was looked", WITH_VALUES)
-    if period is None:
-        period = _inferred(parts, where)
-        parts = tuple(replace(part, period=period) for part in parts)
     return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
 
 
@@ -160,53 +160,34 @@ def _columns(
     return {name: own[mapped] for name, mapped in mapping.items()}, colour, schema.remarks(mapping)
 
 
-def list_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> Listing:
-    """Fetch the months that the cache lacks, and list them all.
-
-    ``url`` has ``{colour}`` and ``{month}`` in it, ``cache`` is a folder, ``key`` what messages call ``months``. C003
-    colour, months or pattern; D001 a month that is not published, D022 no network; those of ``list_files``.
-    """
-    files = [_fetch(*month) for month in _addresses(months, url, cache, request.facts.get("colour"), key)]
-    return list_files([str(file) for file in files], request, key)
-
-
-def _addresses(months: object, url: str, cache: str, colour: str | None, key: str) -> list[tuple[str, Path]]:
-    """Return where each month is published and where the cache has it."""
-    chosen = schema.check_colour(colour)
-    ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(url).endswith(ending)), None)
-    if "{month}" not in url or ending is None:
+def months_of(data: TlcData, which: str) -> dict[Path, str]:
+    """Return where the cache keeps each month of one side -> its address; C003 colour, months or pattern, C004."""
+    colour = schema.check_colour(data.colour)
+    ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(data.url).endswith(ending)), None)
+    if "{month}" not in data.url or ending is None:
         fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
         raise TipcastError("C003", "data.url", "is not an address of months", fix)
-    folder = Path(cache).expanduser().absolute()
-    return [
-        (url.replace("{colour}", chosen).replace("{month}", month), folder / f"{chosen}_tripdata_{month}{ending}")
-        for month in parse_months(months, key)
-    ]
+    folder, months = Path(data.cache).expanduser().absolute(), parse_months(named_by(data, which), f"data.{which}")
+    url = data.url.replace("{colour}", colour)
+    return {folder / f"{colour}_tripdata_{month}{ending}": url.replace("{month}", month) for month in months}
 
 
-def _fetch(url: str, file: Path) -> Path:
-    """Return ``file``, downloaded from ``url`` whole or not at all if it is not there; D001 not published, D022."""
+def fetch(file: Path, url: str) -> str:
+    """Return the path of a month, downloaded whole or not at all if it is not there; D001 not published, D022."""
     if file.exists():
-        return file
-    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
+        return str(file)
+    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")  # of its own, as other jobs may fetch the month too
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        out = part.open("wb")  # noqa: SIM115 - closed below
+        with part.open("wb") as out, address.opened(url, address.storage(url, {})) as remote:
+            shutil.copyfileobj(remote, out, 1 << 20)
+        return str(part.replace(file))  # at once, so that no other job sees half a month
     except OSError as problem:
         fix = "set data.cache to a folder you may write"
-        raise TipcastError("D001", file.parent, "the cache folder cannot be written", fix) from problem
-    try:
-        with out, address.opened(url, address.storage(url, {})) as remote:
-            shutil.copyfileobj(remote, out, 1 << 20)
-        return part.replace(file)
+        raise failed_to("written", file.parent, problem.strerror or problem, fix, "D001") from problem
     except TipcastError as problem:
         fix = f"check the network, the month and data.url, or put the file at {file}"
         raise TipcastError(problem.code, problem.where, problem.what, fix) from problem
     finally:
-        part.unlink(missing_ok=True)
-
-
-def describe_months(months: object, url: str, cache: str, request: ScanRequest, key: str) -> str:
-    """Say how many months the cache has; parameters, and C003, as of ``list_months``."""
-    there = [file.exists() for _, file in _addresses(months, url, cache, request.facts.get("colour"), key)]
-    return f"{sum(there)} of {len(there)} months in {Path(cache).expanduser()}"
+        with contextlib.suppress(OSError):
+            part.unlink()

@@ -47,7 +47,6 @@ _OTHERS = {
 }
 """Folded names given by other vendors -> canonical name."""
 
-_YEAR_2009 = "trippickupdatetime"
 _COORDINATES = {"startlon", "startlat", "pickuplongitude", "pickuplatitude"}
 
 
@@ -84,24 +83,18 @@ def map_columns(
     mapping: dict[str, str] = {}
     for name in names:
         canonical = _FOLDED.get(_fold(name))
-        if canonical not in wanted:
+        if canonical not in wanted:  # also where two columns have its name: nobody reads them
             continue
         if canonical in mapping:
             what = f"columns {mapping[canonical]!r} and {name!r} are the same"
             raise TipcastError("D006", where, what, "drop or rename one of them")
         mapping[canonical] = name
     if missing := [name for name in needed if name not in mapping]:
+        # before its names: what a file before 2016-07 lacks cannot be mapped
         refuse_coordinates(names if set(missing) & set(ZONES) else (), where)
-        if _YEAR_2009 in map(_fold, names):
-            what = "has the columns of 2009 (Trip_Pickup_DateTime), without zone ids"
-            raise TipcastError("D017", where, what, "use months from 2016-07 on")
-        lacking, others = (
-            [tlc_name(name, colour_of(names) or "yellow") for name in needed if (name in missing) == lacks]
-            for lacks in (True, False)
-        )
-        what = f"missing column{'s' if missing[1:] else ''} {', '.join(map(repr, lacking))}"
-        more = f" (needed too: {', '.join(others)})" if others else ""
-        fix = f"map its own names by {key}={{{lacking[0]}: ITS_NAME}}{more}"
+        usual = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
+        what = f"missing column{'s' if usual[1:] else ''} {', '.join(map(repr, usual))}"
+        fix = f"map its own names by {key}={{{usual[0]}: ITS_NAME}}"
         raise TipcastError("D007", where, f"{what} ({count(len(names), 'column')} found)", fix)
     return {name: mapping[name] for name in wanted if name in mapping}
 
@@ -115,10 +108,8 @@ def refuse_coordinates(names: Iterable[str], where: str) -> None:
 
 def colour_of(names: Iterable[str]) -> str | None:
     """Return ``yellow`` or ``green`` as the name of the pickup column says, None where it does not."""
-    prefixes = {_fold(name)[:4] for name in names if _fold(name).endswith("pickupdatetime")}
-    if "lpep" in prefixes:
-        return "green"
-    return "yellow" if "tpep" in prefixes else None
+    folded = {_fold(name) for name in names}
+    return next((colour for colour in COLOURS if _fold(tlc_name("pickup", colour)) in folded), None)
 
 
 def remarks(mapping: Mapping[str, str]) -> list[str]:

@@ -13,13 +13,12 @@ YELLOW = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("spelling", ["airport_fee", "Airport_fee"])
-def test_the_tlcs_own_names_need_no_remark(spelling: str) -> None:
-    mapping = schema.map_columns([*YELLOW, spelling], "f", NEEDED, ("airport_fee", "cbd_congestion_fee"))
-    assert tuple(mapping) == (*NEEDED, "airport_fee"), "optional columns where they are"
-    assert mapping["pickup"] == "tpep_pickup_datetime"
-    assert mapping["airport_fee"] == spelling
-    assert schema.remarks(mapping) == []
+def test_the_tlcs_own_names_need_no_remark() -> None:
+    for spelling in ("airport_fee", "Airport_fee"):
+        mapping = schema.map_columns([*YELLOW, spelling], "f", NEEDED, ("airport_fee", "cbd_congestion_fee"))
+        assert tuple(mapping) == (*NEEDED, "airport_fee"), "optional columns where they are"
+        assert (mapping["pickup"], mapping["airport_fee"]) == ("tpep_pickup_datetime", spelling)
+        assert schema.remarks(mapping) == []
 
 
 @pytest.mark.parametrize(
@@ -34,8 +33,7 @@ def test_other_spellings_are_read_with_a_remark(own: str, canonical: str) -> Non
     usual = schema.tlc_name(canonical, "yellow")
     mapping = schema.map_columns([own if name == usual else name for name in YELLOW], "f", NEEDED)
     assert mapping[canonical] == own
-    (line,) = schema.remarks(mapping)
-    assert f"{own} as {canonical}" in line
+    assert f"{own} as {canonical}" in schema.remarks(mapping)[0]
 
 
 def test_all_missing_columns_are_named_at_once_as_the_tlc_names_them() -> None:
@@ -45,8 +43,7 @@ def test_all_missing_columns_are_named_at_once_as_the_tlc_names_them() -> None:
         schema.map_columns(["fare", *"abcdefghijklmnop"], "trips/yellow_tripdata_2018-01.parquet", NEEDED)
     line = str(caught.value)
     assert len(line) <= 300
-    for name in ("tpep_pickup_datetime", *NEEDED[1:]):
-        assert f"'{name}'" in line
+    assert not [name for name in ("tpep_pickup_datetime", *NEEDED[1:]) if f"'{name}'" not in line]
 
 
 def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
@@ -56,29 +53,19 @@ def test_a_column_twice_is_refused_only_where_it_is_needed() -> None:
     assert schema.map_columns([*YELLOW, "extra"], "f", NEEDED)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
+def test_eras_without_zone_ids_are_refused_where_zones_are_needed() -> None:
+    others = ["pickup_datetime", "passenger_count", "pickup_longitude", "fare_amount", "tip_amount"]
+    for names in (
         ["vendor_name", "Trip_Pickup_DateTime", "Start_Lon", "Start_Lat", "Fare_Amt", "Tip_Amt"],
-        ["pickup_datetime", "passenger_count", "pickup_longitude", "pickup_latitude", "fare_amount", "tip_amount"],
         ["lpep_pickup_datetime", "Pickup_longitude", "Pickup_latitude", "Passenger_count", "Fare_amount", "Tip_amount"],
-    ],
-)
-def test_eras_without_zone_ids_are_refused_as_such(names: list[str]) -> None:
-    with pytest.raises(TipcastError, match="D017.*2016-07"):
-        schema.map_columns(names, "f", NEEDED)
+        others,
+    ):
+        with pytest.raises(TipcastError, match="D017.*2016-07"):
+            schema.map_columns(names, "f", NEEDED)
+    assert len(schema.map_columns(others, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
 
 
-def test_coordinates_do_no_harm_where_zones_are_not_needed() -> None:
-    names = ["pickup_datetime", "pickup_longitude", "fare_amount", "tip_amount"]
-    assert len(schema.map_columns(names, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
-
-
-def test_colour() -> None:
-    assert schema.colour_of(YELLOW) == "yellow"
-    assert schema.colour_of(["lpep_pickup_datetime"]) == "green"
+def test_a_colour_that_no_cabs_have() -> None:
     assert schema.colour_of(["pickup_datetime"]) is None
-    assert schema.tlc_name("pickup", "green") == "lpep_pickup_datetime"
-    assert schema.tlc_name("fare_amount", "green") == "fare_amount"
     with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
         Taxi().check_facts({"colour": "red"})

@@ -1,28 +1,33 @@
 """The TLC's months: downloaded once, used without a network; what is said of data beforehand."""
 
-from __future__ import annotations
-
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import DataSpec, FilesData, SampleData, TlcData
-from tipcast.datasets.base import Listing
+from tipcast.config.schema import FilesData, SampleData, TlcData
 from tipcast.datasets.taxi.dataset import Taxi
 
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
-MONTHS = "/{colour}_tripdata_{month}.parquet"
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
 def _tlc(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Taxi:
+    url = url if "{" in url or url.endswith("parquet") else f"{url}/{{colour}}_tripdata_{{month}}.parquet"
     return Taxi(TlcData("tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache)))
 
 
-def _list(*named: Any, **more: Any) -> Listing:
-    return _tlc(*named, **more).scan("train", NEEDED)
+def _refused(says: str, *named: Any) -> TipcastError:
+    with pytest.raises(TipcastError, match=says) as caught:
+        _tlc(*named).scan("train", NEEDED)
+    return caught.value
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -35,86 +40,52 @@ def published(trip_files: Any, tmp_path: Path) -> Path:
 
 
 def test_months_are_downloaded_once_and_then_need_no_network(
-    published: Path, tmp_path: Path, trip_files: Any, served: Any
+    published: Path, cache: Path, trip_files: Any, served: Any
 ) -> None:
-    cache = tmp_path / "cache"
     with served(published) as (url, asked):
-        first = _list(url + MONTHS, cache)
+        first = _tlc(url, cache).scan("train", NEEDED)
         fetched = len(asked)
-        assert _list(url + MONTHS, cache) == first
+        assert _tlc(url, cache).scan("train", NEEDED) == first
         assert len(asked) == fetched
-    assert _list(url + MONTHS, cache) == first
+    assert _tlc(NOWHERE, cache).scan("train", NEEDED) == first
+    assert _tlc(NOWHERE, cache, "2019-01..2019-03").describe("train") == f"2 of 3 months in {cache}"
     assert sum(sums.rows for sums in trip_files.checked(first).values()) == 2000
-    assert sorted(file.name for file in cache.iterdir()) == [
-        f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)
-    ]
-    file = cache / "yellow_tripdata_2019-01.parquet"
-    assert file.read_bytes() == (published / file.name).read_bytes()
+    kept, there = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in (cache, published))
+    assert kept == there
 
 
-def test_months_put_there_by_hand_need_no_server(published: Path) -> None:
-    dataset = _tlc(NOWHERE, published, "2019-01..2019-03")
-    assert dataset.describe("train") == f"2 of 3 months in {published}"
-    dataset = _tlc(NOWHERE, published)
-    assert len(dataset.scan("train", NEEDED).fragments) == 2
+def test_configuration_is_checked_before_anything_is_fetched(cache: Path) -> None:
+    _refused("C003.*data.colour", NOWHERE, cache, "2019-01", "blue")
+    _refused("C003.*data.train", NOWHERE, cache, "January")
+    for url in ("https://127.0.0.1:1/all.parquet", "https://127.0.0.1:1/{month}.zip"):
+        _refused("C003.*data.url", url, cache)
+    assert not cache.exists()
 
 
-def test_offline_is_told_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TipcastError, match="D022.*https://127.0.0.1:1/yellow_2019-01.parquet") as caught:
-        _list(NOWHERE, tmp_path / "cache", "2019-01")
-    assert str(tmp_path / "cache" / "yellow_tripdata_2019-01.parquet") in caught.value.fix
-    assert "secret" not in str(caught.value)
-    assert not list((tmp_path / "cache").iterdir())
-
-
-def test_a_month_that_is_not_published(published: Path, tmp_path: Path, served: Any) -> None:
-    with served(published) as (url, _), pytest.raises(TipcastError, match="D001.*2019-03.*check.* the month"):
-        _list(url + MONTHS, tmp_path / "cache", ["2019-02", "2019-03"])
-    assert not list((tmp_path / "cache").glob(".*"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "key"),
-    [
-        ({"colour": "blue"}, "data.colour"),
-        ({"months": "January"}, "data.train"),
-        ({"url": "https://127.0.0.1:1/all.parquet"}, "data.url"),
-        ({"url": "https://127.0.0.1:1/{month}.zip"}, "data.url"),
-    ],
-)
-def test_configuration_is_checked_first(settings: dict[str, str], key: str, tmp_path: Path) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*{key}"):
-        _list(**({"url": "https://127.0.0.1:1/{month}.parquet", "cache": tmp_path} | settings))
-
-
-def test_green_months_must_be_green(published: Path, tmp_path: Path, served: Any) -> None:
-    (published / "yellow_tripdata_2019-01.parquet").rename(published / "green_tripdata_2019-01.parquet")
-    with served(published) as (url, _), pytest.raises(TipcastError, match="D007.*green_tripdata_2019-01.*lpep_pickup"):
-        _list(url + MONTHS, tmp_path / "cache", "2019-01", "green")
-
-
-def test_a_cache_that_cannot_be_written(published: Path, tmp_path: Path, served: Any) -> None:
-    (tmp_path / "file").touch()
-    with served(published) as (url, _), pytest.raises(TipcastError, match="D001.*file/cache.*cannot be written"):
-        _list(url + MONTHS, tmp_path / "file" / "cache")
-
-
-def test_a_server_that_refuses(tmp_path: Path, served: Any) -> None:
-    with served(tmp_path, status=403) as (url, _), pytest.raises(TipcastError, match="D022.*refused"):
-        _list(url + MONTHS, tmp_path / "cache")
-
-
-def _describe(data: DataSpec, which: str = "train") -> str:
-    return Taxi(data).describe(which)
+def test_what_a_server_or_the_cache_refuses(published: Path, cache: Path, served: Any) -> None:
+    yellow = published / "yellow_tripdata_2019-01.parquet"
+    shutil.copy(yellow, published / "green_tripdata_2019-01.parquet")
+    offline = _refused("D022.*https://127.0.0.1:1/yellow_2019-01.parquet", NOWHERE, cache)
+    assert str(cache / yellow.name) in offline.fix
+    assert "secret" not in str(offline)
+    with served(published, status=403) as (url, _):
+        _refused("D022.*refused", url, cache)
+    assert not list(cache.iterdir())
+    with served(published) as (url, _):
+        _refused("D001.*2019-03.*check.* the month", url, cache, ["2019-02", "2019-03"])  # which is not published
+        _refused("D007.*green_tripdata_2019-01.*lpep_pickup", url, cache, "2019-01", "green")
+        _refused("D001.*parquet/cache.*cannot be written", url, yellow / "cache")
+    assert not list(cache.glob(".*"))
 
 
 def test_what_is_said_of_files_and_samples(trip_files: Any, tmp_path: Path) -> None:
-    sample = SampleData("sample", "2019-01..2019-02", "2019-03", None, rows=50, seed=0, colour="yellow", block_rows=20)
-    assert _describe(sample, "test") == "1 file, 50 rows, 3 parts, yellow trips, 2019-03-01..2019-03-31"
+    sample = SampleData("sample", None, "2019-03", None, rows=50, seed=0, colour="yellow", block_rows=20)
+    assert Taxi(sample).describe("test") == "1 file, 50 rows, 3 parts, yellow trips, 2019-03-01..2019-03-31"
     trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01")
     csv = trip_files.write("yellow_tripdata_2019-02.csv")
     for named, said in (
         (tmp_path / "*.parquet", "1 file, 1,000 rows, 1 part, yellow trips, 2019-01-01..2019-01-31"),
         (csv, "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),  # that does not tell its rows
     ):
-        assert _describe(FilesData("files", str(named), test=None, months=None, block_bytes=32 << 20)) == said
+        data = FilesData("files", str(named), test=None, months=None, block_bytes=32 << 20)
+        assert Taxi(data).describe("train") == said
