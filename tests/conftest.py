@@ -1,7 +1,5 @@
 """Fixtures that every room's tests share: the real trips, a Dask client, a session of each backend."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import gc
@@ -18,7 +16,7 @@ import sys
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ import filelock
 import mlflow
 import pandas as pd
 import pytest
+import yaml
 from distributed import Client, LocalCluster
 from tests import warm
 from tests.waiting import wait_until
@@ -38,7 +37,8 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
-from tipcast.config.schema import BackendSpec, LocalCudaCluster, TrackingSpec
+from tipcast.config.conf_files import conf_dir
+from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation import style
 from tipcast.tasks.base import Task
 from tipcast.tracking import models as saved_models
@@ -47,23 +47,14 @@ from tipcast.tracking.store import open_store
 ROOT = Path(__file__).resolve().parent.parent
 NO_PAGES = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
 """For a cluster of Dask's: the dashboard's pages take seconds to import."""
-START_S = 90.0
-"""How long a server may take to answer."""
+DRAWN: dict[tuple[str, int], bytes] = {}
 TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
 
 def python(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder, where it finds tipcast."""
-    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": path} | variables,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command, environment = [sys.executable, *map(str, words)], warm.environment() | variables
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
@@ -94,6 +85,23 @@ def high_tip_task(features: Sequence[str]) -> Task:
     """Return the task of high tips, learned from these features."""
     facts = {"classes": ("no high tip", "high tip"), "columns": ("fare_amount", "tip_amount"), "function": "high_tip"}
     return Task("high_tip", "classification", tuple(features), params={"threshold": 0.2}, **facts)
+
+
+def shipped_model(name: str, fit: dict[str, Any] | None = None, **params: Any) -> ModelSpec:
+    """Return a model of conf/model, with some parameters changed."""
+    shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    shipped.pop("defaults")
+    shipped["params"] |= params
+    shipped["fit"] |= fit or {}
+    return ModelSpec(**shipped)
+
+
+def without_mlflow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No MLflow variable from outside, and a working folder of its own."""
+    for name in os.environ.keys() - {"MLFLOW_DISABLE_TELEMETRY"}:
+        if name.startswith("MLFLOW_"):
+            monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -142,27 +150,20 @@ def _parsed_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def drawn_once() -> Callable[[Any], bytes]:
-    """Draw the first figure of each kind and size; for later ones return that: half of a small job is drawing."""
-    drawn: dict[tuple[str, int], bytes] = {}
+@pytest.fixture(scope="module")
+def small_pictures() -> Iterator[None]:
+    """Pictures of 60 pixels, of each kind the first for all: half of a small job is drawing."""
     png = style.png
 
     def draw(figure: Any) -> bytes:
         kind = sys._getframe(1).f_code.co_name, style.DPI  # the function that has made the figure
-        if kind not in drawn:
-            drawn[kind] = png(figure)
-        return drawn[kind]
+        if kind not in DRAWN:
+            DRAWN[kind] = png(figure)
+        return DRAWN[kind]
 
-    return draw
-
-
-@pytest.fixture(scope="module")
-def small_pictures(drawn_once: Callable[[Any], bytes]) -> Iterator[None]:
-    """Pictures of 60 pixels, each kind drawn once, for tests of jobs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(style, "DPI", 10)
-        patch.setattr(style, "png", drawn_once)
+        patch.setattr(style, "png", draw)
         yield
 
 
@@ -176,11 +177,11 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
-    for name in os.environ.keys() - variables.keys() - {"PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-    for name, value in variables.items():
-        if name != "PYTEST_CURRENT_TEST" and os.environ.get(name) != value:
-            os.environ[name] = value
+    for name in (os.environ.keys() | variables.keys()) - {"PYTEST_CURRENT_TEST"}:
+        if name not in variables:
+            del os.environ[name]
+        elif os.environ.get(name) != variables[name]:
+            os.environ[name] = variables[name]
     sys.path[:] = path
     for logger, level in levels.items():
         logger.setLevel(level)
@@ -214,48 +215,41 @@ def closed_port() -> Iterator[int]:
 def serving() -> Callable[..., Any]:
     """Start a server, wait until it answers, stop it at the end; of port 0 its log tells which."""
 
-    @contextmanager
+    @contextlib.contextmanager
     def serve(
         command: Sequence[str], url: str, folder: Path, health: str = "health", **variables: str
     ) -> Iterator[str]:
-        outside = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-        outside["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}"  # it starts uvicorn by name
-        log = folder / "server.log"
-        with log.open("wb") as output:
+        scripts = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        log, words = folder / "server.log", [sys.executable, "-m", "mlflow", *command]
+        environment = warm.environment() | scripts | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
+        with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", *command],
-                cwd=folder,
-                env={**outside, "MLFLOW_DISABLE_TELEMETRY": "true", **variables},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                words, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
-            try:
-                yield answering(process, url, log, health)
-            finally:
-                for signal in (15, 9):  # to the session that it leads: its workers too
-                    with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(process.pid, signal)
-                        process.wait(10)
+
+        def address() -> str | None:
+            assert process.poll() is None, f"the server has ended:\n{log.read_text()[-3000:]}"
+            where = re.search(rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", log.read_text())
+            with contextlib.suppress(OSError):
+                if where:
+                    urllib.request.urlopen(f"{where[1]}/{health}", timeout=90).close()
+                    return where[1]
+            return None
+
+        try:
+            yield str(wait_until(address, what=log))
+        finally:
+            end_session(process)
 
     return serve
 
 
-def answering(process: subprocess.Popen[bytes], url: str, log: Path, health: str = "health") -> str:
-    """Wait until a uvicorn server answers; return its address, which its log tells where the port is 0."""
-
-    def address() -> str | None:
-        text = log.read_text()
-        if process.poll() is not None:
-            pytest.fail(f"the server has ended:\n{text[-3000:]}")
-        where = re.search(rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", text)
-        with contextlib.suppress(OSError):
-            if where:
-                urllib.request.urlopen(f"{where[1]}/{health}", timeout=START_S).close()
-                return where[1]
-        return None
-
-    return str(wait_until(address, START_S, log))
+def end_session(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all of the session that it leads."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, number)
+            process.wait(20)
 
 
 @pytest.fixture
@@ -266,16 +260,13 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_ENDPOINT_URL": endpoint,
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    urllib.request.urlopen(
-        f"{endpoint}/moto-api/reset", data=b""
-    ).close()  # servers of one process share what they hold
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    reset = f"{endpoint}/moto-api/reset"  # servers of one process share what they hold
+    urllib.request.urlopen(reset, data=b"").close()
     s3fs.S3FileSystem.clear_instance_cache()
     store = s3fs.S3FileSystem()
     store.mkdir("trips")
@@ -310,13 +301,20 @@ def forked_workers(forked: None) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def pair(forked: None) -> Iterator[Client]:
+@contextlib.contextmanager
+def two_processes() -> Iterator[Client]:
     """Two worker processes of one thread."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, **NO_PAGES, host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as connected,
     ):
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def pair(forked: None) -> Iterator[Client]:
+    """Two worker processes that all tests share."""
+    with two_processes() as connected:
         yield connected
 
 
@@ -359,6 +357,13 @@ def gpu() -> None:
         pytest.skip(lack)
 
 
+@pytest.fixture(autouse=True)
+def _where_marked(request: pytest.FixtureRequest) -> None:
+    """Who is marked `gpu` need not ask for it."""
+    if request.node.get_closest_marker("gpu"):
+        request.getfixturevalue("gpu")
+
+
 @pytest.fixture(scope="session")
 def gpu_session(gpu: None) -> Iterator[Session]:
     """A worker for each GPU and CuPy."""
@@ -390,14 +395,11 @@ def placed() -> Callable[[Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tu
         def y(values: Any, frames: Frames) -> Any:
             return frames.series(frames.xp.asarray(values, dtype="int32"), "target")
 
-        workers = sorted(opened.client.nthreads())
-        futures: tuple[list[Any], list[Any]] = ([], [])
+        workers, futures = sorted(opened.client.nthreads()), ([], [])
         for at, (features, labels) in enumerate(parts):
-            where = {"workers": [workers[at % len(workers)]], "pure": False}
-            futures[0].append(
-                opened.client.submit(x, features.to_numpy(), list(features.columns), opened.frames, **where)
-            )
-            futures[1].append(opened.client.submit(y, labels.to_numpy(), opened.frames, **where))
+            put = partial(opened.client.submit, workers=[workers[at % len(workers)]], pure=False)
+            futures[0].append(put(x, features.to_numpy(), list(features.columns), opened.frames))
+            futures[1].append(put(y, labels.to_numpy(), opened.frames))
         return futures
 
     return place

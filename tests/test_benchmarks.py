@@ -20,7 +20,7 @@ import table
 from harness import Comparison, Pair, compare, inside, options, write_result
 
 ROOT = Path(__file__).resolve().parent.parent
-MEASURED = {"commit": "a", "changed": False}
+SUBJECT = "src/tipcast/evaluation/metrics.py"
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
 
@@ -51,8 +51,7 @@ def test_works_are_run_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_disturbed_pairs_are_measured_again_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "_busy_seconds", itertools.count(0.0, 1e6).__next__)
     result = compare(lambda: None, lambda: None, pairs=2, warmups=0)
-    assert len(result.pairs) == 2 * harness.MAX_TRIES
-    assert not result.valid
+    assert (len(result.pairs), bool(result.valid)) == (2 * harness.MAX_TRIES, False)
 
 
 def test_ones_own_work_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,47 +84,49 @@ def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what belongs to another tree is not measured."""
+    small = ["script", "--rows", "10"]
     monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "argv", ["script"])
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(harness, "ROOT", tmp_path)
+        options("")
     monkeypatch.setattr(harness, "adopt", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["script", "--rows", "10"])
+    assert options("", rows=20).out == harness.RESULTS
+    monkeypatch.setattr(sys, "argv", small)
     with pytest.raises(SystemExit):
         options("", rows=20, names=["a"])
-    monkeypatch.setattr(sys, "argv", ["script", "--rows", "10", "--names", "b", "c", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", [*small, "--names", "b", "c", "--out", str(tmp_path)])
     assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
-    monkeypatch.setattr(sys, "argv", ["script"])
-    assert options("", rows=20).out == harness.RESULTS
-
-
-def test_tipcast_of_another_tree_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "ROOT", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["script"])
-    with pytest.raises(SystemExit):
-        options("")
 
 
 def git(folder: Path, *words: str) -> str:
     """Run git as nobody in particular."""
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    done = subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True)
-    return done.stdout
+    return subprocess.check_output(["git", "-C", str(folder), *who, *words], text=True)
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with a module and a result, to which the harness and the tables look."""
     root = tmp_path / "tree"
-    results = root / "benchmarks" / "results"
+    results, subject = root / "benchmarks" / "results", root / SUBJECT
     results.mkdir(parents=True)
-    (root / "src" / "tipcast" / "evaluation").mkdir(parents=True)
-    (root / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 1\n")
+    subject.parent.mkdir(parents=True)
+    subject.write_text("one = 1\n")
     (results / "binned_auc.json").write_text("{}")
-    git(root, "init", "-q")
-    git(root, "add", ".")
-    git(root, "commit", "-qm", "first")
+    for words in ("init -q", "add .", "commit -qm first"):
+        git(root, *words.split())
     for module in (harness, table):
         monkeypatch.setattr(module, "ROOT", root)
         monkeypatch.setattr(module, "RESULTS", results)
     return root
+
+
+def state() -> tuple[object, object]:
+    """Return of which commit the harness takes the tree to be, and whether it has changed."""
+    found = harness.describe_environment()
+    return found["commit"], found["changed"]
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -137,21 +138,17 @@ def test_changes_are_of_files_but_not_of_results(tree: Path, copied: bool) -> No
     else:
         (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")
     (tree / "untracked").write_text("")
-    found = harness.describe_environment()
-    assert (found["commit"], found["changed"]) == (commit, False)
-    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").write_text("one = 2\n")
-    assert harness.describe_environment()["changed"] is True
-    (tree / "src" / "tipcast" / "evaluation" / "metrics.py").unlink()
-    assert harness.describe_environment()["changed"] is True
+    assert state() == (commit, False)
+    (tree / SUBJECT).write_text("one = 2\n")
+    assert state() == (commit, True)
+    (tree / SUBJECT).unlink()
+    assert state() == (commit, True)
     if copied:
         (tree / ".commit").unlink()
-        found = harness.describe_environment()
-        assert (found["commit"], found["changed"]) == (None, True)
+        assert state() == (None, True)
 
 
-@pytest.mark.parametrize(
-    ("name", "subject"), [("binned_auc", "src/tipcast/evaluation/metrics.py"), ("suite", "tests/a")]
-)
+@pytest.mark.parametrize(("name", "subject"), [("binned_auc", SUBJECT), ("suite", "tests/a")])
 def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subject: str) -> None:
     assert table.stale("tracking") == "missing"
     write_result(name, {}, out=tree / "benchmarks" / "results")
@@ -168,14 +165,13 @@ def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subje
 
 @pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])
 def test_a_result_of_no_commit_is_refused(tree: Path, of: dict[str, object]) -> None:
-    path = tree / "benchmarks" / "results" / "binned_auc.json"
-    path.write_text(json.dumps({"environment": of, "facts": {}}))
-    with pytest.raises(table.Refused):
-        table.read("binned_auc")
-    assert table.stale("binned_auc").startswith("refused")
-    path.write_text(json.dumps({"environment": {"commit": "a", "changed": False}, "facts": {"trained_on": of}}))
-    with pytest.raises(table.Refused):
-        table.read("binned_auc")
+    clean = {"commit": "a", "changed": False}
+    for environment, facts in ((of, {}), (clean, {"trained_on": of})):
+        content = json.dumps({"environment": environment, "facts": facts})
+        (tree / "benchmarks" / "results" / "binned_auc.json").write_text(content)
+        with pytest.raises(table.Refused):
+            table.read("binned_auc")
+        assert table.stale("binned_auc").startswith("refused")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)

@@ -1,12 +1,9 @@
 """Examples run as they are."""
 
 import json
-import os
 import re
 import runpy
 import shutil
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ import pytest
 from distributed import Client
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from tests import warm
+from tests.conftest import python
 
 import tipcast
 
@@ -25,56 +23,48 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
     import mlflow.pyfunc
 
-NOTEBOOK = Path(__file__).resolve().parents[1] / "examples" / "quickstart.ipynb"
-DASK_TOOLS = NOTEBOOK.with_name("dask_tools.py")
-FRAMES = NOTEBOOK.with_name("frames.py")
-GRID_SEARCH = NOTEBOOK.with_name("grid_search.py")
-MONITORING = NOTEBOOK.with_name("monitoring.py")
-RECALIBRATE = NOTEBOOK.with_name("recalibrate.py")
-NEIGHBOURS = NOTEBOOK.with_name("knn_distributed.py")
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)]
 
 
-def ran(folder: Path, *words: object, code: int = 0, **variables: str) -> str:
+def ran(folder: Path, script: str, *words: str, code: int = 0, **variables: str) -> str:
     """Run an example in a process that has its libraries; return its standard output."""
-    ended = warm.start([str(word) for word in words], folder, warm.environment() | variables).wait(280)
+    ended = warm.start([str(EXAMPLES / script), *words], folder, warm.environment() | variables).wait(280)
     assert ended == code, (folder / "stderr").read_text()
     return (folder / "stdout").read_text()
 
 
+def parts(script: str) -> dict[str, Any]:
+    """Return the functions of an example."""
+    return runpy.run_path(str(EXAMPLES / script))
+
+
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     """As a script, which needs no kernel: what a cell would show is evaluated all the same."""
-    notebook = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))
     assert notebook["nbformat"] == 4
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]], "no outputs are kept"
     program = "\n".join("".join(cell["source"]) for cell in code) + "\nassert best.metrics['test/auc'] > 0.5\n"
     (tmp_path / "quickstart.py").write_text(program)
-    assert ran(tmp_path, "quickstart.py") == ""
+    assert ran(tmp_path, str(tmp_path / "quickstart.py")) == ""
     assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "trips", "scored"}
 
 
 def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
-    script = NOTEBOOK.with_name("network_ddp.py")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    environment["PYTHONPATH"] = (
-        f"{Path(tipcast.__file__).resolve().parents[1]}{os.pathsep}{environment.get('PYTHONPATH', '')}"
-    )
-    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node"]
-    found = {}
-    for processes in (1, 2):
-        folder = tmp_path / str(processes)
-        folder.mkdir()
-        words = [str(processes), str(script), "data.rows=200000", "data.block_rows=50000"]
-        ended = subprocess.run(
-            [*run, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
+    reached = []
+    for processes in ("1", "2"):
+        (tmp_path / processes).mkdir()
+        words = ["torch.distributed.run", "--nproc-per-node", processes, EXAMPLES / "network_ddp.py"]
+        ended = python(tmp_path / processes, "-m", *words, "data.rows=200000", "data.block_rows=50000")
         assert ended.returncode == 0, ended.stderr
-        said = re.fullmatch(r"(\d) x cpu: ([\d,]+) rows, fit [\d.]+ s, test/auc (0\.\d+)", ended.stdout.strip())
+        line = rf"{processes} x cpu: ([\d,]+) rows, fit [\d.]+ s, test/auc (0\.\d+)"
+        said = re.fullmatch(line, ended.stdout.strip())
         assert said, ended.stdout
-        assert int(said[1]) == processes
-        found[said[2]] = found.get(said[2], []) + [float(said[3])]
-    ((one, two),) = found.values()  # of as many rows
+        reached.append((said[1], float(said[2])))
+    (rows, one), (other_rows, two) = reached
+    assert rows == other_rows
     assert min(one, two) > 0.53
     assert one == pytest.approx(two, abs=0.02)
 
@@ -82,21 +72,19 @@ def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> Non
 def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
     """Run the grid search; return its runs, the first model's first, with their child runs."""
     uri = f"sqlite:///{folder}/mlflow.db"
-    ran(folder, GRID_SEARCH, *words, MLFLOW_TRACKING_URI=uri)
+    ran(folder, "grid_search.py", *words, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("grid_search")
-    runs = client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"])
-    above = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
-    return [
-        (run, [child for child in runs if child.data.tags.get("mlflow.parentRunId") == run.info.run_id])
-        for run in above
-    ]
+    below: dict[str, list[Any]] = {"": []}
+    for run in client.search_runs([experiment.experiment_id], order_by=["attributes.start_time"]):
+        below.setdefault(run.data.tags.get("mlflow.parentRunId", ""), []).append(run)
+    return [(run, below[run.info.run_id]) for run in below[""]]
 
 
 def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Path, pair: Client) -> None:
     """Of a table with a column of texts and a row that lacks a value, searched without Dask in this process."""
     shutil.copy(tables, tmp_path)
-    example = runpy.run_path(str(GRID_SEARCH))
+    example = parts("grid_search.py")
     values, labels = example["read_table"](None, "")
     frame = values[:120].assign(text="a", kind=np.where(labels[:120] == 1, "yes", "no"))
     file = tmp_path / "rows.csv"
@@ -126,7 +114,6 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("gpu")
 def test_a_grid_search_on_a_gpu(tmp_path: Path) -> None:
     ((run, children),) = searched(tmp_path, "--models", "xgboost", "--device", "gpu")
     assert run.data.params["device"].startswith("cuda")
@@ -150,7 +137,7 @@ def test_monitoring_sees_the_column_that_moved(
         **shared,
     )
     tipcast.score(trained.model_uri, str(last), "scored", **shared)
-    ran(tmp_path, MONITORING, "scored", code=3, MLFLOW_TRACKING_URI=uri)
+    ran(tmp_path, "monitoring.py", "scored", code=3, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("monitoring").experiment_id])
     assert run.data.metrics["columns_moved"] == 1
@@ -171,16 +158,16 @@ def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
         frame.loc[0, "probability"] = None  # not scored
         (tmp_path / month).mkdir()
         frame.to_parquet(tmp_path / month / "0.parquet")
-    said = ran(tmp_path, RECALIBRATE, "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5")
+    said = ran(tmp_path, "recalibrate.py", "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5")
     before, after = (float(line.split()[-1]) for line in said.splitlines()[:2])
     assert before > 0.15
     assert after < 0.02
     assert set(pd.read_parquet(tmp_path / "june.calibrated.parquet")["paid"]) == {1}
-    assert ran(tmp_path, RECALIBRATE, "may", "june", "--answer", "tips > 0", code=2) == ""
+    assert ran(tmp_path, "recalibrate.py", "may", "june", "--answer", "tips > 0", code=2) == ""
 
 
 def test_texts_and_missing_values_are_compared() -> None:
-    compare = runpy.run_path(str(MONITORING))["compare"]
+    compare = parts("monitoring.py")["compare"]
     then, now = pd.Series(["a"] * 600 + ["b"] * 400), pd.Series(["a"] * 500 + ["c"] * 200 + [None] * 300)
     assert compare(then, then) == {"distance": 0, "p_value": 1}
     assert compare(then, now)["distance"] == pytest.approx(0.5)
@@ -189,29 +176,24 @@ def test_texts_and_missing_values_are_compared() -> None:
     assert compare(numbers, numbers.where(numbers % 4 > 0))["distance"] == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("device", DEVICES)
 def test_neighbours_of_all_workers_are_those_of_one_index(
     request: pytest.FixtureRequest, tmp_path: Path, device: str
 ) -> None:
     words = ["--device", device]
-    if device == "gpu":
-        request.getfixturevalue("gpu")
-    else:
+    if device == "cpu":
         words += ["--scheduler", request.getfixturevalue("pair").scheduler.address]
-    found = ran(tmp_path, NEIGHBOURS, *words)
-    said = re.search(
-        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\s*$", found
-    )
-    assert said, found
-    accuracy, r2, alike = map(float, said.groups())
-    example = runpy.run_path(str(NEIGHBOURS))
+    said = ran(tmp_path, "knn_distributed.py", *words)
+    line = r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\s*$"
+    (found,) = re.findall(line, said)
+    accuracy, r2, alike = map(float, found)
+    example = parts("knn_distributed.py")
     kept, test = example["make_rows"](15_000, 0), example["make_rows"](5_000, 1)
     x, asked = (rows.filter(like="x") for rows in (kept, test))
     classes = KNeighborsClassifier(example["K"]).fit(x, kept["label"]).predict(asked)
     assert accuracy == pytest.approx((classes == test["label"]).mean(), abs=1e-3)
-    assert r2 == pytest.approx(
-        KNeighborsRegressor(example["K"]).fit(x, kept["value"]).score(asked, test["value"]), abs=1e-3
-    )
+    values = KNeighborsRegressor(example["K"]).fit(x, kept["value"])
+    assert r2 == pytest.approx(values.score(asked, test["value"]), abs=1e-3)
     assert alike > 0.999
     files = [pd.read_parquet(tmp_path / "knn" / f"part.{at}.scored")["class"] for at in range(4)]
     np.testing.assert_array_equal(np.concatenate(files), classes)
@@ -219,7 +201,7 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
 
 def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
-    found = ran(tmp_path, DASK_TOOLS, "--upload", "own_code.py", "--restart", PATH="")  # without Graphviz
+    found = ran(tmp_path, "dask_tools.py", "--upload", "own_code.py", "--restart", PATH="")  # without Graphviz
     told = "".join(
         rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
         for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
@@ -227,7 +209,7 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     told += r"graph: graph\.txt\nline: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
     said = re.fullmatch(told, found)
     assert said, found
-    rows = pd.concat(map(runpy.run_path(str(DASK_TOOLS))["read_part"], range(2)))
+    rows = pd.concat(map(parts("dask_tools.py")["read_part"], range(2)))
     expected = np.polyfit(rows["group"], rows["value"], 1)
     assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
     first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
@@ -236,13 +218,10 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     assert {key for key in needs if needs[key] == "nothing"} == {key for key in needs if "read_part" in key}
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
-def test_frames_of_each_library_train_alike(request: pytest.FixtureRequest, tmp_path: Path, device: str) -> None:
-    frames = ["pandas", "dask"]
-    if device == "gpu":
-        request.getfixturevalue("gpu")
-        frames += ["cudf", "dask_cudf", "to_backend"]
-    first, *lines = ran(tmp_path, FRAMES).splitlines()
+@pytest.mark.parametrize("device", DEVICES)
+def test_frames_of_each_library_train_alike(tmp_path: Path, device: str) -> None:
+    frames = ["pandas", "dask", *(["cudf", "dask_cudf", "to_backend"] if device == "gpu" else [])]
+    first, *lines = ran(tmp_path, "frames.py").splitlines()
     assert first.startswith("no GPU" if device == "cpu" else "cupy: True, back: True")
     reached = dict(re.findall(r"(\w+): test/auc (0\.\d+)", "\n".join(lines)))
     assert list(reached) == frames
@@ -254,7 +233,7 @@ def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
     pytest.importorskip("graphviz", reason="Graphviz's Python package is not installed")
     if shutil.which("dot") is None:
         pytest.skip("Graphviz (dot) is not installed")
-    example = runpy.run_path(str(DASK_TOOLS))
+    example = parts("dask_tools.py")
     rows = dd.from_map(example["read_part"], range(2))
     drawn = example["write_graph"](example["fit_line"](rows), tmp_path / "graph.svg")
     assert drawn.read_text().count('class="node"') >= 20

@@ -12,6 +12,7 @@ from typing import Any
 
 import mlflow
 import pytest
+from tests import warm
 from tests.conftest import python
 
 from tipcast import __version__, cli
@@ -76,7 +77,7 @@ def test_a_mistake_is_a_tag_of_the_launchers_run(
     ("text", "wait_s", "said"),
     [
         ("import os, sys; print('no such card', file=sys.stderr, flush=True); os._exit(3)", 300, "no such card"),
-        ("import time; time.sleep(600)", 5, ""),
+        ("import time; time.sleep(600)", 1, ""),
     ],
 )
 def test_a_worker_that_does_not_start_ends_the_job(
@@ -87,11 +88,12 @@ def test_a_worker_that_does_not_start_ends_the_job(
     (tmp_path / "ends.py").write_text(text)
     command = ["train", "data.rows=2000", "cluster.n_workers=2", "cluster.processes=true", f"cluster.wait_s={wait_s}"]
     preload = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(tmp_path / "ends.py")}
-    ended = python(tmp_path, "-m", "tipcast", *command, f"tracking.uri=sqlite:///{store}", **preload)
-    *before, last = ended.stderr.splitlines()
+    words = [*command, f"tracking.uri=sqlite:///{store}"]
+    code = warm.start(words, tmp_path, warm.environment() | preload).wait(300)
+    *before, last = (tmp_path / "stderr").read_text().splitlines()
     assert re.match(r"error\[K002\] cluster=local: a worker process ended while it started, or .* Fix: ", last)
-    assert said in "\n".join(before), ended.stderr
-    assert ended.returncode == 4
+    assert said in "\n".join(before), before
+    assert code == 4
     assert query(store, "select status from runs") == [("FAILED",)]
 
 

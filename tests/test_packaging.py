@@ -1,4 +1,7 @@
-"""What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel."""
+"""What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel.
+
+Docker's files too, as far as they can be checked without it: pinned, private, in order, without secrets.
+"""
 
 import ast
 import os
@@ -25,17 +28,11 @@ BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
 CONDA = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
 MLPROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
-ENTRY_POINTS = {
-    "main": "train",
-    "train": "train",
-    "sweep": "sweep",
-    "ladder": "ladder",
-    "promote": "promote",
-    "score": "score",
-    "prepare": "prepare",
-    "doctor": "doctor",
-    "inspect": "inspect",
-}
+COMMAND = "PYTHONPATH=src${{PYTHONPATH:+:$PYTHONPATH}} python -m tipcast "
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])[^}]*)?\}")
+EXAMPLE = (ROOT / "docker" / "example.env").read_text(encoding="utf-8")
 FLOORS = {"mlflow": "3.10", "hydra-core": "1.3.8", "pyarrow": "14.0.1", "s3fs": "2025"}
 """Lowest versions that SECURITY.md promises, or below which pip goes back to something unusable."""
 HOSTILE = [
@@ -49,72 +46,54 @@ def by_name(requirements: list[Requirement]) -> dict[str, Requirement]:
     return {canonicalize_name(item.name): item for item in requirements}
 
 
-def floor(requirement: Requirement) -> Version:
-    """Return the lower bound of a requirement."""
-    (bound,) = (item for item in requirement.specifier if item.operator in {">=", "=="})
-    return Version(bound.version.removesuffix(".*"))
-
-
-def pip_list() -> dict[str, Requirement]:
+def pip_list() -> dict[str, str]:
+    """Return pip's package -> requirement, of conda.yaml."""
     (pip,) = (item["pip"] for item in CONDA["dependencies"] if isinstance(item, dict))
-    return by_name([Requirement(text) for text in pip])
-
-
-def conda_list() -> dict[str, str]:
-    """Return conda's package -> version."""
-    return dict((item.split("=", 1) + [""])[:2] for item in CONDA["dependencies"] if isinstance(item, str))
+    return {name: str(item) for name, item in by_name([Requirement(text) for text in pip]).items()}
 
 
 def test_mlproject_declares_no_parameters() -> None:
-    assert set(MLPROJECT["entry_points"]) == set(ENTRY_POINTS)
-    for name, point in MLPROJECT["entry_points"].items():
-        assert set(point) == {"command"}, name
-        assert not re.search(r"(?<!\{)\{(?!\{)", point["command"]), "a placeholder"
-        assert not re.search(r"['\"]", point["command"]), "a quote undoes MLflow's quoting"
+    points = {name: {"command": COMMAND + name} for name in ("train", "sweep", "ladder", "promote", "score", "prepare")}
+    points |= {name: {"command": COMMAND + name} for name in ("doctor", "inspect")}
+    assert MLPROJECT["entry_points"] == points | {"main": points["train"]}
 
 
-@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
 @pytest.mark.parametrize(("before", "path"), [(None, "src"), ("", "src"), ("/elsewhere", "src:/elsewhere")])
-def test_mlproject_commands_start_the_job(tmp_path: Path, entry_point: str, before: str | None, path: str) -> None:
+def test_mlproject_commands_start_the_job(tmp_path: Path, before: str | None, path: str) -> None:
     """In a shell with a `python` that prints its arguments: hostile values stay one word, PYTHONPATH is kept."""
     python = tmp_path / "python"
     program = "import os, sys\nprint((sys.argv[1:], os.environ['PYTHONPATH']))\n"
     python.write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
     python.chmod(0o755)
     values = {f"a.b{at}": value for at, value in enumerate(HOSTILE)}
-    command = load_project(ROOT).get_entry_point(entry_point).compute_command(values, None)
+    command = load_project(ROOT).get_entry_point("main").compute_command(values, None)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({} if before is None else {"PYTHONPATH": before})
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
+    out = subprocess.check_output(["bash", "-c", command], cwd=tmp_path, env=environment, text=True)
     words = [word for key, value in values.items() for word in (f"--{key}", value)]
-    assert ast.literal_eval(done.stdout) == (["-m", "tipcast", ENTRY_POINTS[entry_point], *words], path)
+    assert ast.literal_eval(out) == (["-m", "tipcast", "train", *words], path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["python"]
 
 
-def test_pip_list_is_the_cpu_environment_with_the_build_of_xgboost_that_fits_both() -> None:
-    cpu = by_name([item for item in BASE + EXTRAS["cpu"] if item.marker is None])
-    cpu["xgboost"] = by_name(EXTRAS["gpu"])["xgboost"]
-    assert {name: str(item) for name, item in pip_list().items()} == {name: str(item) for name, item in cpu.items()}
-
-
-def test_conda_list_is_the_gpu_extra_without_xgboost() -> None:
+def test_the_environment_file_fits_the_extras() -> None:
+    """Pip's list is the CPU's, with the build of XGBoost that fits both; conda's is the GPU's without XGBoost."""
+    on_gpus = by_name(EXTRAS["gpu"])
+    cpu = by_name([item for item in BASE + EXTRAS["cpu"] if item.marker is None]) | {"xgboost": on_gpus["xgboost"]}
+    assert pip_list() == {name: str(item) for name, item in cpu.items()}
+    listed = dict((item.split("=", 1) + [""])[:2] for item in CONDA["dependencies"] if isinstance(item, str))
     wanted = {
         name.removesuffix("-cu13"): str(item.specifier).removeprefix("==")
-        for name, item in by_name(EXTRAS["gpu"]).items()
+        for name, item in on_gpus.items()
         if name not in {"uv", "xgboost"}
     }
-    listed = conda_list()
-    assert {name: listed.get(name) for name in wanted} == wanted
-    assert set(listed) - set(wanted) == {"python", "pip", "cuda-version"}
-    assert listed["cuda-version"].split(".")[0] == "13", "the extra's packages end in -cu13"
+    python = listed.pop("python")
+    assert listed == wanted | {"pip": "", "cuda-version": "13.*"}, "the extra's packages end in -cu13"
     assert CONDA["channels"] == ["rapidsai", "conda-forge"]
+    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
 
 
 def test_mlflow_reads_the_environment_file() -> None:
     environment = _PythonEnv.from_conda_yaml(ROOT / "conda.yaml")
-    assert environment.python == conda_list()["python"]
-    assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(environment.python)
+    assert f"python={environment.python}" in CONDA["dependencies"]
     assert len(environment.dependencies) == len(pip_list())
     assert not (ROOT / "uv.lock").exists(), "MLflow would use it in place of conda.yaml"
 
@@ -129,48 +108,38 @@ def test_an_environment_has_one_xgboost(extra: str) -> None:
 
 def test_version_floors() -> None:
     for name, lowest in FLOORS.items():
-        assert floor(by_name(BASE)[name]) >= Version(lowest), name
+        bounds = [item.version for item in by_name(BASE)[name].specifier if item.operator == ">="]
+        assert max(map(Version, bounds)) >= Version(lowest), name
 
 
 def test_every_import_is_a_declared_dependency() -> None:
-    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"]))
     owners = packages_distributions()
     imported: dict[str, Path] = {}
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.partition(".")[0]: path for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                imported[node.module.partition(".")[0]] = path
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            imported |= {name.partition(".")[0]: path for name in names}
     on_gpus = {"cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "nvforest", "pylibcudf", "pynvml", "raft_dask", "rmm"}
-    absent_here = on_gpus - set(owners)
-    foreign = set(imported) - set(sys.stdlib_module_names) - {"tipcast", "hydra_plugins"} - absent_here
+    foreign = set(imported) - set(sys.stdlib_module_names) - {"tipcast", "hydra_plugins"} - (on_gpus - set(owners))
     assert "numpy" in foreign
-    undeclared = {
-        name: imported[name]
-        for name in foreign
-        if not declared & {canonicalize_name(item) for item in owners.get(name, [])}
-    }
-    assert undeclared == {}
+    declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"]))
+    owned = {name for name in foreign if declared & set(map(canonicalize_name, owners.get(name, [])))}
+    assert {name: imported[name] for name in foreign - owned} == {}
 
 
 @pytest.mark.parametrize(("name", "extras"), [("cpu", ["cpu"]), ("gpu", ["gpu"]), ("test", ["cpu", "test"])])
 def test_requirements_are_pinned_with_hashes(name: str, extras: list[str]) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
-    entries = [entry for entry in re.split(r"\n(?=\S)", text) if entry and not entry.startswith("#")]
-    pinned: dict[str, list[Requirement]] = {}
-    for entry in entries:
-        first, *hashes = re.split(r"\s*\\\n\s*", entry.strip())
-        requirement = Requirement(first)
-        assert [item.operator for item in requirement.specifier] == ["=="], first
-        assert hashes, first
-        assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", text) for text in hashes), first
-        pinned.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    assert not re.search(r"://|^-", text, re.MULTILINE), "an address or an option"
+    pinned: dict[str, list[str]] = {}
+    for entry in re.split(r"\n(?=[^\s#])", re.sub(r"\A(#.*\n)*", "", text)):
+        line = r"([\w.\-]+)(?:\[[\w, ]+\])?==([^\s;]+)(?: ;[^\n]*)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+"
+        first = re.fullmatch(line, entry.strip())
+        assert first, entry
+        pinned.setdefault(canonicalize_name(first[1]), []).append(first[2])
     for wanted in BASE + [item for extra in extras for item in EXTRAS[extra]]:
-        versions = [str(item.specifier).removeprefix("==") for item in pinned.get(canonicalize_name(wanted.name), [])]
-        assert versions, wanted
-        assert all(wanted.specifier.contains(version) for version in versions), wanted
+        versions = pinned[canonicalize_name(wanted.name)]
+        assert all(map(wanted.specifier.contains, versions)), wanted
 
 
 @pytest.fixture(scope="module")
@@ -178,24 +147,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Build the wheel as an installer does, without the network."""
     folder = tmp_path_factory.mktemp("wheel")
     build = f"import os; from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=ROOT, capture_output=True, text=True, check=True, env=dict(os.environ)
-    )
-    return zipfile.ZipFile(folder / done.stdout.strip().splitlines()[-1])
+    out = subprocess.check_output([sys.executable, "-c", build], cwd=ROOT, text=True)
+    return zipfile.ZipFile(folder / out.splitlines()[-1])
 
 
 def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     configuration = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
-    sources = {
-        str(path.relative_to(ROOT / "src"))
-        for path in (ROOT / "src").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
+    sources = {name for name in sources if "__pycache__" not in name}
     assert configuration
-    assert {name for name in names if ".dist-info/" not in name} == sources | {
-        f"tipcast/{name}" for name in configuration
-    }
+    package = {name for name in names if ".dist-info/" not in name}
+    assert package == sources | {f"tipcast/{name}" for name in configuration}
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
     assert "tipcast = tipcast.cli:main" in wheel.read(entry_points).decode()
 
@@ -209,6 +172,48 @@ def test_wheel_runs_from_where_it_is_unpacked(wheel: zipfile.ZipFile, tmp_path: 
     assert "threshold" in done.stdout
 
 
-def test_version_is_the_same_everywhere() -> None:
-    text = (ROOT / "src" / "tipcast" / "__init__.py").read_text(encoding="utf-8")
-    assert f'__version__ = "{PROJECT["version"]}"' in text
+def _texts(value: Any) -> list[str]:
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return [str(value)] if parts is None else [text for part in parts for text in _texts(part)]
+
+
+def test_every_service_of_docker_says_when_it_is_ready() -> None:
+    for name, service in SERVICES.items():
+        assert ("healthcheck" in service) != (service.get("restart") == "no"), name
+        for other, wanted in service.get("depends_on", {}).items():
+            once = SERVICES[other].get("restart") == "no"
+            assert wanted["condition"] == ("service_completed_successfully" if once else "service_healthy")
+
+
+def test_images_of_docker_are_pinned_and_the_server_is_the_version_that_jobs_use() -> None:
+    for name, service in SERVICES.items():
+        assert "build" in service or re.search(r":.*\d", service["image"]), name
+    image = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", image, re.MULTILINE)
+    assert re.search(r"^USER (?!root)\w+$", image, re.MULTILINE)
+    (server,) = re.findall(r"mlflow==(\S+)", image)  # requirements/cpu.txt is held against pyproject.toml
+    assert f"mlflow=={server} " in (ROOT / "requirements" / "cpu.txt").read_text(encoding="utf-8")
+
+
+def test_only_the_server_is_published_and_on_loopback() -> None:
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert list(published) == ["mlflow"]
+    assert all(port.startswith("127.0.0.1:") for port in published["mlflow"])
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+    assert {name for name, service in SERVICES.items() if service["networks"] == ["inside"]} == {"database", "s3"}
+
+
+def test_no_secret_is_in_files_of_docker() -> None:
+    for name, service in SERVICES.items():
+        for key, value in service.get("environment", {}).items():
+            if re.search(r"PASSWORD|SECRET", key):
+                assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name}.{key}"
+        assert "PASSWORD" not in " ".join(_texts(service.get("command", []))), f"{name}: `ps` shows a command"
+    assert not re.search(r"^[^#\n]*PASSWORD\w*=.", EXAMPLE, re.MULTILINE)
+    assert "/docker/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+
+
+def test_every_variable_of_docker_is_in_the_example() -> None:
+    used = [match.groups() for text in _texts(SERVICES) for match in VARIABLE.finditer(text)]
+    assert {name for name, _ in used} == set(re.findall(r"^#? ?(\w+)=", EXAMPLE, re.MULTILINE))
+    assert {name for name, kind in used if kind == "?"} == set(re.findall(r"^(\w+)=$", EXAMPLE, re.MULTILINE))

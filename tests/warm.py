@@ -63,7 +63,7 @@ class Job:
 def environment() -> dict[str, str]:
     """Return the environment without MLflow's variables, in which tipcast can be imported."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src")}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))}
 
 
 def serve() -> None:

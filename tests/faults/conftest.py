@@ -135,34 +135,9 @@ def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
     assert "RUNNING" not in made.statuses()
 
 
-def _variables(folder: Path, store: Store, hold: str, gate: Path | None) -> tuple[Path, dict[str, str]]:
-    """Make a job's folder; return where its gate is, and its environment."""
-    folder.mkdir()
-    gate = gate or folder / "gate"
-    more = {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
-    return gate, warm.environment() | more
-
-
-@pytest.fixture
-def start(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
-    """Start any command, which is held at a point of tipcast's."""
-
-    def begin(command: Sequence[str], name: str, *, hold: str = "", folder: Path | None = None, **more: str) -> Job:
-        own = tmp_path / name
-        gate, variables = _variables(own, store, hold, None)
-        with (own / "stdout").open("wb") as out, (own / "stderr").open("wb") as err:
-            process = subprocess.Popen(
-                command, cwd=folder or own, env=variables | more, stdout=out, stderr=err, start_new_session=True
-            )
-        jobs.append(Job(process, own, gate))
-        return jobs[-1]
-
-    return begin
-
-
 @pytest.fixture
 def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
-    """Start `tipcast ...`, held at a point, in a process that has loaded its libraries."""
+    """Start `tipcast ...` in a process that has loaded its libraries, or a command; it is held at a point."""
 
     def begin(
         *words: str,
@@ -170,13 +145,33 @@ def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]
         hold: str = "",
         gate: Path | None = None,
         before: Callable[[], None] | None = None,
+        command: Sequence[str] = (),
+        folder: Path | None = None,
+        **more: str,
     ) -> Job:
         own = tmp_path / name
-        gate, variables = _variables(own, store, hold, gate)
-        jobs.append(Job(warm.start(words, own, variables, before), own, gate))
+        own.mkdir()
+        gate = gate or own / "gate"
+        more |= {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
+        variables = warm.environment() | more
+        process: subprocess.Popen[bytes] | warm.Job
+        if command:
+            with (own / "stdout").open("wb") as out, (own / "stderr").open("wb") as err:
+                process = subprocess.Popen(
+                    command, cwd=folder or own, env=variables, stdout=out, stderr=err, start_new_session=True
+                )
+        else:
+            process = warm.start(words, own, variables, before)
+        jobs.append(Job(process, own, gate))
         return jobs[-1]
 
     return begin
+
+
+@pytest.fixture
+def start(tipcast: Callable[..., Job]) -> Callable[..., Job]:
+    """Start any command, which is held at a point of tipcast's."""
+    return lambda command, name, **more: tipcast(command=command, name=name, **more)
 
 
 @pytest.fixture

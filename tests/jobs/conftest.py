@@ -5,7 +5,6 @@ import functools
 import io
 import json
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import mlflow
 import pytest
 from tests import warm
+from tests.conftest import without_mlflow
 
 from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
@@ -33,6 +33,10 @@ OF_PROCESS = re.compile(
 """Metrics of how a run went, and of its rows."""
 MOST_OF_MODEL = 25
 """Metrics of the model that a run may have."""
+TAGS = {"job", "command", "tipcast.process"}
+"""Tags of every run of a job."""
+PARSED: set[str] = set()
+"""Formats of models that were parsed in a process of their own."""
 
 
 @dataclass(frozen=True)
@@ -61,34 +65,22 @@ def _small_pictures(small_pictures: None) -> None:
     """Pictures of 60 pixels; who looks at them sets DPI."""
 
 
-@pytest.fixture(scope="session")
-def parsed_formats() -> set[str]:
-    """Formats of models that were parsed in a process of their own."""
-    return set()
-
-
 @pytest.fixture(scope="module", autouse=True)
-def _parsed_here(_parsed_once: None, parsed_formats: set[str]) -> Iterator[None]:
+def _parsed_here(_parsed_once: None) -> Iterator[None]:
     """The first model of each format is parsed in a process of its own, which takes seconds; the others are not."""
     elsewhere = saved_models._parsed
 
     def parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-        if format in parsed_formats:
-            return warm.parsed_here(path, format, where)
-        parsed_formats.add(format)
-        return elsewhere(path, format, where)
+        parse = warm.parsed_here if format in PARSED else elsewhere
+        PARSED.add(format)
+        return parse(path, format, where)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(saved_models, "_parsed", parsed)
         yield
 
 
-@pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No MLflow variable from outside, and a working folder of its own."""
-    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+_alone = pytest.fixture(autouse=True)(without_mlflow)
 
 
 @pytest.fixture
@@ -97,11 +89,9 @@ def logged() -> Iterator[list[str]]:
     lines: list[str] = []
     handler, logger = logging.Handler(), logging.getLogger("tipcast")
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO)  # put back after every test
     yield lines
-    logger.setLevel(level)
     logger.removeHandler(handler)
 
 
@@ -130,10 +120,6 @@ def job(store: str) -> Callable[..., Ended]:
 def of_model(metrics: Iterable[str]) -> list[str]:
     """Return the metrics that are about the model."""
     return [name for name in metrics if not OF_PROCESS.fullmatch(name)]
-
-
-TAGS = {"job", "command", "tipcast.process"}
-"""Tags of every run of a job."""
 
 
 def own_tags(run: Any) -> set[str]:

@@ -15,7 +15,7 @@ import xgboost
 import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, convert_input_example_to_serving_input, validate_serving_input
-from tests.conftest import python
+from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
@@ -216,9 +216,11 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
 
     In a process of its own, for autologging leaves hooks in the imports of its process.
     """
-    ended = python(tmp_path, "-c", WITHIN, mlflow.get_tracking_uri())
-    assert ended.returncode == 0, ended.stderr
-    own, training = ended.stdout.split()[-2:]
+    script = tmp_path / "within.py"
+    script.write_text(WITHIN)
+    code = warm.start([str(script), str(mlflow.get_tracking_uri())], tmp_path, warm.environment()).wait(300)
+    assert code == 0, (tmp_path / "stderr").read_text()
+    own, training = (tmp_path / "stdout").read_text().split()[-2:]
     runs = {each.info.run_id: each for each in mlflow.search_runs(experiment_names=["own"], output_format="list")}
     assert set(runs) == {own, training}
     assert runs[own].data.metrics == {"mine": 1}

@@ -31,6 +31,7 @@ def _found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(Singleton._instances, VersionBase, raising=False)
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("dask", ["hydra.launcher.n_workers=2"])])
 class TestLauncher(LauncherTestSuite):
     """All of Hydra's tests of a launcher, which it finds as a plugin."""

@@ -1,32 +1,26 @@
-"""A folder with the files, runs and models that the documents' commands name, made once a test run."""
+"""A shell, and a folder with the files, runs and models that the documents' commands name, made once a test run."""
 
+import contextlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
+from tests.conftest import end_session
 
 from .documents import ROOT
 
-OWN_MODEL = """
-defaults: [/schema/model@_here_, _self_]
-name: boosted_stumps
-kinds: [classification]
-params: {n_estimators: 20, learning_rate: 0.5}
-classes:
-  classification:
-    cpu: {local: sklearn.ensemble.AdaBoostClassifier}
-space:
-  learning_rate: {log: [0.05, 1.0]}
-"""
+WATCHDOG_S = 600.0
 MADE = """
 tipcast prepare data=sample data.months=2018-11..2019-07 data.rows=18000 out=trips/
 for seed in 1 2 3; do
@@ -42,11 +36,35 @@ tipcast train -q seed=4 data.rows=2000 model.params.n_estimators=5 print=json > 
 
 def environment(folder: Path) -> dict[str, str]:
     """Return a user's variables: the console scripts first, published months that were downloaded before."""
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))
-    }
+    outside = {name: os.environ[name] for name in os.environ if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))}
     scripts = str(Path(sys.executable).parent)
-    return kept | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "TIPCAST_CACHE": str(folder / "trips")}
+    return outside | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "TIPCAST_CACHE": str(folder / "trips")}
+
+
+@contextlib.contextmanager
+def started(
+    command: str, folder: Path, variables: dict[str, str], output: str = "servers"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command in a shell, which writes to a file; all of its session ends at the end."""
+    with (folder / output).open("ab") as file:
+        process = subprocess.Popen(
+            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=file,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        end_session(process)
+
+
+def run(command: str, folder: Path, variables: dict[str, str]) -> str:
+    """Return what a command prints, which ends with 0."""
+    (folder / "output").unlink(missing_ok=True)
+    with started(command, folder, variables, "output") as process:
+        code = process.wait(WATCHDOG_S)
+    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
+    assert code == 0, f"{command}\nended with {code}:\n{text[-6000:]}"
+    return text
 
 
 @pytest.fixture(scope="session")
@@ -62,9 +80,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _make(folder: Path) -> None:
-    subprocess.run(["bash", "-ec", MADE], cwd=folder, env=environment(folder), check=True, timeout=600)
+    run(MADE, folder, environment(folder))
     _make_files(folder)
-    with closing(sqlite3.connect(folder / "mlflow.db")) as store:
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as store:
         versions = dict(store.execute("select version, run_id from model_versions where name = 'tipcast'"))
         (experiment,) = store.execute("select experiment_id from runs where run_uuid = ?", [versions[1]]).fetchone()
         store.execute("pragma wal_checkpoint(truncate)")
@@ -80,14 +98,14 @@ def _make_files(folder: Path) -> None:
     months = {path.stem[-7:]: path for path in sorted((folder / "trips").glob("*.parquet"))}
     for month, path in months.items():
         shutil.copy(path, folder / ("later" if month == "2019-07" else "months") / f"{month}.parquet")
-    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(OWN_MODEL, encoding="utf-8")
+    howto = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^    defaults:.*\n(?:    .*\n)*", howto, re.MULTILINE)
+    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(textwrap.dedent(block), encoding="utf-8")
     (folder / "features.py").write_text("", encoding="utf-8")
+    renamed = {"tpep_pickup_datetime": "started_at", "fare_amount": "price"}
     for name, month in {"a": "2019-01", "b": "2019-02", "c": "2019-03"}.items():
-        trips = pd.read_parquet(months[month])
-        renamed = trips.rename(columns={"tpep_pickup_datetime": "started_at", "fare_amount": "price"})
-        (trips.rename(columns={"tpep_pickup_datetime": "started_at"}) if name == "c" else renamed).to_parquet(
-            folder / f"{name}.parquet"
-        )
+        trips = pd.read_parquet(months[month]).rename(columns=renamed)
+        trips.rename(columns={"price": "fare_amount"} if name == "c" else {}).to_parquet(folder / f"{name}.parquet")
     trips = pd.read_parquet(months["2019-04"]).head(50)
     trips.to_csv(folder / "trips.csv", index=False)
     trips = trips.astype({name: str for name in trips.select_dtypes("datetime").columns})
@@ -98,12 +116,10 @@ def _make_files(folder: Path) -> None:
     iris.to_parquet(folder / "iris.parquet")
     houses = pd.DataFrame({"rooms": range(1000), "age": [year % 90 for year in range(1000)]})
     houses.assign(price=houses["rooms"] * 3 - houses["age"]).to_parquet(folder / "houses.parquet")
-    for month, shift in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
-        green = pd.read_parquet(months[shift])
+    for month, made in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
+        green, later = pd.read_parquet(months[made]), pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{made}-01")
         for column in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
-            green[column.replace("tpep", "lpep")] = green.pop(column) + (
-                pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{shift}-01")
-            )
+            green[column.replace("tpep", "lpep")] = green.pop(column) + later
         green.to_parquet(folder / f"green_tripdata_{month}.parquet")
     for name in ("MLproject", "conda.yaml"):
         shutil.copy(ROOT / name, folder)

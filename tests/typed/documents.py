@@ -1,6 +1,7 @@
 """The commands that README.md and docs show, and commands.yaml: what runs each of them, or why it cannot run."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,20 @@ COMMAND = re.compile(rf"(?:[A-Z_]+=\S+ )*(?:{PROGRAMS}) +\S")
 PROMPT = re.compile(r"^\w+\$ +")
 COMMENT = re.compile(r"\s+# .*$")
 TEXTS = re.compile(r"```(?:python|yaml|toml|json)\n.*?```", re.DOTALL)
+
+HEAD = """# Commands that run as typed
+
+Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a
+fresh folder that has the files, runs and models that they name, and looks at what they leave.
+`python -m tests.typed` writes this page from `tests/typed/commands.yaml`.
+
+**{} ran, {} cannot run on a machine of two cores without more.**
+
+## Ran
+
+| command | words added, for the time | leaves | shown in |
+|---|---|---|---|
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +51,7 @@ class Entry:
         text = self.command
         for word, value in self.stands.items():
             text = text.replace(word, value)
-        return with_ids(f"{text} {self.more}" if self.more else text, ids)
+        return with_ids(f"{text} {self.more}".rstrip(), ids)
 
 
 def with_ids(text: str, ids: dict[str, str]) -> str:
@@ -50,36 +65,24 @@ def shown() -> dict[str, list[str]]:
     """Return command -> the pages that show it, in their order; blanks between words count once, comments not."""
     found: dict[str, list[str]] = {}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        if path == PAGE:
-            continue
-        for command in _of_page(path.read_text(encoding="utf-8")):
-            pages = found.setdefault(command, [])
-            if path.name not in pages:
-                pages.append(path.name)
+        for command in dict.fromkeys(_of_page(path.read_text(encoding="utf-8")) if path != PAGE else []):
+            found.setdefault(command, []).append(path.name)
     return found
 
 
-def _of_page(text: str) -> list[str]:
+def _of_page(text: str) -> Iterator[str]:
     text = TEXTS.sub("", text)
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    blocks += re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
-    commands = [command for block in blocks for command in _of_block(block)]
-    for line in text.splitlines():
-        if line.startswith("|"):
-            commands += [each.replace("\\|", "|") for each in re.findall(r"`([^`]+)`", line) if COMMAND.match(each)]
-    return commands
-
-
-def _of_block(block: str) -> list[str]:
-    lines, commands = iter(block.replace("\\\n", " ").splitlines()), []
-    for line in lines:
-        command = COMMENT.sub("", PROMPT.sub("", line.strip()))
-        if not COMMAND.match(command):
-            continue
-        while command.count("'") % 2:  # a text in quotes goes on
-            command += " " + next(lines).strip()
-        commands.append(re.sub(r"\s+", " ", command).strip())
-    return commands
+    for block in blocks + re.findall(r"(?:^    .*\n)+", text, re.MULTILINE):
+        lines = iter(block.replace("\\\n", " ").splitlines())
+        for line in lines:
+            command = COMMENT.sub("", PROMPT.sub("", line.strip()))
+            if COMMAND.match(command):
+                while command.count("'") % 2:  # a text in quotes goes on
+                    command += " " + next(lines).strip()
+                yield re.sub(r"\s+", " ", command).strip()
+    for row in re.findall(r"^\|.*", text, re.MULTILINE):
+        yield from (word.replace("\\|", "|") for word in re.findall(r"`([^`]+)`", row) if COMMAND.match(word))
 
 
 def entries() -> dict[str, Entry]:
@@ -96,31 +99,18 @@ def entries() -> dict[str, Entry]:
 
 def page() -> str:
     """Return docs/commands.md: what ran as typed, and what cannot run on a machine without more."""
-    pages, table = shown(), entries()
-    ran = [entry for entry in table.values() if not entry.cannot]
-    lines = [
-        "# Commands that run as typed",
-        "",
-        "Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a",
-        "fresh folder that has the files, runs and models that they name, and looks at what they leave.",
-        "`python -m tests.typed` writes this page from `tests/typed/commands.yaml`.",
-        "",
-        f"**{len(ran)} ran, {len(table) - len(ran)} cannot run on a machine of two cores without more.**",
-        "",
-        "## Ran",
-        "",
-        "| command | words added, for the time | leaves | shown in |",
-        "|---|---|---|---|",
-    ]
+    pages, table = shown(), entries().values()
+    ran = [entry for entry in table if not entry.cannot]
+    lines = []
     for entry in ran:
-        leaves = ", ".join(map(_code, [*entry.leaves, *([entry.serves] if entry.serves else [])]))
+        leaves = ", ".join(map(_code, filter(None, [*entry.leaves, entry.serves])))
         added = _code(entry.more) if entry.more else ""
         lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {', '.join(pages.get(entry.command, []))} |")
     lines += ["", "## Cannot", "", "| command | needs | shown in |", "|---|---|---|"]
-    for entry in table.values():
+    for entry in table:
         if entry.cannot:
             lines.append(f"| {_code(entry.command)} | {entry.cannot} | {', '.join(pages.get(entry.command, []))} |")
-    return "\n".join(lines) + "\n"
+    return HEAD.format(len(ran), len(table) - len(ran)) + "\n".join(lines) + "\n"
 
 
 def _code(text: str) -> str:

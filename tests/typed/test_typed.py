@@ -1,16 +1,18 @@
-"""Every command of README.md and docs, as a user types it: the console script's own process, started by a shell."""
+"""Every command of README.md and docs, as a user types it: the console script's own process, started by a shell.
+
+And commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no more than that.
+"""
 
 import contextlib
 import json
 import os
+import re
+import shlex
 import shutil
-import signal
 import socket
 import sqlite3
-import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,41 @@ import filelock
 import pytest
 from tests.waiting import wait_until
 
-from .conftest import environment
-from .documents import Entry, entries, with_ids
+from tipcast import api
 
-WATCHDOG_S = 300.0
+from .conftest import WATCHDOG_S, environment, run, started
+from .documents import PAGE, ROOT, Entry, entries, page, shown, with_ids
+
+LEFT = {
+    "metric": "select run_uuid from latest_metrics where key = ?",
+    "model": "select source_run_id from logged_models",
+    "version": "select name, cast(version as text) from model_versions",
+    "alias": "select alias, cast(version as text) from registered_model_aliases where name = 'tipcast'",
+}
+TABLE = entries()
+RUN = {name: entry for name, entry in TABLE.items() if not entry.cannot}
 
 
-RUN = {name: entry for name, entry in entries().items() if not entry.cannot}
+def test_every_command_of_the_documents_has_an_entry() -> None:
+    commands, table = set(shown()), set(TABLE)
+    assert sorted(commands - table) == []
+    assert sorted(table - commands) == [], "the documents do not show these"
+
+
+def test_the_page_is_as_written_from_the_table() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m tests.typed"
+
+
+def test_what_works_ran() -> None:
+    """Commands of a row of docs/seeds.md that works ran, or need a GPU, compose, and a test or result is named."""
+    rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\| works \|$", (ROOT / "docs" / "seeds.md").read_text("utf-8"), re.M)
+    assert len(rows) > 60
+    for _, how, shown_by in rows:
+        for command in re.findall(r"`(tipcast [a-z]+(?: [^`]+)?)`", how.replace("\\|", "|")):
+            assert TABLE[command].cannot in ("", "GPU"), command
+            if TABLE[command].cannot:
+                assert "`" in shown_by, command
+                assert api.compose_jobs(shlex.split(command)[1], shlex.split(command)[2:])
 
 
 @pytest.mark.typed
@@ -43,60 +73,24 @@ def test_a_command_runs_as_typed(
         variables |= {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
     before = _rows(folder, "select run_uuid from runs")
     if entry.first:
-        _run(with_ids(entry.first, ids), folder, variables)
-    with contextlib.ExitStack() as started:
+        run(with_ids(entry.first, ids), folder, variables)
+    with contextlib.ExitStack() as beside:
         if entry.serves or entry.ready:  # the command's text names its port
-            started.enter_context(filelock.FileLock(f"{template}.ports", timeout=2 * WATCHDOG_S))
-        for command in entry.beside:
-            started.enter_context(_started(command, folder, variables))
+            beside.enter_context(filelock.FileLock(f"{template}.ports", timeout=2 * WATCHDOG_S))
+        servers = [beside.enter_context(started(command, folder, variables)) for command in entry.beside]
         if entry.ready:
             _answers(entry.ready, folder)
         if entry.serves:
-            started.enter_context(_started(entry.typed(ids), folder, variables))
+            beside.enter_context(started(entry.typed(ids), folder, variables))
             _answers(entry.serves, folder)
             return
-        output = _run(entry.typed(ids), folder, variables)
+        output = run(entry.typed(ids), folder, variables)
+        assert not [server for server in servers if server.poll() is not None], (folder / "servers").read_text()
+    assert "Traceback" not in output, output[-6000:]
     ended = _rows(folder, "select run_uuid, status from runs")
-    assert {status for run, status in ended if (run,) not in before} & {"FAILED", "KILLED"} == set(), output
+    assert {status for made, status in ended if (made,) not in before} & {"FAILED", "KILLED"} == set(), output
     for what in entry.leaves:
         assert _is_left(with_ids(what, ids), folder, before, output), f"{what}: not there after\n{output}"
-
-
-def _begun(command: str, folder: Path, variables: dict[str, str], output: str) -> subprocess.Popen[bytes]:
-    with (folder / output).open("ab") as file:
-        return subprocess.Popen(
-            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=file,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-
-
-def _run(command: str, folder: Path, variables: dict[str, str]) -> str:
-    """Return what a command prints; its processes end with it."""
-    (folder / "output").unlink(missing_ok=True)
-    process = _begun(command, folder, variables, "output")
-    try:
-        code = process.wait(WATCHDOG_S)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    text = (folder / "output").read_text(encoding="utf-8", errors="replace")
-    assert code == 0, f"{command}\nended with {code}:\n{text[-6000:]}"
-    assert "Traceback" not in text, text[-6000:]
-    return text
-
-
-@contextlib.contextmanager
-def _started(command: str, folder: Path, variables: dict[str, str]) -> Iterator[None]:
-    process = _begun(command, folder, variables, "servers")
-    try:
-        yield
-        assert process.poll() is None, (folder / "servers").read_text(encoding="utf-8")[-6000:]
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                os.killpg(process.pid, number)
-                process.wait(20)
 
 
 def _answers(url: str, folder: Path) -> None:
@@ -121,22 +115,13 @@ def _rows(folder: Path, query: str, *values: object) -> set[tuple[Any, ...]]:
 
 def _is_left(what: str, folder: Path, before: set[tuple[Any, ...]], output: str) -> bool:
     kind, _, name = what.partition(" ")
-    if kind == "metric":
-        found = _rows(folder, "select run_uuid from latest_metrics where key = ?", name)
-        return bool(found - before)
-    if kind == "model":
-        return bool(_rows(folder, "select source_run_id from logged_models") - before)
-    if kind == "version":
-        return tuple(name.split()) in _rows(folder, "select name, cast(version as text) from model_versions")
-    if kind == "alias":
-        aliases = _rows(
-            folder, "select alias, cast(version as text) from registered_model_aliases where name = 'tipcast'"
-        )
-        return tuple(name.split()) in aliases
     if kind == "file":
         return any(folder.glob(name))
-    assert kind == "says", what
-    return name in output
+    if kind == "says":
+        return name in output
+    query, *values = LEFT[kind], *([name] if kind == "metric" else [])
+    rows = _rows(folder, query, *values)
+    return tuple(name.split()) in rows if kind in ("version", "alias") else bool(rows - before)
 
 
 def _fill_bucket(folder: Path) -> None:

@@ -56,14 +56,7 @@ class TripFiles:
             }
         )
 
-    def write(
-        self,
-        name: str,
-        change: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
-        rows: int = 1000,
-        month: str = "2019-02",
-        **options: Any,
-    ) -> Path:
+    def write(self, name: str, change: Any = None, rows: int = 1000, month: str = "2019-02", **options: Any) -> Path:
         """Write good trips, changed, as Parquet or CSV by the name's ending."""
         frame = self.trips(rows, month)
         frame = change(frame) if change else frame
@@ -85,10 +78,8 @@ class TripFiles:
     def listing(self, named: Path | str | Sequence[Any], columns: Sequence[str] = NEEDED, **settings: Any) -> Listing:
         """List the fragments of files."""
         plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
-        spec = FilesData(source="files", train=plain, test=None, months=None, block_bytes=32 << 20)
-        for name, value in settings.items():
-            setattr(spec, name, value)
-        return Taxi(spec).scan("train", columns)
+        spec = {"source": "files", "train": plain, "test": None, "months": None, "block_bytes": 32 << 20}
+        return Taxi(FilesData(**spec | settings)).scan("train", columns)
 
     def checked(self, listing: Listing) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
@@ -110,14 +101,14 @@ class TripFiles:
         assert FORM.match(str(error)), str(error)
         assert Path(file).name in str(error)
         assert not column or f"'{column}'" in str(error)
+
+        def fail() -> None:
+            raise error
+
         with pytest.raises(TipcastError) as sent:
-            travelling(_raise)(error)
+            travelling(fail)()
         assert str(pickle.loads(pickle.dumps(sent.value))) == str(error)
         return error
-
-
-def _raise(error: TipcastError) -> None:
-    raise error
 
 
 @pytest.fixture
@@ -128,10 +119,7 @@ def trip_files(tmp_path: Path) -> TripFiles:
 
 @pytest.fixture
 def served() -> Any:
-    """Return a context manager that serves a folder, parts of files too, or one status for everything.
-
-    It yields the server's address and a list of what was asked.
-    """
+    """Serve a folder, parts of files too, or one status for everything: the address, and a list of what was asked."""
 
     @contextlib.contextmanager
     def serve(folder: Path, status: int = 0) -> Iterator[tuple[str, list[str]]]:
@@ -147,20 +135,20 @@ def served() -> Any:
                 if status or not path.is_file():
                     return self.send_error(status or 404)
                 content = path.read_bytes()
-                part = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+                start, stop = 0, len(content)
+                if part := re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+                    start, stop = int(part[1]), int(part[2] or stop - 1) + 1
                 self.send_response(206 if part else 200)
                 if part:
-                    start, stop = int(part[1]), int(part[2] or len(content) - 1) + 1
                     self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-                    content = content[start:stop]
                 self.send_header("Accept-Ranges", "bytes")
-                self.send_header("Content-Length", str(len(content)))
+                self.send_header("Content-Length", str(stop - start))
                 self.end_headers()
-                return io.BytesIO(content)
+                return io.BytesIO(content[start:stop])
 
         handler = functools.partial(Handler, directory=str(folder))
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
             try:
                 yield f"http://127.0.0.1:{server.server_port}", asked
             finally:

@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
-from distributed import Client, LocalCluster
-from tests.conftest import NO_PAGES
+from distributed import Client
+from tests.conftest import shipped_model, two_processes
 
-from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Counts
 from tipcast.datasets.rows import Rows as SplitRows
@@ -19,16 +17,8 @@ from tipcast.models.base import Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import fit as fit_model
 
-NAMES = [
-    "pickup_weekday",
-    "pickup_hour",
-    "pickup_week_hour",
-    "pickup_minute",
-    "passenger_count",
-    "PULocationID",
-    "DOLocationID",
-]
-
+NAMES = ["pickup_weekday", "pickup_hour", "pickup_week_hour", "pickup_minute"]
+NAMES += ["passenger_count", "PULocationID", "DOLocationID"]
 Rows = tuple[pd.DataFrame, pd.Series]
 
 
@@ -59,15 +49,14 @@ def joined() -> Callable[[Sequence[Rows]], Rows]:
     return join
 
 
+def _scatter(client: Client, parts: Sequence[Rows]) -> list[list[Any]]:
+    return [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
+
+
 @pytest.fixture(scope="session")
-def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, Any]]:
+def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, ...]]:
     """Collections of the features and of the labels."""
-
-    def scatter(parts: Sequence[Rows]) -> tuple[Any, Any]:
-        sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
-        return collection(sides[0]), collection(sides[1])
-
-    return scatter
+    return lambda parts: tuple(map(collection, _scatter(client, parts)))
 
 
 @pytest.fixture(scope="session")
@@ -76,9 +65,8 @@ def fit_on() -> Callable[..., Fitted]:
 
     def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0) -> Fitted:
         def split(parts: Sequence[Rows]) -> SplitRows:
-            sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
             sizes = tuple(len(x) for x, _ in parts)
-            return SplitRows(*sides, Counts(sum(sizes), sum(sizes), {}), sizes)
+            return SplitRows(*_scatter(client, parts), Counts(sum(sizes), sum(sizes), {}), sizes)
 
         return fit_model(client, build(spec, "cpu"), split(train), split(validation) if validation else None, seed)
 
@@ -94,10 +82,7 @@ def parts(rows) -> list[Rows]:
 @pytest.fixture
 def short_lived(forked: None) -> Iterator[Client]:
     """Two workers that a test may kill."""
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **NO_PAGES, host="127.0.0.1") as cluster,
-        Client(cluster, set_as_default=False) as connected,
-    ):
+    with two_processes() as connected:
         yield connected
 
 
@@ -105,11 +90,4 @@ def short_lived(forked: None) -> Iterator[Client]:
 def spec() -> Callable[..., ModelSpec]:
     """A shipped model with some parameters changed."""
 
-    def make(name: str, fit: dict | None = None, **params: object) -> ModelSpec:
-        shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text())
-        shipped.pop("defaults")
-        shipped["params"] |= params
-        shipped["fit"] |= fit or {}
-        return ModelSpec(**shipped)
-
-    return make
+    return shipped_model

@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-import yaml
-from tests.conftest import high_tip_task
+from tests.conftest import high_tip_task, shipped_model
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
@@ -20,17 +18,9 @@ from tipcast.jobs import measured as measured_by
 from tipcast.search.trial import Objective, Study
 
 measured = partial(measured_by, "classification")
+SIX_DAYS = 6 * 86_400_000_000  # in microseconds
+model = shipped_model
 AUC = Objective("study", "auc", maximize=True)
-DAY = 86_400_000_000
-"""In microseconds."""
-
-
-def model(name: str, **params: Any) -> ModelSpec:
-    """A model of conf/model, with some parameters changed."""
-    shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
-    shipped.pop("defaults")
-    shipped["params"] |= params
-    return ModelSpec(**shipped)
 
 
 def search(name: str, trials: int | None, **more: Any) -> SearchSpec:
@@ -47,19 +37,9 @@ def study() -> Callable[..., Study]:
         data = SampleData(source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3)
         recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
         listing = Taxi(data).scan("train", recipe.columns)
-        recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - 6 * DAY)
-        return Study(
-            objective=AUC,
-            sweep=uuid.uuid4().hex,
-            fragments=listing.fragments,
-            recipe=recipe,
-            frames=CpuFrames(),
-            model=spec,
-            device="cpu",
-            categorical=(),
-            seed=0,
-            measure=measured,
-            again=again,
-        )
+        recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
+        plan = {"fragments": listing.fragments, "recipe": recipe, "frames": CpuFrames(), "measure": measured}
+        fit = {"model": spec, "device": "cpu", "categorical": (), "seed": 0, "again": again}
+        return Study(objective=AUC, sweep=uuid.uuid4().hex, **plan, **fit)
 
     return made

@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import skops.io
 import treelite.sklearn
 import xgboost
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
-from tests.conftest import high_tip_task
+from tests.conftest import high_tip_task, without_mlflow
 
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
@@ -33,21 +32,13 @@ FACTS = {
     "git_commit": "c" * 40,
     "versions": {"tipcast": "0.1.0", "numpy": np.__version__},
 }
-"""What a training run says of its model."""
+clean = pytest.fixture(autouse=True)(without_mlflow)
 
 
 @pytest.fixture(scope="session")
 def facts() -> dict[str, Any]:
     """What a training run says of its model."""
     return FACTS
-
-
-@pytest.fixture(autouse=True)
-def clean(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No MLflow variable from outside, and a working folder of its own."""
-    for name in [name for name in os.environ if name.startswith("MLFLOW_") and name != "MLFLOW_DISABLE_TELEMETRY"]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture
@@ -59,23 +50,20 @@ def spec(tables: Path, tmp_path: Path) -> TrackingSpec:
 
 def copy_store(source: Path, target: Path) -> None:
     """Copy an sqlite store, also one that is open."""
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(target)) as new:
+    with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
         old.backup(new)
 
 
 @pytest.fixture(scope="session")
 def python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a Python text in a process of its own."""
+    """Run a Python text in a process of its own: PYTEST_CURRENT_TEST would silence MLflow."""
 
     def run(
         text: str, folder: Path, *flags: str, arguments: Sequence[str] = (), **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        outside = {n: v for n, v in os.environ.items() if not n.startswith("MLFLOW_") and n not in {"PYTHONPATH", "CI"}}
-        outside.pop("PYTEST_CURRENT_TEST", None)  # MLflow takes it for a reason to be silent
-        command = [sys.executable, *flags, "-c", text, *arguments]
-        return subprocess.run(
-            command, cwd=folder, env={**outside, **variables}, capture_output=True, text=True, timeout=120, check=False
-        )
+        outside = {n: v for n, v in os.environ.items() if not n.startswith(("MLFLOW_", "PYTHONPATH", "PYTEST_", "CI"))}
+        command, environment = [sys.executable, *flags, "-c", text, *arguments], outside | variables
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
     return run
 
