@@ -18,7 +18,7 @@ from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, Trial
-from tipcast.tracking.children import KEY, Child, Children
+from tipcast.tracking.children import ATTEMPT, KEY, NUMBER, PROPOSED, Children
 from tipcast.tracking.models import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
@@ -51,12 +51,12 @@ class SweepRecord:
     def resume(self) -> None:
         """Close what earlier processes have left open, and count what they have done."""
         self.children.close_open("the sweep's process was gone")
-        children = self.children.found()
-        done = {child.number: child for child in children if child.status == "FINISHED"}
-        LOG.info("resumed  trials done: %d", len(done))
-        self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
-        self.runs = {number: child.run_id for number, child in done.items()}
-        self._attempts = {child.number: child.attempt for child in children}
+        for run in self.children.runs():
+            number = int(run.data.tags[NUMBER])
+            self._attempts[number] = int(run.data.tags[ATTEMPT])
+            if run.info.status == "FINISHED":
+                self.trials[number], self.runs[number] = _trial(run, self.objective.metric), run.info.run_id
+        LOG.info("resumed  trials done: %d", len(self.trials))
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -86,10 +86,11 @@ class SweepRecord:
             case Ended(trial):
                 self._ended(trial)
             case Lost(number, reason):
-                self.children.kill(self.runs[number], reason)
+                self.children.end(self.runs[number], "KILLED", tags={"error.message": reason})
                 LOG.info("trial %d is retried: %s", number, reason)
             case Failed(number, problem):
-                self.children.fail(self.runs[number], problem.code, problem)
+                tags = {"error.code": problem.code, "error.message": problem}
+                self.children.end(self.runs[number], "FAILED", tags=tags)
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
                 LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
@@ -103,12 +104,12 @@ class SweepRecord:
         metrics |= {f"fit/{name}": float(value) for name, value in numbers.items()}
         self.children.end(
             self.runs[number],
+            "FINISHED",
             params={
                 **{f"model.params.{name}": value for name, value in trial.params.items()},
                 **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
             },
-            metrics=metrics,
-            curves={CURVE: stepped(trial.curve)},
+            curves={name: {0: value} for name, value in metrics.items()} | {CURVE: stepped(trial.curve)},
         )
         leading = min(self.trials.values(), key=self.objective.rank, default=None)
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
@@ -225,19 +226,20 @@ def whole_result(run: Run, stored: Any, metric: str, command: str) -> dict[str, 
     )
 
 
-def _trial(child: Child, metric: str) -> Trial:
+def _trial(run: Any, metric: str) -> Trial:
     """Return a trial as its child run tells it."""
     metrics, phases = (
-        {name.removeprefix(side): value for name, value in child.metrics.items() if name.startswith(side)}
+        {name.removeprefix(side): value for name, value in run.data.metrics.items() if name.startswith(side)}
         for side in ("validation/", "seconds/")
     )
+    tags = run.data.tags
     return Trial(
-        key=child.tags[KEY],
-        number=child.number,
-        params=child.params,
+        key=tags[KEY],
+        number=int(tags[NUMBER]),
+        params=json.loads(tags[PROPOSED]),
         score=metrics[metric],
         metrics=metrics,
         phases=phases,
         worker="",
-        attempt=child.attempt,
+        attempt=int(tags[ATTEMPT]),
     )

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +18,6 @@ from urllib.parse import urlsplit
 import mlflow
 import yaml
 from mlflow.entities import LoggedModelInput, LoggedModelStatus
-from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -29,8 +27,8 @@ from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
-from tipcast.tracking.run import ABSENT, Run, taken
-from tipcast.tracking.store import first_line, is_loopback
+from tipcast.tracking.run import Run, taken
+from tipcast.tracking.store import absent, first_line, is_loopback
 
 AGAIN = "train and register it again"
 PARSE_LIMIT_S = 120.0
@@ -39,13 +37,12 @@ EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
-_VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
-_ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
-_LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
-_RUN = re.compile(r"runs:/([^/]+)/(.+)")
-ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
-RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
-"""What MLflow takes for no alias."""
+REGISTERED = re.compile(r"models:/([^/:@]+)(?:/(\d+)|@([^/:@]+))")
+LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
+OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
+ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
+"""What MLflow takes for an alias."""
+SEE = "see the models and versions there are with `mlflow ui`"
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,13 @@ class Fetched:
     """The run that trained it."""
     sha256: str
     """Digest of the native file."""
-    model_id: str | None = None
-    manifest_sha256: str = ""
+    model_id: str
+    manifest_sha256: str
 
     @property
     def kind(self) -> str:
         """Of the task; empty where the manifest holds none."""
-        task = self.manifest.get("task")
-        return str(task.get("kind", "")) if isinstance(task, Mapping) else ""
+        return str(self.manifest.get("task", {}).get("kind", ""))
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
         """Return the period of the training and validation rows; None where it is not known or of other rows.
@@ -211,40 +207,35 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
 
     C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
     """
-    if match := _LOGGED.fullmatch(model_uri):
-        return model_uri, _logged(client, match[1], model_uri), None
-    if match := _RUN.fullmatch(model_uri):
-        return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
-    if match := _VERSION.fullmatch(model_uri):
-        ask, kind = client.get_model_version, "version"
-    elif match := _ALIAS.fullmatch(model_uri):
-        ask, kind = client.get_model_version_by_alias, "alias"
+    uri, version = model_uri, None
+    if match := OF_RUN.fullmatch(model_uri):
+        with absent("M001", uri, f"run {match[1]} is not there", SEE):
+            run = client.get_run(match[1])
+        for model in logged_of(client, run):
+            if model.name == match[2].rstrip("/"):
+                return f"models:/{model.model_id}", model, None
+        raise TipcastError("M001", uri, f"the run has logged no model {match[2]!r}", "name another run, or train first")
+    if match := LOGGED.fullmatch(model_uri):
+        model_id = match[1]
+    elif match := REGISTERED.fullmatch(model_uri):
+        name, number, alias = match.groups()
+        what = f"no such registered model or {'version' if number else 'alias'} in {redact(mlflow.get_registry_uri())}"
+        with absent("M001", uri, what, SEE):
+            ask = client.get_model_version if number else client.get_model_version_by_alias
+            version = ask(name, number or alias)
+        uri, original = f"models:/{name}/{version.version}", version
+        with absent("M001", uri, "the version that it is a copy of is not there", SEE):
+            while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
+                original = client.get_model_version(copied[1], copied[2])  # copy_model_version copies no model_id
+        source = LOGGED.fullmatch(original.source or "")
+        model_id = original.model_id or (source[1] if source else "")
+        if not model_id:
+            raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
     else:
         fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
-    what = f"no such registered model or {kind} in {redact(mlflow.get_registry_uri())}"
-    version = original = _found(partial(ask, *match.groups()), model_uri, what)
-    uri, gone = f"models:/{version.name}/{version.version}", "the version that it is a copy of is not there"
-    while not original.model_id and (copied := _VERSION.fullmatch(original.source or "")):  # copy_model_version
-        original = _found(partial(client.get_model_version, *copied.groups()), uri, gone)
-    logged = _LOGGED.fullmatch(original.source or "")
-    model_id = original.model_id or (logged and logged[1])
-    if not model_id:
-        raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
-    return uri, _logged(client, model_id, uri), version
-
-
-def _logged(client: Any, model_id: str, uri: str) -> Any:
-    return _found(partial(client.get_logged_model, model_id), uri, "no such logged model")
-
-
-def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, None]:
-    """Return a model that a run has logged by its name."""
-    run = _found(partial(client.get_run, run_id), uri, f"run {run_id} is not there")
-    for model in logged_of(client, run):
-        if model.name == name:
-            return f"models:/{model.model_id}", model, None
-    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
+    with absent("M001", uri, "no such logged model", SEE):
+        return uri, client.get_logged_model(model_id), version
 
 
 def logged_of(client: Any, run: Any) -> list[Any]:
@@ -253,16 +244,6 @@ def logged_of(client: Any, run: Any) -> list[Any]:
     models = [client.get_logged_model(output.model_id) for output in outputs]
     ready = (model for model in models if model.status == LoggedModelStatus.READY)
     return sorted(ready, key=lambda model: model.creation_timestamp, reverse=True)
-
-
-def _found(ask: Callable[[], Any], where: str, what: str) -> Any:
-    """Ask the store; what it does not have is told in our words, and only that."""
-    try:
-        return ask()
-    except MlflowException as problem:
-        if problem.error_code not in ABSENT:
-            raise
-        raise TipcastError("M001", where, what, "see the models and versions there are with `mlflow ui`") from problem
 
 
 def _check_location(client: Any, uri: str, location: str, root: str | None) -> None:
@@ -285,7 +266,7 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
 
 def check_alias(alias: str) -> None:
     """Refuse what MLflow takes for no alias; C003."""
-    if not ALIAS.fullmatch(alias) or RESERVED.fullmatch(alias):
+    if not ALIAS.fullmatch(alias):
         raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
 
 

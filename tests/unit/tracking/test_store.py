@@ -134,7 +134,6 @@ FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [
-        (None, "nowhere/mlflow.db", "its folder does not exist"),
         (None, ":memory:", "is lost with the process"),
         (None, ".", "unable to open database file"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "mlflow.db", "the database cannot be used"),
