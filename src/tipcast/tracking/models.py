@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import re
 import subprocess
@@ -26,7 +25,7 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
-from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
+from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION, digest
 from tipcast.tracking.run import Run, taken
 from tipcast.tracking.store import absent, first_line, is_loopback
 
@@ -95,28 +94,28 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     _check_location(client, uri, model.artifact_location, root)
     repository = get_artifact_repository(model.artifact_location, client.tracking_uri)
 
-    def get(path: str) -> Path:
+    def get(path: str, sha256: str = "") -> Path:
         try:
-            return Path(repository.download_artifacts(path, dst_path=str(folder)))
+            file = Path(repository.download_artifacts(path, dst_path=str(folder)))
         except Exception as problem:  # every store's client has its own
-            reason = redact(first_line(problem))
-            what, fix = f"{path} cannot be fetched: {reason}", "check the artifact store and the access to it"
-            raise TipcastError("T007", uri, what, fix) from None
+            what = f"{path} cannot be fetched: {redact(first_line(problem))}"
+            raise TipcastError("T007", uri, what, "check the artifact store and the access to it") from None
+        if sha256 and (actual := digest(file)) != sha256:
+            what = f"{file.name} is not the file that was logged: SHA-256 {actual[:16]}..., not {sha256[:16]}..."
+            raise TipcastError("M003", uri, what, AGAIN)
+        return file
 
     try:
-        described = yaml.safe_load(get("MLmodel").read_bytes())
-        digest = str(described["metadata"]["tipcast"]["manifest_sha256"])
+        described = yaml.safe_load(get("MLmodel").read_bytes())["metadata"]["tipcast"]
+        sha256 = str(described["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
         what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
         raise TipcastError("M005", uri, what, fix) from problem
-    _check_digest("the manifest", digest, version.tags.get(MANIFEST_TAG, digest) if version else digest, uri)
-    content = get("artifacts/manifest.json").read_bytes()
-    _check_digest("manifest.json", hashlib.sha256(content).hexdigest(), digest, uri)
-    manifest = _manifest(content, uri)
-    path = get(f"artifacts/{manifest['file']}")
-    _check_digest(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), manifest["sha256"]["model"], uri)
+    if version:  # who may write to the artifact store can make MLmodel fit, and not the registry
+        sha256 = version.tags.get(MANIFEST_TAG, sha256)
+    manifest = _manifest(get("artifacts/manifest.json", sha256).read_bytes(), uri)
     fetched = Fetched(
-        path=path,
+        path=get(f"artifacts/{manifest['file']}", manifest["sha256"]["model"]),
         format=manifest["format"],
         manifest=manifest,
         name=version.name if version else None,
@@ -125,7 +124,7 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
         run_id=model.source_run_id,
         sha256=manifest["sha256"]["model"],
         model_id=model.model_id,
-        manifest_sha256=digest,
+        manifest_sha256=sha256,
     )
     if parse:
         check_parses(fetched)
@@ -158,8 +157,7 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
         how = errors[-1] if errors else f"exit code {ended.returncode}, below 0 a signal"
         raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
-    facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return facts
+    return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
@@ -168,12 +166,6 @@ def start_check(fetched: Fetched) -> Callable[[], None]:
     parsed = beside.submit(check_parses, fetched)
     beside.shutdown(wait=False)
     return parsed.result
-
-
-def _check_digest(what: str, found: str, digest: str, where: str) -> None:
-    if found != digest:
-        what = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
-        raise TipcastError("M003", where, what, AGAIN)
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
@@ -198,8 +190,7 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
 
 def used_by(run: Run, fetched: Fetched) -> None:
     """Let a run's page, and the model's, say that the run used the model."""
-    if fetched.model_id:
-        run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])
+    run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])
 
 
 def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
@@ -254,14 +245,16 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
     if scheme not in {"", "file"}:
         what = f"its files are at {scheme}://, which is not fetched from"
         raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
-    stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
-    if all(store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores):
-        return
     path = Path(local_file_uri_to_path(location)).resolve()
-    if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):
-        what = f"the tracking server says that its files are on this machine, at {path}"
-        fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
-        raise TipcastError("T006", uri, what, fix)
+    shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
+    stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
+    if shared or all(
+        store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores
+    ):
+        return
+    what = f"the tracking server says that its files are on this machine, at {path}"
+    fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
+    raise TipcastError("T006", uri, what, fix)
 
 
 def check_alias(alias: str) -> None:
@@ -272,8 +265,8 @@ def check_alias(alias: str) -> None:
 
 def alias_holder(client: Any, name: str, alias: str) -> str | None:
     """Return the version that holds an alias now; None where none does."""
-    found = client.get_registered_model(name).aliases.get(alias)
-    return None if found is None else str(found)
+    version = client.get_registered_model(name).aliases.get(alias)
+    return None if version is None else str(version)
 
 
 def move_alias(
@@ -286,13 +279,13 @@ def move_alias(
     with it. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions pass each
     other, not impossible.
     """
-    found, of = alias_holder(client, name, alias), f"alias.{alias}"
-    if found != before:
-        what = f"moved to version {found} while version {version} was compared with {before or 'none'}"
+    holder = alias_holder(client, name, alias)
+    if holder != before:
+        what = f"moved to version {holder} while version {version} was compared with {before or 'none'}"
         fix = "promote again: it will be compared with the new holder"
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
     client.set_registered_model_alias(name, alias, version)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    told = {"version": version, "since": now, "previous": before or "none", **facts, "forced": str(forced).lower()}
-    for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    tags = {"version": version, "since": since, "previous": before or "none", **facts, "forced": str(forced).lower()}
+    for key, value in taken({f"alias.{alias}.{key}": value for key, value in tags.items()}).items():
         client.set_registered_model_tag(name, key, value)

@@ -234,7 +234,7 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: s
     planted(registry, "skops", skops.io.dumps(good))
     problem = refused(registry, f"models:/skops{by}")
     assert problem.code == "M003"
-    assert "the manifest is not the file that was logged" in problem.what
+    assert "manifest.json is not the file that was logged" in problem.what
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
