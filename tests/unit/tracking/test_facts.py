@@ -1,7 +1,5 @@
 """Runs as people name them, and the experiment they belong to: configured, of MLflow's variables, or tipcast's."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from typing import Any
@@ -18,15 +16,15 @@ from tipcast.tracking.store import open_store
 @pytest.fixture
 def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
     """A store with a sweep and its trial, a training, and another sweep; name -> id."""
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
         with open_run(spec, name=name, tags={"job": job}, params={}) as run:
-            found[name] = run.id
+            ids[name] = run.id
             if name == "second":
                 children = Children(run)
-                found["trial"] = children.begin(0, "key", 1, {})
-                children.end(found["trial"], "FINISHED")
-    return open_store(spec), found
+                ids["trial"] = children.begin(0, "key", 1, {})
+                children.end(ids["trial"], "FINISHED")
+    return open_store(spec), ids
 
 
 def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
@@ -43,9 +41,12 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         find_run(client, ids["second"][:12])
 
 
-@pytest.mark.parametrize(
-    ("name", "experiment", "job", "said"),
-    [
+def test_no_run_or_several(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
+    client, ids = runs
+    with contextlib.closing(sqlite3.connect(str(spec.uri).removeprefix("sqlite:///"))) as database, database:
+        for number, name in enumerate(("first", "train")):  # ids that chance seldom gives
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
+    for name, experiment, job, says in (
         ("last", "taxi", "ladder", "experiment taxi has no ladder"),
         ("last", "nothing", None, "experiment nothing has no run"),
         ("last", None, None, "is not there"),
@@ -54,35 +55,20 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
         ("%", "taxi", None, "is not there"),
         ("0000000", "taxi", None, "is not there"),
         ("0" * 32, "taxi", None, "is not there"),
-    ],
-)
-def test_no_run(
-    runs: tuple[Any, dict[str, str]], name: str, experiment: str | None, job: str | None, said: str
-) -> None:
-    with pytest.raises(TipcastError, match=said) as problem:
-        find_run(runs[0], name, experiment and TrackingSpec(experiment=experiment), job)
-    assert problem.value.code == "T004"
-
-
-def test_an_ambiguous_beginning_names_the_candidates(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
-    client, ids = runs
-    file = str(spec.uri).removeprefix("sqlite:///")
-    with contextlib.closing(sqlite3.connect(file)) as database, database:  # what chance seldom gives
-        for number, name in enumerate(("first", "train")):
-            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
-    with pytest.raises(TipcastError, match=r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)") as problem:
-        find_run(client, "abcd")
-    assert problem.value.code == "T004"
+        ("abcd", "taxi", None, r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)"),
+    ):
+        with pytest.raises(TipcastError, match=f"T004.*{says}"):
+            find_run(client, name, experiment and TrackingSpec(experiment=experiment), job)
 
 
 @pytest.fixture
 def client(spec: TrackingSpec) -> Any:
     """A store with experiments ``team``, of id 1, and ``gone``, of id 2, which was deleted."""
     spec.experiment = None
-    found = open_store(spec)
-    assert found.create_experiment("team") == "1"
-    found.delete_experiment(found.create_experiment("gone"))
-    return found
+    store = open_store(spec)
+    assert store.create_experiment("team") == "1"
+    store.delete_experiment(store.create_experiment("gone"))
+    return store
 
 
 @pytest.mark.parametrize(
