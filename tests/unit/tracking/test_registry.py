@@ -1,15 +1,10 @@
 """Registered versions and aliases: what they carry, what is refused, and that nothing is left half made."""
 
-from __future__ import annotations
-
-import contextlib
 import dataclasses
 import datetime
 import json
-import sqlite3
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import mlflow
 import numpy as np
@@ -50,18 +45,19 @@ def test_a_version_carries_what_is_known(
     assert first.uri == logged.uri
     client = open_store(spec)
     made = client.get_model_version("tips", "1")
-    assert made.description == "# One"
-    assert made.run_id == run.id
+    assert (made.description, made.run_id) == ("# One", run.id)
     assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
-    tags = made.tags
-    assert tags["test/auc"] == "0.654322"
-    assert tags["format"] == "skops"
-    assert tags["sha256"] == portable.digest(file)
-    assert tags["sha256.manifest"] == logged.manifest_sha256
-    assert tags["data.digest"] == facts["data_digest"]
-    assert tags["git.commit"] == facts["git_commit"]
-    assert f"numpy {np.__version__}" in tags["versions"]
-    assert float(tags["parity"]) <= 1e-9
+    expected_tags = {
+        "test/auc": "0.654322",
+        "format": "skops",
+        "sha256": portable.digest(file),
+        "sha256.manifest": logged.manifest_sha256,
+        "data.digest": facts["data_digest"],
+        "git.commit": facts["git_commit"],
+    }
+    assert expected_tags.items() <= made.tags.items()
+    assert f"numpy {np.__version__}" in made.tags["versions"]
+    assert float(made.tags["parity"]) <= 1e-9
     model = client.get_logged_model(logged.model_id)
     assert model.params["seed"] == "3"
     (metric,) = model.metrics
@@ -92,23 +88,17 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
     assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
     assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
     assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
-
-
-def test_what_fails_on_the_way_makes_no_version(saved: Any) -> None:
-    one = saved["treelite"]
-    _use(one)
     missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
-    assert one.run.client.search_model_versions("name = 'nothing'") == []
+    assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
 
 
 @pytest.fixture
 def client(saved: Any) -> Iterator[Any]:
     """A store with three versions of one model."""
     one = saved["skops"]
-    mlflow.set_tracking_uri(one.run.store)
-    mlflow.set_registry_uri(one.run.store)
+    _use(one)
     for _ in range(3):
         register(one.run, one.logged, "moved", 0.0, {}, "")
     yield one.run.client
@@ -139,33 +129,18 @@ def _tags(client: Any) -> list[dict[str, str]]:
     return [dict(each.tags) for each in (client.get_registered_model("moved"), *versions)]
 
 
-def test_an_alias_that_moved_meanwhile_stays_there(client: Any) -> None:
+def test_an_alias_that_does_not_move(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
     move_alias(client, "moved", "champion", "3", before="2", facts={}, forced=False)
     earlier = _tags(client)
     with pytest.raises(TipcastError, match="M022"):
         move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+
+    def refuse(*_: str) -> None:
+        raise MlflowException("it is refused")
+
+    monkeypatch.setattr(client, "set_registered_model_alias", refuse)
+    with pytest.raises(MlflowException, match="it is refused"):
+        move_alias(client, "moved", "champion", "1", before="3", facts={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") == "3"
-    assert _tags(client) == earlier
-
-
-@contextlib.contextmanager
-def refusing(client: Any, table: str, row: str) -> Iterator[None]:
-    """Let the database itself refuse to write such rows."""
-    with contextlib.closing(sqlite3.connect(urlsplit(client.tracking_uri).path)) as database:
-        for verb in ("INSERT", "UPDATE"):
-            told = "BEGIN SELECT RAISE(ABORT, 'it is refused'); END"
-            database.execute(f"CREATE TRIGGER refuse_{verb} BEFORE {verb} ON {table} WHEN {row} {told}")
-        try:
-            yield
-        finally:
-            for verb in ("INSERT", "UPDATE"):
-                database.execute(f"DROP TRIGGER refuse_{verb}")
-
-
-def test_an_alias_that_cannot_be_moved(client: Any) -> None:
-    earlier = _tags(client)
-    with pytest.raises(MlflowException, match="it is refused"), refusing(client, "registered_model_aliases", "1"):
-        move_alias(client, "moved", "champion", "1", before=None, facts={"why": "x"}, forced=False)
-    assert alias_holder(client, "moved", "champion") is None
     assert _tags(client) == earlier

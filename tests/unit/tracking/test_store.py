@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes | str | None,
     elif content:
         with closing(sqlite3.connect(tmp_path / name)) as database:
             database.executescript(content)
-    with pytest.raises(TipcastError, match=rf"^error\[T002[^\n]*{says}"):
+    with pytest.raises(TipcastError, match=rf"^error\[T002[^\n]*{says}[^\n]*$"):
         open_store(_spec(f"sqlite:///{name if name[0] == ':' else tmp_path / name}"))
 
 
