@@ -156,7 +156,9 @@ def test_the_folder_moves_to_another_machine(model: Any, folder: Path, rows: pd.
     uris = {each["uri"] for each in described["flavors"]["python_function"]["artifacts"].values()}
     assert uris == {str(path.relative_to(folder)) for path in (folder / "artifacts").glob("*.*")}
     np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows))
-    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(described["metadata"]["tipcast"]["features"])
+    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(
+        model.unwrap_python_model().manifest["features"]
+    )
 
 
 def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any) -> None:

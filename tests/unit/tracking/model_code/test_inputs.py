@@ -53,12 +53,9 @@ def test_forms_that_are_the_same_rows(model: Any, rows: pd.DataFrame) -> None:
         np.testing.assert_allclose(model.predict(form), expected, atol=1e-6, err_msg=name)
 
 
-def test_one_row_as_a_dictionary(model: Any, rows: pd.DataFrame) -> None:
+def test_one_row_as_a_dictionary_and_days_without_a_time(model: Any, rows: pd.DataFrame) -> None:
     one = {**rows.iloc[0].to_dict(), TIME: str(rows[TIME][0])}
     np.testing.assert_allclose(model.predict(one), model.predict(rows.head(1)), atol=1e-6)
-
-
-def test_days_without_a_time_are_midnights(model: Any, rows: pd.DataFrame) -> None:
     midnight = model.predict(rows.assign(**{TIME: rows[TIME].dt.normalize()}))
     days: list[datetime.date] = list(rows[TIME].dt.date)
     for given in (days, [str(day) for day in days], np.array(days, dtype="datetime64[s]")):
