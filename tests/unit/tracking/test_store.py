@@ -14,16 +14,15 @@ from typing import Any
 import filelock
 import mlflow
 import pytest
+from tests.conftest import python
 from tests.waiting import WATCHDOG_S
 
-import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import store
 from tipcast.tracking.run import check_store, open_run
 from tipcast.tracking.store import check_artifacts, failures, open_store
 
-SRC = str(Path(tipcast.__file__).parents[1])
 GUARDED = """
 import atexit, os, sys
 
@@ -166,9 +165,11 @@ def test_a_jobs_own_oserror_is_not_the_stores() -> None:
         Path("nowhere/trips.parquet").read_bytes()
 
 
-def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, python: Any) -> None:
+def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copy(tables, tmp_path)
-    done = python(GUARDED + MAKE_RUN, tmp_path, PYTHONPATH=SRC)
+    for name in ("CI", "PYTEST_CURRENT_TEST", "MLFLOW_DISABLE_TELEMETRY"):  # by which MLflow would be silent anyway
+        monkeypatch.delenv(name, raising=False)
+    done = python(tmp_path, "-c", GUARDED + MAKE_RUN)
     assert "models:/tips/1" in done.stdout, done.stderr
     assert done.returncode == 0, done.stderr
     assert "outside []" in done.stderr
