@@ -36,7 +36,7 @@ BUDGET = {
     "search": 961,
     "tasks": 236,
     "tipcast": 532,
-    "tracking": 1741,
+    "tracking": 1733,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

@@ -81,8 +81,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
-            previous, stored = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            _find_done(previous, children_of(previous.client, stored), trainings)
+            previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+            _find_done(previous, children_of(previous.id), trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(shown, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)

@@ -13,7 +13,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.tracking import process
 from tipcast.tracking.run import NONE, Curves, Facts, Run, write
-from tipcast.tracking.store import pages, release
+from tipcast.tracking.store import all_runs, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
@@ -68,8 +68,7 @@ class Children:
 
     def runs(self) -> list[Any]:
         """Return the child runs as the store has them, by number and attempt."""
-        parent = self._parent.client.get_run(self._parent.id)
-        trials = [run for run in children_of(self._parent.client, parent) if NUMBER in run.data.tags]
+        trials = [run for run in children_of(self._parent.id) if NUMBER in run.data.tags]
         return sorted(trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT])))
 
     def charts(self, metric: str, *, maximize: bool = True) -> str:
@@ -82,7 +81,6 @@ class Children:
         )
 
 
-def children_of(client: Any, run: Any) -> list[Any]:
-    """Return the active runs below a run."""
-    wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"
-    return list(pages(client.search_runs, [run.info.experiment_id], wanted))
+def children_of(run_id: str) -> list[Any]:
+    """Return the active runs below a run of the current store."""
+    return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run_id}'")

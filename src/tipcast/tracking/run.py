@@ -39,7 +39,7 @@ from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
-from tipcast.tracking.store import absent, check_artifacts, failures, first_line, open_store, pages, release, resolve
+from tipcast.tracking.store import absent, all_runs, check_artifacts, failures, first_line, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -353,8 +353,7 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
     ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of anything but a trial.
     """
     if re.fullmatch("[0-9a-f]{4,31}", name):
-        experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
-        begun = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
+        begun = all_runs(f"attributes.run_id LIKE '{name}%'")
         if len(begun) > 1:
             names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in begun)
             what = f"stands for {len(begun)} runs, as {names}"

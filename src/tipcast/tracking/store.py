@@ -13,7 +13,7 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -33,8 +33,6 @@ DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
-PAGE = 1000
-"""Entries of one answer of the store."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What stores answer where something is not there."""
 _patience: dict[str, int] = {}
@@ -84,13 +82,11 @@ def open_store(spec: TrackingSpec) -> Any:
     return client
 
 
-def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return all that the store finds, page by page."""
-    entries, token = list[Any](), None
-    while token != "":
-        page = search(*arguments, max_results=PAGE, page_token=token)
-        entries, token = [*entries, *page], page.token or ""
-    return entries
+def all_runs(condition: str) -> list[Any]:
+    """Return the active runs of the current store, of any experiment, that meet a condition."""
+    import mlflow
+
+    return list(mlflow.search_runs(search_all_experiments=True, filter_string=condition, output_format="list"))
 
 
 @contextlib.contextmanager
