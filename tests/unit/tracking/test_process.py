@@ -150,11 +150,7 @@ def test_a_run_whose_process_was_killed(
 
 
 def test_others_runs_never_stop_ones_own(
-    spec: TrackingSpec,
-    client: Any,
-    left: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    spec: TrackingSpec, client: Any, left: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     left()
 

@@ -177,30 +177,30 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("MLFLOW_TRACKING_TOKEN", "t"),
-        ("MLFLOW_TRACKING_PASSWORD", "p"),
+def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        with pytest.raises(TipcastError, match="C009.*without TLS.*tracking.insecure=true"):
+            open_store(_spec("http://mlflow.example:5000"))
+        with monkeypatch.context() as patch:
+            patch.setenv("MLFLOW_REGISTRY_URI", "http://mlflow.example")
+            with pytest.raises(TipcastError, match="C009. http://mlflow.example:"):
+                open_store(spec)
+
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
+    for name in ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "secret")
+            refused()
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    for name, text in (
         (".mlflow/credentials", "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n"),
         (".netrc", "machine mlflow.example login ada password p\n"),
-    ],
-)
-def test_credentials_are_not_sent_in_the_clear(
-    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    if name[0] == ".":
+    ):
         (home / name).parent.mkdir(exist_ok=True)
-        (home / name).write_text(value)
+        (home / name).write_text(text)
         (home / name).chmod(0o600)
-    else:
-        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "ada")
-        monkeypatch.setenv(name, value)
-    with pytest.raises(TipcastError, match="C009.*without TLS.*tracking.insecure=true"):
-        open_store(_spec("http://mlflow.example:5000"))
-    monkeypatch.setenv("MLFLOW_REGISTRY_URI", "http://mlflow.example")
-    with pytest.raises(TipcastError, match="C009. http://mlflow.example:"):
-        open_store(spec)
+        refused()
+        (home / name).unlink()
 
 
 def test_credentials_for_artifacts(home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
