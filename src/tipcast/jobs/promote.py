@@ -36,7 +36,7 @@ from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
-from tipcast.tracking.run import config_text
+from tipcast.tracking.run import config_text, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -153,8 +153,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             context.run.set_tags({"promote.moved": "true"})
         else:
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {comparison.why}", FIX)
-            tags = {"promote.moved": "false", "error.code": problem.code, "error.message": str(problem)}
-            context.run.set_tags(tags)
+            context.run.set_tags({"promote.moved": "false", **error_tags(problem)})
         context.run.log_metrics({f"seconds/{name}": value for name, value in clock.seconds.items()})
     result = context.result(
         model_uri=uri,

@@ -21,7 +21,7 @@ from tipcast.search.trial import Begun, Ended, Event, Failed, Lost, Objective, T
 from tipcast.tracking.children import ATTEMPT, KEY, NUMBER, PROPOSED, Children
 from tipcast.tracking.models import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
-from tipcast.tracking.run import BEST, Run
+from tipcast.tracking.run import BEST, Run, error_tags
 
 LOG = logging.getLogger("tipcast")
 
@@ -89,8 +89,7 @@ class SweepRecord:
                 self.children.end(self.runs[number], "KILLED", tags={"error.message": reason})
                 LOG.info("trial %d is retried: %s", number, reason)
             case Failed(number, problem):
-                tags = {"error.code": problem.code, "error.message": problem}
-                self.children.end(self.runs[number], "FAILED", tags=tags)
+                self.children.end(self.runs[number], "FAILED", tags=error_tags(problem))
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
                 LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
@@ -232,14 +231,13 @@ def _trial(run: Any, metric: str) -> Trial:
         {name.removeprefix(side): value for name, value in run.data.metrics.items() if name.startswith(side)}
         for side in ("validation/", "seconds/")
     )
-    tags = run.data.tags
     return Trial(
-        key=tags[KEY],
-        number=int(tags[NUMBER]),
-        params=json.loads(tags[PROPOSED]),
+        key=run.data.tags[KEY],
+        number=int(run.data.tags[NUMBER]),
+        params=json.loads(run.data.tags[PROPOSED]),
         score=metrics[metric],
         metrics=metrics,
         phases=phases,
         worker="",
-        attempt=int(tags[ATTEMPT]),
+        attempt=int(run.data.tags[ATTEMPT]),
     )

@@ -105,6 +105,12 @@ def write(client: Any, run_id: str, *, tags: Facts = NONE, params: Facts = NONE,
     )
 
 
+def error_tags(problem: Exception) -> dict[str, object]:
+    """Return the tags of a run that failed."""
+    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__  # SQLAlchemy's have codes too
+    return {"error.code": code, "error.message": problem}
+
+
 def claim(client: Any, run_id: str) -> None:
     """Open a run again for this process; its tags first: one that is RUNNING must not name an ended process."""
     write(client, run_id, tags=process.tags())
@@ -250,12 +256,10 @@ def open_run(
 
 def _close(run: Run, problem: BaseException) -> None:
     """Give a run that failed its final state; a store that fails now must not hide the first problem."""
-    failed = isinstance(problem, Exception)
-    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
     try:
-        run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
-        if failed:
-            run.set_tags({"error.code": code, "error.message": problem})
+        run.client.set_terminated(run.id, "FAILED" if isinstance(problem, Exception) else "KILLED")
+        if isinstance(problem, Exception):
+            run.set_tags(error_tags(problem))
         else:
             problem.add_note(KILLED)
     except Exception:  # a lock was waited for as long as tracking.wait_s allows
@@ -289,7 +293,7 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
         run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)  # it was just used
         client = open_store(spec)
         if problem:
-            write(client, run_id, tags={"error.code": problem.code, "error.message": problem})
+            write(client, run_id, tags=error_tags(problem))
         else:
             _join(client, run_id, spec, name)
 
