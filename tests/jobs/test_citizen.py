@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,10 @@ import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, convert_input_example_to_serving_input, validate_serving_input
 from tests import warm
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
+    import mlflow.pyfunc
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
@@ -115,22 +120,15 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
     assert parts["bias"][known].nunique() == 1
     for output in ("label", "contributions", "features"):
         assert len(model.predict(rows.head(0), params={"output": output})) == 0
-
-
-@pytest.mark.parametrize(
-    ("params", "says"),
-    [
+    for params, says in (
         ({"output": "odds"}, "output 'odds' is none of this xgboost-ubj model. Fix: use probability, label, contrib"),
         ({"output": "label", "threshold": 2}, "threshold 2 is no probability. Fix: use 0 to 1"),
         ({"output": "label", "threshold": float("nan")}, "threshold nan is no probability"),
         ({"threshold": "high"}, "Invalid parameters found"),
-    ],
-)
-def test_what_cannot_be_asked_for(model: Any, rows: pd.DataFrame, params: dict[str, Any], says: str) -> None:
-    with pytest.raises(MlflowException, match=says) as caught:
-        model.predict(rows, params=params)
-    assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(MlflowException, match=f"^[^\n]*{says}[^\n]*$") as caught:
+            model.predict(rows, params=params)
+        assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
 def test_signature_and_input_example(uri: str, model: Any) -> None:
@@ -156,7 +154,9 @@ def test_the_folder_moves_to_another_machine(model: Any, folder: Path, rows: pd.
     uris = {each["uri"] for each in described["flavors"]["python_function"]["artifacts"].values()}
     assert uris == {str(path.relative_to(folder)) for path in (folder / "artifacts").glob("*.*")}
     np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows))
-    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(described["metadata"]["tipcast"]["features"])
+    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(
+        model.unwrap_python_model().manifest["features"]
+    )
 
 
 def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any) -> None:
@@ -184,7 +184,7 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
 def test_runs_are_read_in_python(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
     run = mlflow.get_run(model.metadata.run_id)
-    run_id = run.info.run_id
+    run_id, store = run.info.run_id, mlflow.artifacts
     condition = "metrics.`test/auc` > 0 and params.`model.name` = 'xgboost' and tags.job = 'train'"
     found = mlflow.search_runs(
         experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
@@ -193,10 +193,9 @@ def test_runs_are_read_in_python(model: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert [each.name for each in mlflow.search_experiments(filter_string="name = 'tipcast'")] == ["tipcast"]
     assert mlflow.get_experiment_by_name("tipcast").experiment_id == run.info.experiment_id
     assert len(mlflow.load_table("tables/roc.json", run_ids=[run_id])) > 10
-    assert mlflow.artifacts.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
-    assert mlflow.artifacts.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
-    (made,) = {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs}
-    assert made == "CodeDatasetSource"
+    assert store.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
+    assert store.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
+    assert {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs} == {"CodeDatasetSource"}
 
 
 def test_a_run_is_added_to(model: Any) -> None:

@@ -152,7 +152,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
 
     def candidate(version: str, colour: str, *trained: int) -> Candidate:
         manifest = {"colour": colour, "trained_from": trained[0], "trained_until": trained[1]}
-        return Candidate(Fetched(Path(), "", manifest, NAME, version, "", None, ""), None)
+        return Candidate(Fetched(Path(), "", manifest, NAME, version, "", None, "", "", ""), None)
 
     test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
     new, green = candidate("2", "yellow", 0, 2 * month), candidate("3", "green", 0, 3 * month)

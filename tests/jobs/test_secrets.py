@@ -16,15 +16,10 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import FilesData
 from tipcast.jobs import score, train
 
-CANARIES = {
-    name: f"canary{number}x7Yq"
-    for number, name in enumerate(
-        (
-            "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN",
-            "key", "secret", "token", "header",
-        )
-    )
-}  # fmt: skip
+PLACES = (
+    "AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN key secret token header"
+)
+CANARIES = {name: f"canary{number}x7Yq" for number, name in enumerate(PLACES.split())}
 """Where a secret is -> the secret."""
 
 

@@ -75,8 +75,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     with ExitStack() as stack:
         previous = None
         if first.resume is not None:
-            previous, stored = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            _find_done(previous.client, stored, trainings)
+            previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
+            _find_done(previous, children_of(previous.id), trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(first, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)
@@ -150,23 +150,24 @@ def _rows(config: TrainConfig, plan: Plan) -> str:
     return repr([to_plain(config.data), to_plain(config.task), config.seed if drawn else None])
 
 
-def _find_done(client: Any, parent: Any, trainings: Sequence[Training]) -> None:
+def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Training]) -> None:
     """Find the trainings that a child of a resumed run has ended well; close children that are left open.
 
     S003 where the run has trained, and nothing of what is asked for.
     """
-    asked, children = {training.identity: training for training in trainings}, children_of(client, parent)
+    asked = {training.identity: training for training in trainings}
     begun = {child.data.tags.get(IDENTITY) for child in children}
     if begun and not begun & asked.keys():
         what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        raise TipcastError("S003", f"run {parent.info.run_id}", what, "repeat its words, or leave resume out")
+        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
-            client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
-            client.set_terminated(child.info.run_id, "KILLED")
+            parent.client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
+            parent.client.set_terminated(child.info.run_id, "KILLED")
         training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
-            training.run_id, training.metrics, training.status = child.info.run_id, child.data.metrics, "FINISHED"
+            training.run_id, training.metrics = child.info.run_id, dict(child.data.metrics)
+            training.status = "FINISHED"
 
 
 def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:

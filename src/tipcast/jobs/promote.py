@@ -35,7 +35,7 @@ from tipcast.models.fit import hold_saved, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
-from tipcast.tracking.run import config_text
+from tipcast.tracking.run import config_text, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -116,7 +116,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
         else:
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {failed}", FIX)
-            context.run.set_tags({"error.code": problem.code, "error.message": str(problem)})
+            context.run.set_tags(error_tags(problem))
         context.run.set_tags({"promote.moved": str(moved).lower()})
         context.run.log_metrics({f"seconds/{phase}": value for phase, value in clock.seconds.items()})
     outcome = {"model_uri": uri, "alias": config.alias, "moved": moved, "forced": forced, "holder": before}

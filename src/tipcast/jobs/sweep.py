@@ -31,7 +31,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
 from tipcast.search.trial import Objective, Study
-from tipcast.tracking.run import CONFIG
+from tipcast.tracking.run import CONFIG, error_tags
 
 LOG = logging.getLogger("tipcast")
 
@@ -100,7 +100,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 result |= sweep.close()
         problem = sweep.problem()
         if problem:
-            context.run.set_tags({"error.code": problem.code, "error.message": problem})
+            context.run.set_tags(error_tags(problem))
     return say(result, config.print, problem=problem)
 
 

@@ -18,10 +18,10 @@ from tipcast.jobs.train_plan import Plan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
-from tipcast.tracking.children import Child, Children
+from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
 from tipcast.tracking.models import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
-from tipcast.tracking.run import BEST, Run
+from tipcast.tracking.run import BEST, Run, error_tags
 
 LOG = logging.getLogger("tipcast")
 
@@ -51,12 +51,12 @@ class SweepRecord:
     def resume(self) -> None:
         """Close what earlier processes have left open, and count what they have done."""
         self.children.close_open("the sweep's process was gone")
-        children = self.children.found()
-        done = {child.number: child for child in children if child.status == "FINISHED"}
-        LOG.info("resumed  trials done: %d", len(done))
-        self.trials = {number: _trial(child, self.objective.metric) for number, child in done.items()}
-        self.runs = {number: child.run_id for number, child in done.items()}
-        self._attempts = {child.number: child.attempt for child in children}
+        for run in self.children.runs():
+            number = int(run.data.tags[NUMBER])
+            self._attempts[number] = int(run.data.tags[ATTEMPT])
+            if run.info.status == "FINISHED":
+                self.trials[number], self.runs[number] = _trial(run, self.objective.metric), run.info.run_id
+        LOG.info("resumed  trials done: %d", len(self.trials))
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
@@ -83,10 +83,10 @@ class SweepRecord:
                 self.runs[number] = self.children.begin(number, self.objective.key(number), count, proposed)
                 LOG.debug("trial %d begins, attempt %d: %s", number, count, proposed)
             case Failed(number, problem, retried=True):
-                self.children.kill(self.runs[number], problem.what)
+                self.children.end(self.runs[number], "KILLED", tags={"error.message": problem.what})
                 LOG.info("trial %d is retried: %s", number, problem.what)
             case Failed(number, problem):
-                self.children.fail(self.runs[number], problem.code, problem)
+                self.children.end(self.runs[number], "FAILED", tags=error_tags(problem))
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
                 LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
@@ -98,17 +98,18 @@ class SweepRecord:
         numbers = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
         self.children.end(
             self.runs[number],
+            "FINISHED",
             params={
                 **{f"model.params.{name}": value for name, value in trial.params.items()},
                 **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
             },
-            metrics={
-                self.metric: trial.score,  # the first one is what MLflow compares by
-                **{f"validation/{name}": value for name, value in trial.metrics.items() if name != "rows"},
-                **{f"seconds/{name}": value for name, value in trial.phases.items()},
-                **{f"fit/{name}": value for name, value in numbers.items()},
+            curves={
+                self.metric: {0: trial.score},  # the first one is what MLflow compares by
+                **{f"validation/{name}": {0: value} for name, value in trial.metrics.items() if name != "rows"},
+                **{f"seconds/{name}": {0: value} for name, value in trial.phases.items()},
+                **{f"fit/{name}": {0: value} for name, value in numbers.items()},
+                CURVE: stepped(trial.curve),
             },
-            curves={CURVE: stepped(trial.curve)},
         )
         leading = self.best if self.trials else None
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
@@ -231,10 +232,12 @@ def whole_result(
     )
 
 
-def _trial(child: Child, metric: str) -> Trial:
+def _trial(run: Any, metric: str) -> Trial:
     """Return a trial as its child run tells it."""
     metrics, phases = (
-        {name.removeprefix(side): value for name, value in child.metrics.items() if name.startswith(side)}
+        {name.removeprefix(side): value for name, value in run.data.metrics.items() if name.startswith(side)}
         for side in ("validation/", "seconds/")
     )
-    return Trial(child.number, child.params, metrics[metric], metrics, phases, worker="", attempt=child.attempt)
+    tags = run.data.tags
+    params, attempt = json.loads(tags[PROPOSED]), int(tags[ATTEMPT])
+    return Trial(int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt)

@@ -190,7 +190,7 @@ class Record:
             LOG.info("%-9s%s", "repeat", self.original.compared(has))
         report_file = self.context.folder / "dask.html"
         if report_file.exists():
-            self.run.log_file(report_file, "dask")
+            self.run.log_bytes(report_file.read_bytes(), "dask/dask.html")
         self.run.note(
             report.note(
                 self.config.model.name,

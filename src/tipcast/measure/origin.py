@@ -47,13 +47,8 @@ class Source:
         return f"The code had uncommitted changes on commit `{self.commit}`." if self.dirty else ""
 
 
-@functools.cache
-def source() -> Source:
-    """Return the code that this process runs, as it was at the first call."""
-    return read_source(ROOT)
-
-
-def read_source(root: Path) -> Source:
+@functools.cache  # the code that runs is that of the first call, whatever is committed meanwhile
+def source(root: Path = ROOT) -> Source:
     """Ask git for the commit of a checkout, and whether ``MADE_BY`` has changes; whatever fails, a run goes on."""
     git = shutil.which("git")
     if git is None or not (root / ".git").exists():
@@ -62,8 +57,8 @@ def read_source(root: Path) -> Source:
     words = ["status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", *MADE_BY]
     command, lines = [git, "--no-optional-locks", "-C", str(root), *words], list[str]()
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        told = subprocess.run(command, capture_output=True, env=own, timeout=TIMEOUT_S, check=False)  # noqa: S603 - fixed words
-        lines = told.stdout.decode(errors="replace").splitlines()
+        status = subprocess.run(command, capture_output=True, env=own, timeout=TIMEOUT_S, check=False)  # noqa: S603 - fixed words
+        lines = status.stdout.decode(errors="replace").splitlines()
     commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "(initial)")
     if commit == "(initial)":  # git's word for a checkout without any commit
         return Source()

@@ -12,8 +12,8 @@ from typing import Any, final
 
 LOG = logging.getLogger("tipcast")
 
-PATIENCE_S = 2.0
-REFRESH_S = 0.2
+PATIENCE_S, REFRESH_S = 2.0, 0.2
+"""Seconds before a bar is shown, and between two looks at what it counts."""
 LINES = 10
 """Lines that a long list of files may print."""
 LONG_S = 1.0
@@ -25,15 +25,10 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record)
-            if record.name != LOG.name or record.levelno != logging.INFO:
-                line = f"{record.levelname} {record.name}: {line}"
-            if sys.stderr.isatty():
-                from tqdm import tqdm  # takes a while to import
-
-                tqdm.write(line, file=sys.stderr)
-            else:
-                print(line, file=sys.stderr, flush=True)
+            plain = record.name == LOG.name and record.levelno == logging.INFO
+            tqdm = sys.modules.get("tqdm")  # where it is not loaded there is no bar that a line could tear
+            write = tqdm.tqdm.write if tqdm else print
+            write(("" if plain else f"{record.levelname} {record.name}: ") + self.format(record), file=sys.stderr)
         except Exception:  # noqa: BLE001 - as every handler: what cannot be logged must not end the job
             self.handleError(record)
 
@@ -72,15 +67,12 @@ def progress(
     The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
     ``wait`` waits between two looks at them.
     """
-    steps = 0, len(futures), ""
-    over = threading.Event()
+    steps, over, begun = [0, len(futures), ""], threading.Event(), time.time()  # as tqdm's clock
 
     def tell(done: int, total: int, note: str = "") -> None:
-        nonlocal steps
-        steps = done, total, note
+        steps[:] = done, total, note
 
     def watch() -> None:
-        begun = time.time()  # as tqdm's clock
         if wait(over, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
             return
         from tqdm import tqdm  # takes a while to import
@@ -94,16 +86,15 @@ def progress(
                     bar.set_postfix_str(note, refresh=False)
                 bar.update(sum(future.done() for future in futures) + done - bar.n)
 
+    watcher = threading.Thread(target=watch, daemon=True)
     # With other levels there are lines in place of a bar, or nothing.
-    shows = LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty()
-    watcher = threading.Thread(target=watch, daemon=True) if shows else None
-    if watcher:
+    if LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty():
         watcher.start()
     try:
         yield tell
     finally:
         over.set()
-        if watcher:
+        if watcher.ident:
             watcher.join()
 
 
@@ -118,9 +109,8 @@ class Clock:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
         """Add a block's seconds to a phase; log a line, with the facts that a block adds to what this yields."""
-        facts: list[str] = []
+        facts, start = list[str](), self._now()
         LOG.debug("%s begins", name)
-        start = self._now()
         self.seconds.setdefault(name, 0.0)
         try:
             yield facts

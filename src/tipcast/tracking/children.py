@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, final
 from urllib.parse import quote
 
@@ -13,25 +12,11 @@ from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
 
 from tipcast.tracking import process
-from tipcast.tracking.run import Run, metric_points, param_values, run_tags
-from tipcast.tracking.store import pages, release
+from tipcast.tracking.run import NONE, Curves, Facts, Run, write
+from tipcast.tracking.store import all_runs, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """A child run as the store has it."""
-
-    run_id: str
-    number: int
-    attempt: int
-    status: str
-    params: Mapping[str, Any]
-    """As proposed."""
-    metrics: Mapping[str, float]
-    tags: Mapping[str, str]
 
 
 @final
@@ -56,32 +41,9 @@ class Children:
         run = self._parent.client.create_run(self._parent.experiment_id, run_name=f"trial {number:03d}", tags=tags)
         return str(run.info.run_id)
 
-    def end(
-        self,
-        run_id: str,
-        *,
-        params: Mapping[str, Any],
-        metrics: Mapping[str, float],
-        curves: Mapping[str, Mapping[int, float]],
-    ) -> None:
-        """Write what came of a trial with one batch, all finite, and close its run as FINISHED.
-
-        ``curves`` has metric -> step -> value.
-        """
-        points = [(name, value, 0) for name, value in metrics.items()]
-        points += [(name, value, at) for name, of in curves.items() for at, value in of.items()]
-        self._close(run_id, "FINISHED", {}, metrics=metric_points(points), params=param_values(params))
-
-    def fail(self, run_id: str, code: str, message: object) -> None:
-        """Close the run of a trial that failed for good."""
-        self._close(run_id, "FAILED", {"error.code": code, "error.message": message})
-
-    def kill(self, run_id: str, reason: str) -> None:
-        """Close the run of an attempt that was cut off."""
-        self._close(run_id, "KILLED", {"error.message": reason})
-
-    def _close(self, run_id: str, status: str, tags: Mapping[str, object], **batch: Any) -> None:
-        self._parent.client.log_batch(run_id, tags=run_tags(tags), **batch)
+    def end(self, run_id: str, status: str, *, tags: Facts = NONE, params: Facts = NONE, curves: Curves = NONE) -> None:
+        """Write what came of an attempt with one batch, all finite, and close its run."""
+        write(self._parent.client, run_id, tags=tags, params=params, curves=curves)
         self._parent.client.set_terminated(run_id, status)
 
     @contextlib.contextmanager
@@ -100,27 +62,14 @@ class Children:
 
         The next command closes what is left open where the store fails.
         """
-        for child in self.found():
-            if child.status == "RUNNING":
-                self.kill(child.run_id, reason)
+        for run in self.runs():
+            if run.info.status == "RUNNING":
+                self.end(run.info.run_id, "KILLED", tags={"error.message": reason})
 
-    def found(self) -> list[Child]:
-        """Return the children that the store has, by number and attempt."""
-        parent = self._parent.client.get_run(self._parent.id)
-        children = [
-            Child(
-                run_id=run.info.run_id,
-                number=int(run.data.tags[NUMBER]),
-                attempt=int(run.data.tags[ATTEMPT]),
-                status=run.info.status,
-                params=json.loads(run.data.tags[PROPOSED]),
-                metrics=run.data.metrics,
-                tags=run.data.tags,
-            )
-            for run in children_of(self._parent.client, parent)
-            if NUMBER in run.data.tags
-        ]
-        return sorted(children, key=lambda child: (child.number, child.attempt))
+    def runs(self) -> list[Any]:
+        """Return the child runs as the store has them, by number and attempt."""
+        trials = [run for run in children_of(self._parent.id) if NUMBER in run.data.tags]
+        return sorted(trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT])))
 
     def charts(self, metric: str, *, maximize: bool = True) -> str:
         """Return the page that shows the children as charts, best first, relative to those of the store's server."""
@@ -132,7 +81,6 @@ class Children:
         )
 
 
-def children_of(client: Any, run: Any) -> list[Any]:
-    """Return the active runs below a run."""
-    wanted = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.info.run_id}'"
-    return list(pages(client.search_runs, [run.info.experiment_id], wanted))
+def children_of(run_id: str) -> list[Any]:
+    """Return the active runs below a run of the current store."""
+    return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run_id}'")

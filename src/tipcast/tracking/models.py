@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 import re
 import subprocess
@@ -11,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,7 +17,6 @@ from urllib.parse import urlsplit
 import mlflow
 import yaml
 from mlflow.entities import LoggedModelInput, LoggedModelStatus
-from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -28,9 +25,9 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
-from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION
-from tipcast.tracking.run import ABSENT, Run, taken
-from tipcast.tracking.store import first_line, is_loopback
+from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION, digest
+from tipcast.tracking.run import Run, taken
+from tipcast.tracking.store import absent, first_line, is_loopback
 
 AGAIN = "train and register it again"
 PARSE_LIMIT_S = 120.0
@@ -39,13 +36,12 @@ EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 """How the last line of a traceback begins; libraries add more lines."""
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
-_VERSION = re.compile(r"models:/([^/:@]+)/(\d+)")
-_ALIAS = re.compile(r"models:/([^/:@]+)@([^/:@]+)")
-_LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
-_RUN = re.compile(r"runs:/([^/]+)/(.+)")
-ALIAS = re.compile(r"[A-Za-z_\-][\w\-]{0,254}")
-RESERVED = re.compile(r"v\d+|latest", re.IGNORECASE)
-"""What MLflow takes for no alias."""
+REGISTERED = re.compile(r"models:/([^/:@]+)(?:/(\d+)|@([^/:@]+))")
+LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
+OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
+ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
+"""What MLflow takes for an alias."""
+SEE = "see the models and versions there are with `mlflow ui`"
 
 
 @dataclass(frozen=True)
@@ -65,14 +61,13 @@ class Fetched:
     """The run that trained it."""
     sha256: str
     """Digest of the native file."""
-    model_id: str | None = None
-    manifest_sha256: str = ""
+    model_id: str
+    manifest_sha256: str
 
     @property
     def kind(self) -> str:
         """Of the task; empty where the manifest holds none."""
-        task = self.manifest.get("task")
-        return str(task.get("kind", "")) if isinstance(task, Mapping) else ""
+        return str(self.manifest.get("task", {}).get("kind", ""))
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
         """Return the period of the training and validation rows; None where it is not known or of other rows.
@@ -99,28 +94,28 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     _check_location(client, uri, model.artifact_location, root)
     repository = get_artifact_repository(model.artifact_location, client.tracking_uri)
 
-    def get(path: str) -> Path:
+    def get(path: str, sha256: str = "") -> Path:
         try:
-            return Path(repository.download_artifacts(path, dst_path=str(folder)))
+            file = Path(repository.download_artifacts(path, dst_path=str(folder)))
         except Exception as problem:  # every store's client has its own
-            reason = redact(first_line(problem))
-            what, fix = f"{path} cannot be fetched: {reason}", "check the artifact store and the access to it"
-            raise TipcastError("T007", uri, what, fix) from None
+            what = f"{path} cannot be fetched: {redact(first_line(problem))}"
+            raise TipcastError("T007", uri, what, "check the artifact store and the access to it") from None
+        if sha256 and (actual := digest(file)) != sha256:
+            what = f"{file.name} is not the file that was logged: SHA-256 {actual[:16]}..., not {sha256[:16]}..."
+            raise TipcastError("M003", uri, what, AGAIN)
+        return file
 
     try:
-        described = yaml.safe_load(get("MLmodel").read_bytes())
-        digest = str(described["metadata"]["tipcast"]["manifest_sha256"])
+        described = yaml.safe_load(get("MLmodel").read_bytes())["metadata"]["tipcast"]
+        sha256 = str(described["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
         what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
         raise TipcastError("M005", uri, what, fix) from problem
-    _check_digest("the manifest", digest, version.tags.get(MANIFEST_TAG, digest) if version else digest, uri)
-    content = get("artifacts/manifest.json").read_bytes()
-    _check_digest("manifest.json", hashlib.sha256(content).hexdigest(), digest, uri)
-    manifest = _manifest(content, uri)
-    path = get(f"artifacts/{manifest['file']}")
-    _check_digest(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), manifest["sha256"]["model"], uri)
+    if version:  # who may write to the artifact store can make MLmodel fit, and not the registry
+        sha256 = version.tags.get(MANIFEST_TAG, sha256)
+    manifest = _manifest(get("artifacts/manifest.json", sha256).read_bytes(), uri)
     fetched = Fetched(
-        path=path,
+        path=get(f"artifacts/{manifest['file']}", manifest["sha256"]["model"]),
         format=manifest["format"],
         manifest=manifest,
         name=version.name if version else None,
@@ -129,7 +124,7 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
         run_id=model.source_run_id,
         sha256=manifest["sha256"]["model"],
         model_id=model.model_id,
-        manifest_sha256=digest,
+        manifest_sha256=sha256,
     )
     if parse:
         check_parses(fetched)
@@ -162,8 +157,7 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
         how = errors[-1] if errors else f"exit code {ended.returncode}, below 0 a signal"
         raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
-    facts: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return facts
+    return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
@@ -172,12 +166,6 @@ def start_check(fetched: Fetched) -> Callable[[], None]:
     parsed = beside.submit(check_parses, fetched)
     beside.shutdown(wait=False)
     return parsed.result
-
-
-def _check_digest(what: str, found: str, digest: str, where: str) -> None:
-    if found != digest:
-        what = f"{what} is not the file that was logged: SHA-256 {found[:16]}..., not {digest[:16]}..."
-        raise TipcastError("M003", where, what, AGAIN)
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
@@ -202,8 +190,7 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
 
 def used_by(run: Run, fetched: Fetched) -> None:
     """Let a run's page, and the model's, say that the run used the model."""
-    if fetched.model_id:
-        run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])
+    run.client.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])
 
 
 def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
@@ -211,40 +198,35 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
 
     C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
     """
-    if match := _LOGGED.fullmatch(model_uri):
-        return model_uri, _logged(client, match[1], model_uri), None
-    if match := _RUN.fullmatch(model_uri):
-        return _of_run(client, match[1], match[2].rstrip("/"), model_uri)
-    if match := _VERSION.fullmatch(model_uri):
-        ask, kind = client.get_model_version, "version"
-    elif match := _ALIAS.fullmatch(model_uri):
-        ask, kind = client.get_model_version_by_alias, "alias"
+    uri, version = model_uri, None
+    if match := OF_RUN.fullmatch(model_uri):
+        with absent("M001", uri, f"run {match[1]} is not there", SEE):
+            run = client.get_run(match[1])
+        for model in logged_of(client, run):
+            if model.name == match[2].rstrip("/"):
+                return f"models:/{model.model_id}", model, None
+        raise TipcastError("M001", uri, f"the run has logged no model {match[2]!r}", "name another run, or train first")
+    if match := LOGGED.fullmatch(model_uri):
+        model_id = match[1]
+    elif match := REGISTERED.fullmatch(model_uri):
+        name, number, alias = match.groups()
+        what = f"no such registered model or {'version' if number else 'alias'} in {redact(mlflow.get_registry_uri())}"
+        with absent("M001", uri, what, SEE):
+            ask = client.get_model_version if number else client.get_model_version_by_alias
+            version = ask(name, number or alias)
+        uri, original = f"models:/{name}/{version.version}", version
+        with absent("M001", uri, "the version that it is a copy of is not there", SEE):
+            while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
+                original = client.get_model_version(copied[1], copied[2])  # copy_model_version copies no model_id
+        source = LOGGED.fullmatch(original.source or "")
+        model_id = original.model_id or (source[1] if source else "")
+        if not model_id:
+            raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
     else:
         fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
-    what = f"no such registered model or {kind} in {redact(mlflow.get_registry_uri())}"
-    version = original = _found(partial(ask, *match.groups()), model_uri, what)
-    uri, gone = f"models:/{version.name}/{version.version}", "the version that it is a copy of is not there"
-    while not original.model_id and (copied := _VERSION.fullmatch(original.source or "")):  # copy_model_version
-        original = _found(partial(client.get_model_version, *copied.groups()), uri, gone)
-    logged = _LOGGED.fullmatch(original.source or "")
-    model_id = original.model_id or (logged and logged[1])
-    if not model_id:
-        raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
-    return uri, _logged(client, model_id, uri), version
-
-
-def _logged(client: Any, model_id: str, uri: str) -> Any:
-    return _found(partial(client.get_logged_model, model_id), uri, "no such logged model")
-
-
-def _of_run(client: Any, run_id: str, name: str, uri: str) -> tuple[str, Any, None]:
-    """Return a model that a run has logged by its name."""
-    run = _found(partial(client.get_run, run_id), uri, f"run {run_id} is not there")
-    for model in logged_of(client, run):
-        if model.name == name:
-            return f"models:/{model.model_id}", model, None
-    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", "name another run, or train first")
+    with absent("M001", uri, "no such logged model", SEE):
+        return uri, client.get_logged_model(model_id), version
 
 
 def logged_of(client: Any, run: Any) -> list[Any]:
@@ -255,16 +237,6 @@ def logged_of(client: Any, run: Any) -> list[Any]:
     return sorted(ready, key=lambda model: model.creation_timestamp, reverse=True)
 
 
-def _found(ask: Callable[[], Any], where: str, what: str) -> Any:
-    """Ask the store; what it does not have is told in our words, and only that."""
-    try:
-        return ask()
-    except MlflowException as problem:
-        if problem.error_code not in ABSENT:
-            raise
-        raise TipcastError("M001", where, what, "see the models and versions there are with `mlflow ui`") from problem
-
-
 def _check_location(client: Any, uri: str, location: str, root: str | None) -> None:
     """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to reach others."""
     scheme = urlsplit(location).scheme.lower()
@@ -273,26 +245,28 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
     if scheme not in {"", "file"}:
         what = f"its files are at {scheme}://, which is not fetched from"
         raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
-    stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
-    if all(store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores):
-        return
     path = Path(local_file_uri_to_path(location)).resolve()
-    if root is None or not path.is_relative_to(Path(root).expanduser().resolve()):
-        what = f"the tracking server says that its files are on this machine, at {path}"
-        fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
-        raise TipcastError("T006", uri, what, fix)
+    shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
+    stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
+    if shared or all(
+        store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores
+    ):
+        return
+    what = f"the tracking server says that its files are on this machine, at {path}"
+    fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
+    raise TipcastError("T006", uri, what, fix)
 
 
 def check_alias(alias: str) -> None:
     """Refuse what MLflow takes for no alias; C003."""
-    if not ALIAS.fullmatch(alias) or RESERVED.fullmatch(alias):
+    if not ALIAS.fullmatch(alias):
         raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
 
 
 def alias_holder(client: Any, name: str, alias: str) -> str | None:
     """Return the version that holds an alias now; None where none does."""
-    found = client.get_registered_model(name).aliases.get(alias)
-    return None if found is None else str(found)
+    version = client.get_registered_model(name).aliases.get(alias)
+    return None if version is None else str(version)
 
 
 def move_alias(
@@ -305,13 +279,13 @@ def move_alias(
     with it. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions pass each
     other, not impossible.
     """
-    found, of = alias_holder(client, name, alias), f"alias.{alias}"
-    if found != before:
-        what = f"moved to version {found} while version {version} was compared with {before or 'none'}"
+    holder = alias_holder(client, name, alias)
+    if holder != before:
+        what = f"moved to version {holder} while version {version} was compared with {before or 'none'}"
         fix = "promote again: it will be compared with the new holder"
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
     client.set_registered_model_alias(name, alias, version)
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    told = {"version": version, "since": now, "previous": before or "none", **facts, "forced": str(forced).lower()}
-    for key, value in taken({f"{of}.{key}": value for key, value in told.items()}).items():
+    since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    tags = {"version": version, "since": since, "previous": before or "none", **facts, "forced": str(forced).lower()}
+    for key, value in taken({f"alias.{alias}.{key}": value for key, value in tags.items()}).items():
         client.set_registered_model_tag(name, key, value)

@@ -93,13 +93,12 @@ def log_model(
     that makes the dataset's features travels with the model. ``listed`` are facts of the listing of the training rows,
     ``example`` a few raw rows as a user has them.
     """
-    names: Sequence[str] = facts["features"]
-    columns = as_named(dataset.raw_columns(names, listed), listed)
     task: Mapping[str, Any] = facts.get("task", {})
     kind = str(task.get("kind", "classification"))
+    columns = as_named(dataset.raw_columns(facts["features"], listed), listed)
     explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
     outputs = [*OUTPUTS[kind], *explained, "features"]
-    signature = _signature(columns, task, outputs, facts.get("threshold"))
+    signature = _signature(columns, kind, task, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
     sources = {"model": file, "features": Path(str(dataset.code.__file__)), "native": Path(native.__file__)}
     digests = {name: digest(path) for name, path in sources.items()}
@@ -124,13 +123,12 @@ def log_model(
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         path = folder / "manifest.json"
         path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-        own = {"format": format, "sha256": digests["model"], "manifest_sha256": digest(path), "features": list(names)}
-        described = Model(
+        described = Model(  # not by Model.log: its MLmodel would name folders of this machine
             artifact_path=f"models:/{made.model_id}",
             run_id=run.id,
             model_id=made.model_id,
             model_uuid=made.model_id,
-            metadata={"tipcast": own},
+            metadata={"tipcast": {"manifest_sha256": digest(path)}},
         )
         mlflow.pyfunc.save_model(
             folder / "model",
@@ -164,7 +162,7 @@ def _of_any_machine(model: Model, format: str, file: str) -> None:
     if format == "xgboost-ubj":
         model.add_flavor(
             "xgboost",
-            xgb_version=importlib.metadata.version(_installed(native.NEEDS[format][0])),
+            xgb_version=_pinned(native.NEEDS[format][0]).partition("==")[2],
             data=f"artifacts/{file}",
             model_class="xgboost.core.Booster",
             model_format="ubj",
@@ -225,7 +223,23 @@ def register(
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
         raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
-    client, tags = run.client, version_tags(logged, difference, metrics) | ({TRIAL_TAG: trial} if trial else {})
+    client, manifest = run.client, logged.manifest
+    facts = {
+        "format": manifest["format"],
+        "sha256": manifest["sha256"]["model"],
+        MANIFEST_TAG: logged.manifest_sha256,
+        "model": manifest.get("model"),
+        "data.digest": manifest["data_digest"],
+        "data.train_period": manifest.get("train_period"),
+        "data.test_period": manifest.get("test_period"),
+        "git.commit": manifest.get("git_commit"),
+        "git.dirty": "true" if manifest.get("git_dirty") else None,
+        "versions": ", ".join(f"{library} {version}" for library, version in manifest.get("versions", {}).items()),
+        "parity": f"{difference:.2g}",
+        TRIAL_TAG: trial,
+        **{metric: f"{value:.6g}" for metric, value in metrics.items()},
+    }
+    tags = taken({key: value for key, value in facts.items() if value})
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
@@ -234,6 +248,7 @@ def register(
         if not client.search_registered_models(f'name="{name}"'):
             with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
                 client.create_registered_model(name)
+        # Not by mlflow.register_model: it gives no description, and a version would be seen without.
         about = description[:MAX_DESCRIPTION]
         made = client.create_model_version(
             name, logged.uri, run.id, tags=tags, description=about, model_id=logged.model_id
@@ -245,31 +260,9 @@ def register(
     return replace(logged, registered=f"models:/{name}/{made.version}")
 
 
-def version_tags(logged: Logged, difference: float, metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return what a version's tags say: how it is stored and told apart, of what it was made, how well it does."""
-    manifest = logged.manifest
-    versions: Mapping[str, str] = manifest.get("versions", {})
-    told: dict[str, object] = {
-        "format": manifest["format"],
-        "sha256": manifest["sha256"]["model"],
-        MANIFEST_TAG: logged.manifest_sha256,
-        "model": manifest.get("model"),
-        "data.digest": manifest["data_digest"],
-        "data.train_period": manifest.get("train_period"),
-        "data.test_period": manifest.get("test_period"),
-        "git.commit": manifest.get("git_commit"),
-        "git.dirty": "true" if manifest.get("git_dirty") else None,
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "parity": f"{difference:.2g}",
-        **{name: f"{value:.6g}" for name, value in metrics.items()},
-    }
-    return taken({name: value for name, value in told.items() if value})
-
-
 def requirements(format: str) -> list[str]:
     """Return the pinned packages that a model of a format needs where it is loaded."""
-    builds = (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])
-    return [f"{name}=={importlib.metadata.version(name)}" for name in map(_installed, builds)]
+    return [_pinned(builds) for builds in (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])]
 
 
 def digest(path: Path) -> str:
@@ -277,12 +270,11 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _installed(builds: Sequence[str]) -> str:
-    """Return the first of a package's builds that is installed; M012 where none is."""
+def _pinned(builds: Sequence[str]) -> str:
+    """Return the first of a package's builds that is installed, with its version; M012 where none is."""
     for name in builds:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            importlib.metadata.version(name)
-            return name
+            return f"{name}=={importlib.metadata.version(name)}"
     raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
 
 
@@ -297,28 +289,21 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
 
 
 def _signature(
-    columns: Sequence[RawColumn], task: Mapping[str, Any], outputs: Sequence[str], threshold: float | None
+    columns: Sequence[RawColumn], kind: str, task: Mapping[str, Any], outputs: Sequence[str], threshold: float | None
 ) -> ModelSignature:
     """Raw columns by their usual names, of any type: types change between files, and times may be ISO text."""
     inputs = [ColSpec(type=AnyType(), name=column.spellings[0], required=column.required) for column in columns]
-    kind = str(task.get("kind", "classification"))
-    named = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(kind)
-    predicted = [ColSpec(DataType.double, name) for name in named] if named else [ColSpec(DataType.double)]
+    names = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(kind, (None,))
     params = [ParamSpec("output", DataType.string, outputs[0])]
     if kind == "classification":
         params.append(ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold)))
-    return ModelSignature(inputs=Schema(inputs), outputs=Schema(predicted), params=ParamSchema(params))
+    predicted = Schema([ColSpec(DataType.double, name) for name in names])
+    return ModelSignature(inputs=Schema(inputs), outputs=predicted, params=ParamSchema(params))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep MLflow's remarks on what is done on purpose off the console."""
-    logger = logging.getLogger("mlflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
+    """Keep MLflow's remarks on what is done on purpose off the console: its logger writes where stderr is now."""
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield

@@ -17,7 +17,7 @@ import filelock
 import psutil
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.store import pages, sqlite_file
+from tipcast.tracking.store import all_runs, sqlite_file
 
 LOG = logging.getLogger("tipcast")
 
@@ -75,8 +75,7 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
 
 def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None:
     """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments; not ``keep``."""
-    experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
-    for run in pages(client.search_runs, experiments, f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
+    for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
         if run.info.run_id == keep or not has_exited(run.data.tags, store):
             continue
         now = client.get_run(run.info.run_id)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import logging
 import math
@@ -11,9 +11,11 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -29,15 +31,15 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_DATASET_CONTEXT,
     MLFLOW_LOGGED_ARTIFACTS,
     MLFLOW_PARENT_RUN_ID,
+    MLFLOW_RUN_NOTE,
     MLFLOW_SOURCE_NAME,
 )
 
-from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
-from tipcast.tracking.store import check_artifacts, failures, first_line, open_store, pages, release, resolve
+from tipcast.tracking.store import absent, all_runs, check_artifacts, failures, first_line, open_store, release, resolve
 
 LOG = logging.getLogger("tipcast")
 
@@ -53,7 +55,6 @@ REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
 """What no name may have: other characters, and parts between slashes that a path would not keep."""
 CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
-COMMIT, DIRTY = ("mlflow.source.git.commit", "mlflow.source.git.dirty")
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
 VIEW = "mlflow.sharedViewState.tipcast"
@@ -63,13 +64,11 @@ HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
 COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
 LAST = "last"
 """What stands for the newest run."""
-LISTED = 5
-"""Runs that an ambiguous beginning is told of."""
 NAME, ID = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"
 DEFAULT = "tipcast"
-ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
-"""What stores answer where something is not there."""
 Facts = Mapping[str, object]
+Curves = Mapping[str, Mapping[int, float]]
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def name_of(text: str) -> str:
@@ -86,30 +85,35 @@ def cut(value: object, most: int = MAX_TAG) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def taken(tags: Mapping[str, object]) -> dict[str, str]:
+def taken(tags: Facts) -> dict[str, str]:
     """Return tags of a run or a version as stores take them."""
     return {name_of(name): cut(value) for name, value in tags.items()}
 
 
-def run_tags(tags: Mapping[str, object]) -> list[RunTag]:
-    """Return tags of a run for ``log_batch``."""
-    return [RunTag(name, value) for name, value in taken(tags).items()]
+def write(client: Any, run_id: str, *, tags: Facts = NONE, params: Facts = NONE, curves: Curves = NONE) -> None:
+    """Write to a run with one call, as stores take it: ``curves`` has metric -> step -> value.
 
-
-def param_values(values: Mapping[str, object]) -> list[Param]:
-    """Return parameters for ``log_batch``; the configuration, an artifact of the run, has them whole."""
-    return [Param(name_of(name), cut(value, MAX_PARAM)) for name, value in values.items()]
-
-
-def metric_points(points: Iterable[tuple[str, float, int]]) -> list[Metric]:
-    """Return values of metrics by name, value and step for ``log_batch``."""
+    Parameters may be shortened: the configuration, an artifact of the run, has them whole.
+    """
     now = int(time.time() * 1000)
-    return [Metric(name_of(name), float(value), now, step) for name, value, step in points]
+    points = [(name_of(name), value, step) for name, values in curves.items() for step, value in values.items()]
+    client.log_batch(
+        run_id,
+        metrics=[Metric(name, float(value), now, step) for name, value, step in points],
+        params=[Param(name_of(name), cut(value, MAX_PARAM)) for name, value in params.items()],
+        tags=[RunTag(name, value) for name, value in taken(tags).items()],
+    )
+
+
+def error_tags(problem: Exception) -> dict[str, object]:
+    """Return the tags of a run that failed."""
+    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__  # SQLAlchemy's have codes too
+    return {"error.code": code, "error.message": problem}
 
 
 def claim(client: Any, run_id: str) -> None:
     """Open a run again for this process; its tags first: one that is RUNNING must not name an ended process."""
-    client.log_batch(run_id, tags=run_tags(process.tags()))
+    write(client, run_id, tags=process.tags())
     client.update_run(run_id, status="RUNNING")
 
 
@@ -123,65 +127,54 @@ class Run:
     """URI of the tracking store."""
     client: Any
 
-    def log_params(self, params: Mapping[str, object]) -> None:
-        """Log parameters; those that the launcher has logged already are left as they are."""
-        there = self.client.get_run(self.id).data.params
-        self.client.log_batch(self.id, params=[new for new in param_values(params) if new.key not in there])
+    def log_params(self, params: Facts) -> None:
+        """Log parameters; those that the launcher has logged already are left: MLflow takes no second value."""
+        logged = self.client.get_run(self.id).data.params
+        new = {name: value for name, value in params.items() if name_of(name) not in logged}
+        write(self.client, self.id, params=new)
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow would rank it first."""
         self.log_curves({name: {0: value} for name, value in metrics.items()})
 
-    def log_curves(self, curves: Mapping[str, Mapping[int, float]]) -> None:
-        """Log name -> step -> value of metrics, in few batches; M010 for a value that is not finite."""
-        points = [(name, value, step) for name, values in curves.items() for step, value in values.items()]
-        for name, value, _ in points:
+    def log_curves(self, curves: Curves) -> None:
+        """Log metric -> step -> value in one batch; M010 for a value that is not finite."""
+        for name, value in ((name, value) for name, values in curves.items() for value in values.values()):
             if not math.isfinite(value):
                 raise TipcastError("M010", name, f"non-finite metric {value}", "look at the data and the learning rate")
-        self.client.log_batch(self.id, metrics=metric_points(points))
+        write(self.client, self.id, curves=curves)
 
-    def set_tags(self, tags: Mapping[str, object]) -> None:
+    def set_tags(self, tags: Facts) -> None:
         """Set tags."""
-        self.client.log_batch(self.id, tags=run_tags(tags))
+        write(self.client, self.id, tags=tags)
 
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows."""
-        self.set_tags({"mlflow.note.content": markdown})
+        self.set_tags({MLFLOW_RUN_NOTE: markdown})
 
-    def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Mapping[str, object]) -> None:
+    def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Facts) -> None:
         """Log a dataset input of a ``context``: ``train``, ``validation`` or ``test``.
 
         ``uri`` is of its first file, or what stands for a source that is made; the digest is over all of its files; the
         profile tells rows and other facts, kept with the dataset.
         """
-        uri = redact_address(uri)
+        uri, source = redact_address(uri), None
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
                 source = resolve_dataset_source(uri)
-        else:
-            source = CodeDatasetSource(tags={"made_by": uri})
-        known = MetaDataset(source, cut(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
-        dataset = Dataset(**known, profile=json.dumps(dict(profile), allow_nan=False))
-        given = DatasetInput(dataset, tags=[InputTag(MLFLOW_DATASET_CONTEXT, context)])
-        self.client.log_inputs(self.id, datasets=[given])
+        made = source or CodeDatasetSource(tags={"made_by": uri})
+        dataset = MetaDataset(made, cut(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
+        entity = Dataset(**dataset, profile=json.dumps(dict(profile), allow_nan=False))
+        self.client.log_inputs(self.id, [DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, context)])])
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        with temporary_folder() as folder, writing(folder):
-            file = folder / Path(path).name
-            file.write_bytes(content)
-            self.log_file(file, str(Path(path).parent) if "/" in path else None)
-
-    def log_file(self, file: Path, folder: str | None = None) -> None:
-        """Log a file as an artifact."""
         try:
-            self.client.log_artifact(self.id, str(file), folder)
-        except OSError as problem:  # MLflow writes at once or not at all: its error gets the artifact's place
-            if problem.filename is None:
-                root = self.client.get_run(self.id).info.artifact_uri
-                place = local_file_uri_to_path(root) if root.startswith("file:") else root
-                problem.filename = "/".join([place, *([folder] if folder else []), file.name])
+            self.client.log_stream(self.id, io.BytesIO(content), path)
+        except OSError as problem:  # Python names the file that it opens, and not one that outgrows its disk
+            root = self.client.get_run(self.id).info.artifact_uri
+            problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
             raise
 
     def log_text(self, text: str, path: str) -> None:
@@ -193,6 +186,7 @@ class Run:
         table = {"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}
         table = json.loads(json.dumps(table), parse_constant=lambda _: None)  # a browser reads no Infinity and no NaN
         self.log_text(json.dumps(table, allow_nan=False), path)
+        # Not by MLflow's log_table: it adds rows to an earlier table, as of a sweep that goes on.
         tables = json.loads(self.client.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
@@ -213,7 +207,7 @@ class Run:
         return self.address(self.page(self.id)) + ("" if self.store.startswith("http") else start)
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_run(
     spec: TrackingSpec, *, name: str, tags: Facts, params: Facts, resume: str | None = None, parent: Run | None = None
 ) -> Iterator[Run]:
@@ -237,40 +231,35 @@ def open_run(
                 client.delete_tag(resume, tag)
         run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
     os.environ.pop("MLFLOW_RUN_ID", None)
-    opened, monitor = Run(run.info.run_id, run.info.experiment_id, store, client), None
+    opened = Run(run.info.run_id, run.info.experiment_id, store, client)
     try:
         LOG.info("%-9s%s", "run", opened.link)
         LOG.info("%-9s%s", "runs", opened.address(RUNS.format(opened.experiment_id)))
-        with failures(store):
-            with contextlib.suppress(MlflowException):  # another process may set it at the same time
+        with failures(store), ExitStack() as stack:
+            with suppress(MlflowException):  # another process may set it at the same time
                 client.set_experiment_tag(opened.experiment_id, VIEW, json.dumps({"selectedColumns": COLUMNS}))
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
                 monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
+                stack.callback(monitor.finish)  # raises nothing, and its thread reads the run: it ends before the run
                 monitor.start()
             yield opened
-            if monitor:
-                monitor.finish()
+            stack.close()
             client.set_terminated(opened.id, "FINISHED")
     except BaseException as problem:
         release(problem)
-        _close(opened, problem, monitor)
+        _close(opened, problem)
         raise
 
 
-def _close(run: Run, problem: BaseException, monitor: SystemMetricsMonitor | None) -> None:
+def _close(run: Run, problem: BaseException) -> None:
     """Give a run that failed its final state; a store that fails now must not hide the first problem."""
-    failed = isinstance(problem, Exception)
-    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
-    if monitor:
-        with contextlib.suppress(Exception):
-            monitor.finish()
     try:
-        run.client.set_terminated(run.id, "FAILED" if failed else "KILLED")
-        if failed:
-            run.set_tags({"error.code": code, "error.message": problem})
+        run.client.set_terminated(run.id, "FAILED" if isinstance(problem, Exception) else "KILLED")
+        if isinstance(problem, Exception):
+            run.set_tags(error_tags(problem))
         else:
             problem.add_note(KILLED)
     except Exception:  # a lock was waited for as long as tracking.wait_s allows
@@ -300,11 +289,11 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
 
     A store that fails is passed over: a mistake is told on standard error anyway.
     """
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)  # it was just used
         client = open_store(spec)
         if problem:
-            client.log_batch(run_id, tags=run_tags({"error.code": problem.code, "error.message": problem}))
+            write(client, run_id, tags=error_tags(problem))
         else:
             _join(client, run_id, spec, name)
 
@@ -338,14 +327,9 @@ def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
     for an id that is not there.
     """
     if not spec.experiment and (number := os.environ.get(ID)):
-        try:
-            found = client.get_experiment(number)
-        except MlflowException as problem:
-            if problem.error_code not in ABSENT:
-                raise
-            fix = "unset it, or set tracking.experiment"
-            raise TipcastError("T004", f"{ID} {number}", "is not there", fix) from problem
-        return found.name, found
+        with absent("T004", f"{ID} {number}", "is not there", "unset it, or set tracking.experiment"):
+            experiment = client.get_experiment(number)
+            return experiment.name, experiment
     name = spec.experiment or os.environ.get(NAME) or DEFAULT
     return name, client.get_experiment_by_name(name)
 
@@ -373,30 +357,23 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
     ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else of anything but a trial.
     """
     if re.fullmatch("[0-9a-f]{4,31}", name):
-        experiments = [each.experiment_id for each in pages(client.search_experiments)]
-        begun = pages(client.search_runs, experiments, f"attributes.run_id LIKE '{name}%'")
+        begun = all_runs(f"attributes.run_id LIKE '{name}%'")
         if len(begun) > 1:
-            shown = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in begun[:LISTED])
-            raise TipcastError(
-                "T004", f"run {name}", f"stands for {len(begun)} runs, as {shown}", "name more of its id"
-            )
+            names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in begun)
+            what = f"stands for {len(begun)} runs, as {names}"
+            raise TipcastError("T004", f"run {name}", what, "name more of its id")
         name = begun[0].info.run_id if begun else name
     if name == LAST and spec is not None:
-        experiment, there = find_experiment(client, spec)
+        experiment, entity = find_experiment(client, spec)
         wanted = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
         newest = ["attributes.start_time DESC"]
-        found = client.search_runs([there.experiment_id], wanted, max_results=1, order_by=newest) if there else []
-        if found:
-            return found[0]
+        for run in client.search_runs([entity.experiment_id], wanted, max_results=1, order_by=newest) if entity else ():
+            return run
         what = f"experiment {experiment} has no {job or 'run'}"
         raise TipcastError("T004", f"run {name}", what, "name a run by its id, or set tracking.experiment")
-    try:
+    fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
+    with absent("T004", f"run {name}", "is not there", fix):
         return client.get_run(name)
-    except MlflowException as problem:
-        if problem.error_code not in ABSENT:
-            raise
-        fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
-        raise TipcastError("T004", f"run {name}", "is not there", fix) from problem
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
@@ -407,9 +384,8 @@ def config_text(client: Any, run_id: str | None, fix: str) -> str:
         raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
 
 
-def artifact(client: Any, run_id: str, path: str) -> dict[str, Any]:
-    """Return a mapping that a run has as a yaml file; empty where it has none."""
-    with contextlib.suppress(MlflowException, OSError, yaml.YAMLError):
-        found = yaml.safe_load(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
-    return {}
+def artifact(client: Any, run_id: str, path: str) -> Any:
+    """Return what a run has as a yaml file; None where it has none."""
+    with suppress(MlflowException, OSError, ValueError, yaml.YAMLError):
+        return yaml.safe_load(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
+    return None

@@ -13,7 +13,7 @@ import sys
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -33,16 +33,14 @@ DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
-PAGE = 1000
-"""Entries of one answer of the store."""
+ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
+"""What stores answer where something is not there."""
 _patience: dict[str, int] = {}
 
 
 def resolve(spec: TrackingSpec) -> str:
-    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working folder; C003, T003."""
-    uri = spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
-    _check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI")
-    return uri
+    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working folder."""
+    return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
 
 
 def open_store(spec: TrackingSpec) -> Any:
@@ -51,19 +49,17 @@ def open_store(spec: TrackingSpec) -> Any:
     C003 no address, C009 a password or token that would go to another machine in the clear, T001 server not reached,
     T002 database that cannot be used, T003 credentials in the address.
     """
-    uri = resolve(spec)
+    uri, registry = resolve(spec), os.environ.get("MLFLOW_REGISTRY_URI")
+    check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI", insecure=spec.insecure)
+    check_address(registry or uri, "MLFLOW_REGISTRY_URI", insecure=spec.insecure)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
-    detailed = LOG.isEnabledFor(logging.DEBUG)
     for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # prints tracebacks of what `failures` tells
-    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # and this of a query that a signal cut off
-    scheme, registry = urlsplit(uri).scheme, os.environ.get("MLFLOW_REGISTRY_URI")
-    _check_address(registry or uri, "MLFLOW_REGISTRY_URI")
-    for address in (uri, registry or uri):
-        check_credentials(address, insecure=spec.insecure)
+        logging.getLogger(name).setLevel(logging.INFO if LOG.isEnabledFor(logging.DEBUG) else logging.WARNING)
+    for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):  # tracebacks of what `failures` tells, and of signals
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    scheme = urlsplit(uri).scheme
     if scheme in {"http", "https"}:
         _probe(uri)
     elif scheme.partition("+")[0] in DATABASES:
@@ -86,13 +82,11 @@ def open_store(spec: TrackingSpec) -> Any:
     return client
 
 
-def pages(search: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return all that the store finds, page by page."""
-    entries, token = list[Any](), None
-    while token != "":
-        page = search(*arguments, max_results=PAGE, page_token=token)
-        entries, token = [*entries, *page], page.token or ""
-    return entries
+def all_runs(condition: str) -> list[Any]:
+    """Return the active runs of the current store, of any experiment, that meet a condition."""
+    import mlflow
+
+    return list(mlflow.search_runs(search_all_experiments=True, filter_string=condition, output_format="list"))
 
 
 @contextlib.contextmanager
@@ -107,6 +101,19 @@ def failures(uri: str) -> Iterator[None]:
         raise TipcastError(*blamed) from problem
 
 
+@contextlib.contextmanager
+def absent(code: str, where: str, what: str, fix: str) -> Iterator[None]:
+    """Turn the store's answer that something is not there into one line; other errors pass."""
+    import mlflow.exceptions
+
+    try:
+        yield
+    except mlflow.exceptions.MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        raise TipcastError(code, where, what, fix) from problem
+
+
 def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str, str] | None:
     """Return code, place, fact and fix of what a store is to blame for; None for other errors."""
     import mlflow.exceptions
@@ -114,31 +121,32 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
     import sqlalchemy.exc
 
     text, short = first_line(problem), shortage(uri, str(problem))
-    start = "start it, or set tracking.uri"
-    if isinstance(problem, requests.RequestException):
-        return "T001", where, f"the tracking server does not answer: {text}", start
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    from_mlflow = any(module.startswith("mlflow") for module in frames)
     of_tables = type(problem).__module__.startswith("alembic")  # what MLflow makes its tables with
+    rights = "check rights and free space of the artifact store"
+    match problem:
+        case requests.RequestException():
+            what = f"the tracking server does not answer: {text}"
+            return "T001", where, what, "start it, or set tracking.uri"
+        case mlflow.exceptions.MlflowException() if "database is locked" in str(problem):
+            what = "another process keeps the database locked"
+            return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
+        case mlflow.exceptions.MlflowException() if "Max retries exceeded" in text or "API request" in text:
+            return "T001", where, "the tracking server does not answer", "start it, or set tracking.uri"
+        case mlflow.exceptions.MlflowException() if any(f"[Errno {number}]" in str(problem) for number in FULL):
+            return "T005", where, f"cannot be written: {text}", rights  # files of a model, in MLflow's words
+        case mlflow.exceptions.MlflowException():
+            return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
+        case ModuleNotFoundError() if from_mlflow:
+            return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
+        case OSError() if problem.errno in FULL or from_mlflow:  # of a full disk, whoever wrote
+            path = problem.filename2 or problem.filename or where
+            room = f", {free(path)}" if problem.errno in FULL else ""
+            return "T005", path, f"cannot be written: {problem.strerror or problem}{room}", rights
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
         fix = "check the file, the free space and that this MLflow made it, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
-    if isinstance(problem, mlflow.exceptions.MlflowException):
-        if "database is locked" in str(problem):
-            what = "another process keeps the database locked"
-            return "T002", where, what, "wait for it to end, or raise tracking.wait_s"
-        if "Max retries exceeded" in text or "API request" in text:
-            return "T001", where, "the tracking server does not answer", start
-        if any(f"[Errno {number}]" in str(problem) for number in FULL):  # of files of a model, in MLflow's words
-            return "T005", where, f"cannot be written: {text}", "check rights and free space of the artifact store"
-        return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
-    frames = [frame for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    from_mlflow = any(frame.f_globals.get("__name__", "").startswith("mlflow") for frame in frames)
-    if isinstance(problem, ModuleNotFoundError) and from_mlflow:
-        return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
-    full = isinstance(problem, OSError) and problem.errno in FULL
-    if isinstance(problem, OSError) and (full or from_mlflow):  # of a full disk, whoever wrote
-        path = problem.filename2 or problem.filename or where
-        what = f"cannot be written: {problem.strerror or problem}" + (f", {free(path)}" if full else "")
-        return "T005", path, what, "check rights and free space of the artifact store"
     return None
 
 
@@ -191,8 +199,6 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     path = sqlite_file(uri)
     if path is None:
         raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
-    if not path.parent.is_dir():  # or the lock would make it
-        raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
     try:
         with filelock.FileLock(f"{path}.lock", timeout=wait_s, mode=0o600):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
@@ -224,8 +230,11 @@ def release(problem: BaseException) -> None:
         cause = cause.__context__
 
 
-def _check_address(uri: str, name: str) -> None:
-    """Refuse a server's address that is no URI (C003), or has credentials (T003); ``name`` is of its key."""
+def check_address(uri: str, name: str, *, insecure: bool) -> None:
+    """Refuse an address of a key or variable that is no URI (C003) or has credentials (T003), and one in the clear.
+
+    That is C009: a password or token would go to another machine without TLS, unless that is ``insecure``.
+    """
     where = redact_address(uri)
     try:
         parts = urlsplit(uri)
@@ -236,29 +245,24 @@ def _check_address(uri: str, name: str) -> None:
     if served and (parts.username or parts.password):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         raise TipcastError("T003", where, "credentials do not belong into an address", fix)
-
-
-def check_credentials(uri: str, *, insecure: bool) -> None:
-    """Refuse (C009) to send a password or token to another machine without TLS, unless that is ``insecure``."""
-    parts = urlsplit(uri)
     if insecure or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
         return
     from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
     from requests.utils import get_netrc_auth
 
-    known = get_default_host_creds(uri)
-    if parts.username or parts.password or known.token or known.password or known.auth or get_netrc_auth(uri):
+    sent = get_default_host_creds(uri)
+    if sent.token or sent.password or sent.auth or get_netrc_auth(uri):  # requests itself reads .netrc
         what = "a password or token would go to another machine without TLS"
         fix = "use an https:// address, or set tracking.insecure=true on a trusted network"
-        raise TipcastError("C009", redact_address(uri), what, fix)
+        raise TipcastError("C009", where, what, fix)
 
 
 def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
-    """Refuse the same for a run's artifacts: MLflow sends the tracking server's credentials there too; C009."""
+    """Refuse the same of a run's artifacts: MLflow sends the tracking server's credentials there too."""
     parts = urlsplit(uri)
     if parts.scheme == "mlflow-artifacts":  # reached as the store is, and there where no host is named
         parts = parts._replace(scheme=urlsplit(store).scheme, netloc=parts.netloc or urlsplit(store).netloc)
-    check_credentials(urlunsplit(parts), insecure=insecure)
+    check_address(urlunsplit(parts), "artifacts", insecure=insecure)
 
 
 def is_loopback(host: str | None) -> bool:

@@ -1,7 +1,5 @@
 """The commit and the versions that a result comes from."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,12 +10,14 @@ import pytest
 
 from tipcast.measure import origin
 
+source = origin.source.__wrapped__  # as at the first call
+
 
 def test_versions_are_those_installed() -> None:
-    found = origin.versions()
-    assert found["numpy"] == np.__version__
-    assert {"python", "mlflow", "dask"} <= set(found)
-    assert "cudf-cu13" not in found or found["cudf-cu13"]
+    versions = origin.versions()
+    assert versions["numpy"] == np.__version__
+    assert {"python", "mlflow", "dask"} <= set(versions)
+    assert all(versions.values())
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> Callable[..., str]:
     def git(*words: str) -> str:
         command = ["git", "-c", "user.name=n", "-c", "user.email=e", *words]
         done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=True)
-        return done.stdout
+        return done.stdout.strip()
 
     git("init", "-q")
     git("add", ".")
@@ -39,34 +39,25 @@ def checkout(tmp_path: Path) -> Callable[..., str]:
     return git
 
 
-def test_a_clean_checkout(checkout: Callable[..., str], tmp_path: Path) -> None:
+def test_a_checkout(checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = checkout("rev-parse", "HEAD")
     (tmp_path / "README.md").write_text("no result comes from it\n")
     (tmp_path / "mlflow.db").write_text("")
-    found = origin.read_source(tmp_path)
-    assert found == origin.Source(checkout("rev-parse", "HEAD").strip())
-    assert found.tags["mlflow.source.git.dirty"] == "false"
-    assert found.remark == ""
-
-
-@pytest.mark.parametrize("changed", ["src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"])
-def test_a_changed_checkout(
-    checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
-) -> None:
-    (tmp_path / changed).write_text("after\n")
+    clean = source(tmp_path)
+    assert (clean, clean.tags["mlflow.source.git.dirty"], clean.remark) == (origin.Source(commit), "false", "")
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as a hook has it
-    found = origin.read_source(tmp_path)
-    assert found.tags == {
-        "mlflow.source.git.commit": checkout("rev-parse", "HEAD").strip(),
-        "mlflow.source.git.dirty": "true",
-    }
-    assert found.commit is not None
-    assert found.commit in found.remark
+    for changed in ("src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"):
+        (tmp_path / changed).write_text("after\n")
+        dirty = source(tmp_path)
+        assert dirty.tags == {"mlflow.source.git.commit": commit, "mlflow.source.git.dirty": "true"}
+        assert commit in dirty.remark
+        checkout("stash", "--include-untracked")
 
 
 def test_a_tree_without_a_commit(checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert origin.read_source(tmp_path).tags == {}, "without git there is no commit"
+    assert source(tmp_path).tags == {}, "without git there is no commit"
     monkeypatch.undo()
-    assert origin.read_source(tmp_path / "src").tags == {}, "no checkout"
+    assert source(tmp_path / "src").tags == {}, "no checkout"
     checkout("update-ref", "-d", "HEAD")
-    assert origin.read_source(tmp_path).tags == {}
+    assert source(tmp_path).tags == {}

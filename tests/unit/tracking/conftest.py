@@ -1,11 +1,7 @@
 """Fresh stores, a real tracking server, and small models in MLflow."""
 
 import contextlib
-import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,20 +48,6 @@ def copy_store(source: Path, target: Path) -> None:
     """Copy an sqlite store, also one that is open."""
     with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
         old.backup(new)
-
-
-@pytest.fixture(scope="session")
-def python() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a Python text in a process of its own: PYTEST_CURRENT_TEST would silence MLflow."""
-
-    def run(
-        text: str, folder: Path, *flags: str, arguments: Sequence[str] = (), **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        outside = {n: v for n, v in os.environ.items() if not n.startswith(("MLFLOW_", "PYTHONPATH", "PYTEST_", "CI"))}
-        command, environment = [sys.executable, *flags, "-c", text, *arguments], outside | variables
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
-
-    return run
 
 
 @dataclass(frozen=True)
@@ -127,12 +109,12 @@ def saved(
     folder = tmp_path_factory.mktemp("saved")
     copy_store(tables, folder / "mlflow.db")
     spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
-    found = {}
+    models = {}
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
         for format, (file, expected) in natives.items():
             logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
             register(run, logged, format, 0.0, {}, "")
             run.client.set_registered_model_alias(format, "champion", "1")
             (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
-            found[format] = Saved(path, run, logged, expected)
-    return found
+            models[format] = Saved(path, run, logged, expected)
+    return models

@@ -1,11 +1,8 @@
 """Models fetched out of MLflow: by every kind of address, only if nothing was changed, and nothing of theirs is run."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +25,7 @@ from tipcast.tracking.models import Fetched, check_parses, fetch
 from tipcast.tracking.run import Run
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
+BASE = list(features.BASE_FEATURES)
 
 
 @dataclass
@@ -40,15 +38,12 @@ class Registry:
 
     def artifacts(self, format: str) -> Path:
         """The logged model's files."""
-        location = self.client.get_logged_model(self.id(format)).artifact_location
+        location = self.client.get_logged_model(self.logged(format).removeprefix("models:/")).artifact_location
         return Path(location.removeprefix("file://"))
 
     def logged(self, format: str) -> str:
         """The logged model's address, of which the registry keeps no digest."""
         return str(self.client.get_model_version(format, "1").source)
-
-    def id(self, format: str) -> str:
-        return self.logged(format).removeprefix("models:/")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +54,7 @@ def whole(saved: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def registry(saved: Any, whole: Path, tmp_path: Path) -> Iterator[Registry]:
+def registry(saved: Any, whole: Path) -> Iterator[Registry]:
     """A store with registered models, whose files are put back after a test."""
     run, folder = saved["skops"].run, saved["skops"].folder.parents[4]
     mlflow.set_tracking_uri(run.store)
@@ -76,28 +71,28 @@ def get(registry: Registry, uri: str, **options: Any) -> Fetched:
     return fetch(registry.client, uri, folder, **options)
 
 
-def refused(registry: Registry, uri: str, **options: Any) -> TipcastError:
-    with pytest.raises(TipcastError) as caught:
-        get(registry, uri, **options)
+def refused(registry: Registry, uri: str, says: str) -> TipcastError:
+    with pytest.raises(TipcastError, match=says) as caught:
+        get(registry, uri)
     return caught.value
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any, format: str) -> None:
-    model_id, run_id = registry.id(format), registry.run.id
+    logged, run_id = registry.logged(format), registry.run.id
     for uri, kept, version in (
         (f"models:/{format}@champion", f"models:/{format}/1", (format, "1")),
-        (f"models:/{model_id}", f"models:/{model_id}", (None, None)),
+        (logged, logged, (None, None)),
         (f"models:/{format}/1", f"models:/{format}/1", (format, "1")),
     ):
-        each = get(registry, uri, parse=uri.endswith("/1"))
-        assert (each.uri, (each.name, each.version)) == (kept, version)
-        assert (each.format, each.run_id, each.model_id) == (format, run_id, model_id)
-        assert each.manifest["features"] == list(features.BASE_FEATURES)
+        model = get(registry, uri, parse=uri.endswith("/1"))
+        assert (model.uri, (model.name, model.version)) == (kept, version)
+        assert (model.format, model.run_id, f"models:/{model.model_id}") == (format, run_id, logged)
+        assert model.manifest["features"] == BASE
     file, expected = natives[format]
-    assert each.path.read_bytes() == file.read_bytes()
-    assert each.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    scores = native.load(each.path, each.format).score(features.compute(columns, each.manifest["features"]))
+    assert model.path.read_bytes() == file.read_bytes()
+    assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
+    scores = native.load(model.path, model.format).score(features.compute(columns, model.manifest["features"]))
     assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
@@ -105,45 +100,37 @@ def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any
 
 
 def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
-    client, model_id = registry.client, registry.id("treelite")
+    client, logged = registry.client, registry.logged("treelite")
     client.copy_model_version("models:/treelite/1", "production")
     client.copy_model_version("models:/production/1", "abroad")
-    mlflow.register_model(f"models:/{model_id}", "by_hand")
+    mlflow.register_model(logged, "by_hand")
     for name in ("production", "abroad", "by_hand"):
-        found = get(registry, f"models:/{name}/1", parse=False)
-        assert (found.uri, found.name, found.version) == (f"models:/{name}/1", name, "1")
-        assert (found.model_id, found.run_id) == (model_id, registry.run.id)
+        model = get(registry, f"models:/{name}/1", parse=False)
+        assert (model.uri, model.name, model.version) == (f"models:/{name}/1", name, "1")
+        assert (f"models:/{model.model_id}", model.run_id) == (logged, registry.run.id)
     client.delete_registered_model("production")
-    problem = refused(registry, "models:/abroad/1")
-    assert problem.code == "M001"
-    assert "the version that it is a copy of is not there" in str(problem)
+    refused(registry, "models:/abroad/1", "M001.*the version that it is a copy of is not there")
     for name in ("abroad", "by_hand"):
         client.delete_registered_model(name)
 
 
-@pytest.mark.parametrize(
-    ("uri", "code", "said"),
-    [
-        ("models:/nobody/1", "M001", "no such registered model"),
-        ("models:/treelite/7", "M001", "no such registered model or version"),
-        ("models:/treelite@challenger", "M001", "no such registered model or alias"),
-        ("models:/nobody@champion", "M001", "no such registered model"),
-        ("models:/m-0123456789abcdef0123456789abcdef", "M001", "no such logged model"),
-        ("runs:/0123456789abcdef0123456789abcdef/model", "M001", "is not there"),
-        ("runs:/nothing/model", "M001", "is not there"),
-        ("runs:/{run}/other", "M001", "has logged no model 'other'"),
-        ("models:/treelite", "C003", "not a model URI"),
-        ("models:/treelite/latest", "C003", "not a model URI"),
-        ("treelite", "C003", "not a model URI"),
-        ("file:///etc", "C003", "not a model URI"),
-        ("https://user:secret@host/model", "C003", "https://host/model"),
-    ],
-)
-def test_a_model_that_is_not_there(registry: Registry, uri: str, code: str, said: str) -> None:
-    problem = refused(registry, uri.replace("{run}", registry.run.id))
-    assert problem.code == code
-    assert said in str(problem)
-    assert "secret" not in str(problem)
+def test_a_model_that_is_not_there(registry: Registry) -> None:
+    for uri, says in (
+        ("models:/nobody/1", "M001.*no such registered model"),
+        ("models:/treelite/7", "M001.*no such registered model or version"),
+        ("models:/treelite@challenger", "M001.*no such registered model or alias"),
+        ("models:/nobody@champion", "M001.*no such registered model"),
+        ("models:/m-0123456789abcdef0123456789abcdef", "M001.*no such logged model"),
+        ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
+        ("runs:/nothing/model", "M001.*is not there"),
+        (f"runs:/{registry.run.id}/other", "M001.*has logged no model 'other'"),
+        ("models:/treelite", "C003.*not a model URI"),
+        ("models:/treelite/latest", "C003.*not a model URI"),
+        ("treelite", "C003.*not a model URI"),
+        ("file:///etc", "C003.*not a model URI"),
+        ("https://user:secret@host/model", "C003.*https://host/model"),
+    ):
+        assert "secret" not in str(refused(registry, uri, says))
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -162,7 +149,7 @@ def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, nati
         else:
             content[int(draw.integers(len(content)))] ^= 1 << int(draw.integers(8))
         file.write_bytes(content)
-        assert refused(registry, f"models:/{format}/1").code == "M003", f"{name}, turn {turn}"
+        refused(registry, f"models:/{format}/1", f"M003.*{file.name}")
         file.write_bytes(whole)
     assert get(registry, f"models:/{format}/1", parse=False).format == format
 
@@ -187,43 +174,35 @@ def planted(registry: Registry, format: str, content: bytes) -> None:
     rewrite(registry, format, sha256=digests)
 
 
-BASE = list(features.BASE_FEATURES)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"features": [BASE[1], BASE[0], *BASE[2:]]}, "M002.*its file has other features than its manifest"),
-        ({"features": BASE[:-1]}, "M002"),
-        ({"features": [*BASE, "trip_distance"]}, "M002"),
-        ({"features": [*BASE[:-1], "tip_amount"]}, "M002"),
-        ({"features": [BASE[0], *BASE[:-1]]}, "M002"),
-        ({"features": []}, "M002"),
-        ({"features": None}, "M005"),
-        ({"format": "pickle"}, "M004"),
-        ({"format": "treelite"}, "M007"),
-        ({"version": 99}, "M004"),
-        ({"file": "../MLmodel"}, "M005"),
-        ({"file": "/etc/passwd"}, "M005"),
-        ({"file": ".."}, "M005"),
-        ({"sha256": {}}, "M005"),
-        ({"format": []}, "M005"),
-        ({"file": None}, "M005"),
-    ],
-)
-def test_a_manifest_that_cannot_be_followed(registry: Registry, changes: dict[str, Any], said: str) -> None:
-    rewrite(registry, "xgboost-ubj", **changes)
-    problem = refused(registry, registry.logged("xgboost-ubj"))
-    assert re.search(said, str(problem))
-    assert problem.exit_code == 6
-
-
-def test_features_without_names(registry: Registry, natives: Any) -> None:
+def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) -> None:
+    manifest = registry.artifacts("xgboost-ubj") / "artifacts" / "manifest.json"
+    good = json.loads(manifest.read_text())
+    changes: list[tuple[str, Any, str]] = [
+        ("features", [BASE[1], BASE[0], *BASE[2:]], "M002.*its file has other features than its manifest"),
+        ("features", BASE[:-1], "M002"),
+        ("features", [*BASE, "trip_distance"], "M002"),
+        ("features", [*BASE[:-1], "tip_amount"], "M002"),
+        ("features", [BASE[0], *BASE[:-1]], "M002"),
+        ("features", [], "M002"),
+        ("features", None, "M005"),
+        ("format", "pickle", "M004"),
+        ("format", "treelite", "M007"),
+        ("format", [], "M005"),
+        ("version", 99, "M004"),
+        ("file", "../MLmodel", "M005"),
+        ("file", "/etc/passwd", "M005"),
+        ("file", "..", "M005"),
+        ("file", None, "M005"),
+        ("sha256", {}, "M005"),
+    ]
+    for name, value, says in changes:
+        rewrite(registry, "xgboost-ubj", **{**good, name: value})
+        assert refused(registry, registry.logged("xgboost-ubj"), says).exit_code == 6
+    rewrite(registry, "xgboost-ubj", **good)
     booster = xgboost.Booster(model_file=natives["xgboost-ubj"][0])
     booster.feature_names = None
     planted(registry, "xgboost-ubj", bytes(booster.save_raw("ubj")))
-    problem = refused(registry, registry.logged("xgboost-ubj"))
-    assert problem.code == "M002"
+    refused(registry, registry.logged("xgboost-ubj"), "M002")
 
 
 @pytest.mark.parametrize("by", ["/1", "@champion"])
@@ -232,9 +211,7 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: s
     good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
     good.classes_ = 1 - good.classes_
     planted(registry, "skops", skops.io.dumps(good))
-    problem = refused(registry, f"models:/skops{by}")
-    assert problem.code == "M003"
-    assert "the manifest is not the file that was logged" in problem.what
+    refused(registry, f"models:/skops{by}", "M003.*manifest.json is not the file that was logged")
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
@@ -248,7 +225,7 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: s
 )
 def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str, content: bytes) -> None:
     planted(registry, format, content)
-    assert refused(registry, registry.logged(format)).code in {"M002", "M007"}
+    refused(registry, registry.logged(format), "M002|M007")
 
 
 def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> None:
@@ -286,7 +263,7 @@ def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_pat
     with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
         info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
     mlflow.register_model(info.model_uri, "pickled")
-    assert refused(registry, "models:/pickled/1").code == "M005"
+    refused(registry, "models:/pickled/1", "M005")
     assert not marker.exists()
 
 
@@ -305,18 +282,16 @@ def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_pat
     assert not marker.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "!!python/object/apply:os.system ['touch broken']", "metadata: {}"])
-def test_an_mlmodel_that_is_none_of_ours(registry: Registry, content: str) -> None:
-    (registry.artifacts("treelite") / "MLmodel").write_text(content)
-    assert refused(registry, "models:/treelite/1").code == "M005"
+def test_an_mlmodel_that_is_none_of_ours_and_files_that_are_gone(registry: Registry) -> None:
+    folder = registry.artifacts("treelite")
+    whole = (folder / "MLmodel").read_text()
+    for content in ("", "[]", "{", "!!python/object/apply:os.system ['touch broken']", "metadata: {}"):
+        (folder / "MLmodel").write_text(content)
+        refused(registry, "models:/treelite/1", "M005")
     assert not Path("broken").exists()
-
-
-def test_files_that_are_gone(registry: Registry) -> None:
-    (registry.artifacts("treelite") / "artifacts" / "manifest.json").unlink()
-    problem = refused(registry, "models:/treelite/1")
-    assert problem.code == "T007"
-    assert problem.exit_code == 5
+    (folder / "MLmodel").write_text(whole)
+    (folder / "artifacts" / "manifest.json").unlink()
+    assert refused(registry, "models:/treelite/1", "T007").exit_code == 5
 
 
 @pytest.fixture
@@ -333,30 +308,20 @@ def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fet
     return fetched
 
 
-@pytest.mark.parametrize(
-    "spelling",
-    ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"]
-    + ["ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"],
-)
+SPELLINGS = ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"]
+
+
 def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
-    registry: Registry, placed: Callable[..., Fetched], spelling: str, tmp_path: Path
-) -> None:
-    folder = registry.artifacts("treelite")
-    for root in (None, str(tmp_path / "elsewhere"), str(folder / "deeper")):
-        with pytest.raises(TipcastError) as caught:
-            placed(spelling.format(folder, name=folder.name), root=root)
-        assert caught.value.code == "T006"
-        assert caught.value.exit_code == 5
-    assert list((tmp_path / "fetched").iterdir()) == []
-
-
-def test_a_folder_that_is_shared_with_the_server(
     registry: Registry, placed: Callable[..., Fetched], tmp_path: Path
 ) -> None:
     folder = registry.artifacts("treelite")
-    assert placed(f"file://{folder}", root=str(registry.folder), parse=False).format == "treelite"
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / "way").symlink_to(folder)
-    with pytest.raises(TipcastError) as caught:
-        placed(f"file://{tmp_path / 'inside' / 'way'}", root=str(tmp_path / "inside"), parse=False)
-    assert caught.value.code == "T006", "a link leads out of the shared folder"
+    for spelling in (*SPELLINGS, "ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"):
+        for root in (None, str(tmp_path / "elsewhere"), str(folder / "deeper")):
+            with pytest.raises(TipcastError, match="T006"):
+                placed(spelling.format(folder, name=folder.name), root=root)
+    with pytest.raises(TipcastError, match="T006"):  # a link leads out of the shared folder
+        placed(f"file://{tmp_path / 'inside' / 'way'}", root=str(tmp_path / "inside"))
+    assert list((tmp_path / "fetched").iterdir()) == []
+    assert placed(f"file://{folder}", root=str(registry.folder), parse=False).format == "treelite"

@@ -1,8 +1,8 @@
-"""The portable model on its way into MLflow: logged, held against the estimator, and what does not fit on the disk."""
-
-from __future__ import annotations
+"""The portable model on its way into MLflow: logged, held against the estimator, registered, and given an alias."""
 
 import contextlib
+import dataclasses
+import datetime
 import json
 import resource
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from mlflow.exceptions import MlflowException
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
@@ -23,8 +24,10 @@ from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models import native
 from tipcast.tracking import portable
-from tipcast.tracking.models import fetch
+from tipcast.tracking.models import alias_holder, check_alias, fetch, move_alias
+from tipcast.tracking.portable import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
+from tipcast.tracking.store import open_store
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
@@ -66,19 +69,16 @@ def test_the_flavor_of_scikit_learn(saved: Any, trips: pd.DataFrame) -> None:
     np.testing.assert_allclose(trees.predict_proba(x.to_numpy())[:, 1], saved["skops"].expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("task", "labels"),
-    [
-        ({"classes": ["no high tip", "high tip"], "function": "high_tip"}, [0, 1]),
-        ({"classes": ["no", "yes"], "function": None, "values": []}, ["no", "yes"]),
-        ({"classes": ["2", "2.5", "7"], "function": None, "values": [2.0, 2.5, 7.0]}, [2, 2.5, 7]),
-        ({"classes": ["0", "1", "2"], "function": None, "values": []}, [0, 1, 2]),
-        ({"classes": ["short", "long", "far"], "function": "length"}, ["short", "long", "far"]),
-        ({}, [0, 1]),
-    ],
-)
-def test_labels_are_the_targets_own_values(task: dict[str, Any], labels: list[Any]) -> None:
-    assert portable._labels(task) == labels
+def test_labels_are_the_targets_own_values() -> None:
+    for classes, function, values, labels in (
+        (["no high tip", "high tip"], "high_tip", [], [0, 1]),
+        (["no", "yes"], None, [], ["no", "yes"]),
+        (["2", "2.5", "7"], None, [2.0, 2.5, 7.0], [2, 2.5, 7]),
+        (["0", "1", "2"], None, [], [0, 1, 2]),
+        (["short", "long", "far"], "length", [], ["short", "long", "far"]),
+    ):
+        assert portable._labels({"classes": classes, "function": function, "values": values}) == labels
+    assert portable._labels({}) == [0, 1]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -93,16 +93,13 @@ def test_a_logged_model_scores_as_the_estimator(saved: Any, trips: pd.DataFrame,
     assert np.isnan(portable.parity(one.logged, trips, wrong))
 
 
-def test_requirements_are_what_is_installed() -> None:
+def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     common = [f"{name}=={version(name)}" for name in ("mlflow", "numpy", "pandas")]
     learn, tree, skops = (f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops"))
     assert portable.requirements("skops") == [*common, learn, skops]
     assert portable.requirements("treelite") == [*common, tree, learn]
     (build,) = portable.requirements("xgboost-ubj")[3:]
     assert build.partition("==")[0] in {"xgboost-cpu", "xgboost"}
-
-
-def test_a_build_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(native.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
     with pytest.raises(TipcastError, match="M012"):
         portable.requirements("new")
@@ -117,7 +114,7 @@ def test_a_green_model_takes_green_trips(
     with open_run(spec, name="n", tags={}, params={}) as run:
         logged = portable.log_model(run, file, "skops", facts, Taxi(), {"colour": "green"}, green.head(5))
         assert portable.parity(logged, green, expected) <= 1e-9
-        with pytest.raises(mlflow.exceptions.MlflowException, match="lpep_pickup_datetime"):
+        with pytest.raises(MlflowException, match="lpep_pickup_datetime"):
             portable.parity(logged, trips, expected)
 
 
@@ -135,22 +132,15 @@ def small_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("as_text", [False, True])
-def test_an_artifact_that_does_not_fit(spec: TrackingSpec, tmp_path: Path, as_text: bool) -> None:
-    large = tmp_path / "large.bin"
-    large.write_bytes(bytes(LIMIT + 1))
-    with pytest.raises(TipcastError) as caught, open_run(spec, name="n", tags={}, params={}) as run, small_files():
+def test_an_artifact_that_does_not_fit(spec: TrackingSpec) -> None:
+    says = "T005.*plots/large.txt.*File too large.*bytes free"
+    with pytest.raises(TipcastError, match=says), open_run(spec, name="n", tags={}, params={}) as run, small_files():
         run.log_bytes(b"kept", "plots/kept.png")
-        if as_text:
-            run.log_text("x" * (LIMIT + 1), "plots/large.bin")
-        run.log_file(large, "plots")
-    assert caught.value.code == "T005"
-    assert "File too large" in str(caught.value)
-    assert "bytes free" in str(caught.value)
-    assert as_text or "plots/large.bin" in str(caught.value)
-    folder = Path(local_file_uri_to_path(run.client.get_run(run.id).info.artifact_uri))
+        run.log_text("x" * (LIMIT + 1), "plots/large.txt")
+    ended = run.client.get_run(run.id).info
+    assert ended.status == "FAILED"
+    folder = Path(local_file_uri_to_path(ended.artifact_uri))
     assert [path.name for path in (folder / "plots").iterdir()] == ["kept.png"]
-    assert run.client.get_run(run.id).info.status == "FAILED"
 
 
 def test_a_model_that_does_not_fit(
@@ -165,3 +155,125 @@ def test_a_model_that_does_not_fit(
     assert model.status != "READY"
     with pytest.raises(TipcastError, match="M001.*has logged no model"):
         fetch(client, f"runs:/{run.id}/model", tmp_path)
+
+
+# Registered versions and aliases
+
+WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": "0" * 64}, "data_digest": "d", "git_commit": "c"}
+
+
+def test_a_version_carries_what_is_known(
+    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
+) -> None:
+    file, expected = natives["skops"]
+    with open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
+        run.log_metrics({"test/auc": 0.654321987})
+        logged = portable.log_model(run, file, "skops", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+        run.log_metrics({"seconds/fit": 3.0})
+        portable.link_metrics(run, logged, {"test": ("rows", "7" * 64)})
+        difference = portable.parity(logged, trips, expected)
+        first = register(run, logged, "tips", difference, {"test/auc": 0.654321987}, "# One")
+        second = register(run, logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000)
+    assert (first.registered, second.registered) == ("models:/tips/1", "models:/tips/2")
+    assert first.uri == logged.uri
+    client = open_store(spec)
+    made = client.get_model_version("tips", "1")
+    assert (made.description, made.run_id) == ("# One", run.id)
+    assert len(client.get_model_version("tips", "2").description) == MAX_DESCRIPTION
+    expected_tags = {
+        "test/auc": "0.654322",
+        "format": "skops",
+        "sha256": portable.digest(file),
+        "sha256.manifest": logged.manifest_sha256,
+        "data.digest": facts["data_digest"],
+        "git.commit": facts["git_commit"],
+    }
+    assert expected_tags.items() <= made.tags.items()
+    assert f"numpy {np.__version__}" in made.tags["versions"]
+    assert float(made.tags["parity"]) <= 1e-9
+    model = client.get_logged_model(logged.model_id)
+    assert model.params["seed"] == "3"
+    (metric,) = model.metrics
+    assert (metric.key, metric.value, metric.dataset_name) == ("test/auc", 0.654321987, "rows")
+    assert len(client.get_metric_history(run.id, "test/auc")) == 1, "the run's own point, not a second one"
+    noted = json.loads(model.tags["mlflow.modelVersions"])
+    assert [(entry["name"], int(entry["version"])) for entry in noted] == [("tips", 1), ("tips", 2)]
+    loaded = mlflow.pyfunc.load_model("models:/tips/1")
+    assert loaded.metadata.signature is not None
+    assert loaded.input_example is not None
+    np.testing.assert_allclose(loaded.predict(trips), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("difference", [1.1e-5, float("nan")])
+def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> None:
+    run, logged = saved["skops"].run, portable.Logged("models:/m-1", manifest=WHOLE)
+    with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
+        register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
+    assert list(run.client.search_registered_models("name = 'doubtful'")) == []
+
+
+def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
+    one = saved["xgboost-ubj"]
+    _use(one)
+    register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
+    refitted = saved["skops"].logged
+    again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
+    assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
+    assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
+    assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
+    missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
+    with pytest.raises(MlflowException):
+        register(one.run, missing, "nothing", 0.0, {}, "")
+    assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
+
+
+@pytest.fixture
+def client(saved: Any) -> Iterator[Any]:
+    """A store with three versions of one model."""
+    one = saved["skops"]
+    _use(one)
+    for _ in range(3):
+        register(one.run, one.logged, "moved", 0.0, {}, "")
+    yield one.run.client
+    one.run.client.delete_registered_model("moved")
+
+
+@pytest.mark.parametrize("alias", ["", "v3", "V12", "latest", "a b", "é!", "a" * 256, "a/b"])
+def test_names_that_are_none(alias: str) -> None:
+    with pytest.raises(TipcastError, match="C003"):
+        check_alias(alias)
+    check_alias("blue-green_2")
+
+
+def test_moving_leaves_a_trace(client: Any) -> None:
+    move_alias(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
+    since = datetime.datetime.fromisoformat(client.get_registered_model("moved").tags["alias.champion.since"])
+    assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
+    move_alias(client, "moved", "champion", "2", before="1", facts={}, forced=True)
+    move_alias(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
+    first = client.get_registered_model("moved").tags
+    assert (first["alias.champion.previous"], first["alias.champion.why"]) == ("2", "back")
+    client.set_registered_model_alias("moved", "champion", "2")  # by who may write to the registry
+    assert client.get_registered_model("moved").tags["alias.champion.version"] == "1"
+
+
+def _tags(client: Any) -> list[dict[str, str]]:
+    versions = [client.get_model_version("moved", version) for version in "123"]
+    return [dict(each.tags) for each in (client.get_registered_model("moved"), *versions)]
+
+
+def test_an_alias_that_does_not_move(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
+    move_alias(client, "moved", "champion", "3", before="2", facts={}, forced=False)
+    earlier = _tags(client)
+    with pytest.raises(TipcastError, match="M022"):
+        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
+
+    def refuse(*_: str) -> None:
+        raise MlflowException("it is refused")
+
+    monkeypatch.setattr(client, "set_registered_model_alias", refuse)
+    with pytest.raises(MlflowException, match="it is refused"):
+        move_alias(client, "moved", "champion", "1", before="3", facts={"why": "x"}, forced=False)
+    assert alias_holder(client, "moved", "champion") == "3"
+    assert _tags(client) == earlier

@@ -1,7 +1,5 @@
 """Which process opened a run, and runs that nobody will close: closed by the next command, never one that may live."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -30,40 +28,50 @@ def client(spec: TrackingSpec) -> Any:
     return open_store(spec)
 
 
+@pytest.fixture
+def left(client: Any) -> Callable[..., str]:
+    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
+
+    def leave(**identity: Any) -> str:
+        return str(client.create_run("0", tags=written(**identity or {"start": "1"})).info.run_id)
+
+    return leave
+
+
 def written(**changes: Any) -> dict[str, str]:
     """Return this process's tags with some of what identifies it changed."""
     tags = process.tags()
     return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
 
 
-def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec) -> None:
-    run_id = client.create_run("0", tags=written(boot="earlier", start="1")).info.run_id
+def status(client: Any, run_id: str) -> str:
+    return str(client.get_run(run_id).info.status)
+
+
+def opened(spec: TrackingSpec, **more: Any) -> Any:
+    return open_run(spec, name="n", tags={}, params={}, **more)
+
+
+def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec, left: Callable[..., str]) -> None:
+    run_id = left(boot="earlier", start="1")
     process.close_abandoned(client, STORE)  # it may be of another machine of this name
-    assert client.get_run(run_id).info.status == "RUNNING"
+    assert status(client, run_id) == "RUNNING"
     process.close_abandoned(client, str(spec.uri))
-    assert client.get_run(run_id).info.status == "KILLED"
+    assert status(client, run_id) == "KILLED"
 
 
-def test_this_process_and_one_of_its_number_before_it() -> None:
+def test_whether_a_process_has_ended() -> None:
     assert not process.has_exited(written(), STORE)
-    assert process.has_exited(written(start="1"), STORE)
-
-
-def test_a_process_that_ended_and_one_that_is_not_reaped() -> None:
+    assert process.has_exited(written(start="1"), STORE), "another has its number now"
     child = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
     assert process.has_exited(written(pid=child.pid), STORE)
     child.wait()
     assert process.has_exited(written(pid=child.pid), STORE)
-
-
-HUGE = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
-
-
-@pytest.mark.parametrize("text", ["", "7", "[]", "{}", '{"pid": "x"}', "null", *HUGE])
-def test_tags_of_others(text: str) -> None:
-    assert not process.has_exited({process.PROCESS: text}, STORE)
     assert not process.has_exited({}, STORE)
+    huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
+    for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
+        assert not process.has_exited({process.PROCESS: text}, STORE), text
 
 
 @pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
@@ -79,18 +87,15 @@ def test_processes_that_proc_hides_count_as_alive(
     assert not process.has_exited(tags, STORE)
 
 
-def test_a_lease_is_held_for_the_whole_of_a_block(client: Any) -> None:
-    run_id = client.create_run("0", tags=process.tags()).info.run_id
+def test_a_lease(client: Any, left: Callable[..., str]) -> None:
+    run_id = left(pid=os.getpid())
     with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
         with pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "), process.leased(client, run_id):
             raise AssertionError("not reached")
         raise KeyboardInterrupt
     with process.leased(client, run_id):
         pass
-
-
-def test_a_run_that_another_machine_has_open(client: Any) -> None:
-    run_id = client.create_run("0", tags=written(pid=1, host="elsewhere")).info.run_id
+    run_id = left(pid=1, host="elsewhere")
     with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
         process.leased(client, run_id).__enter__()
     client.set_terminated(run_id, "KILLED")
@@ -98,10 +103,9 @@ def test_a_run_that_another_machine_has_open(client: Any) -> None:
         pass
 
 
-def test_a_run_of_this_machine_with_another_temporary_folder(client: Any) -> None:
+def test_a_run_of_this_machine_with_another_temporary_folder(client: Any, left: Callable[..., str]) -> None:
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = written(pid=other.pid, start=process.started(other.pid))
-    run_id = client.create_run("0", tags=identity).info.run_id
+    run_id = left(pid=other.pid, start=process.started(other.pid))
     with pytest.raises(TipcastError, match=f"S002.*process {other.pid} on "):
         process.leased(client, run_id).__enter__()
     other.communicate()
@@ -120,27 +124,11 @@ with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=F
 """
 
 
-@pytest.fixture
-def left(client: Any) -> Callable[..., str]:
-    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
-
-    def leave(tags: dict[str, str] | None = None, **identity: Any) -> str:
-        return str(client.create_run("0", tags=written(**identity or {"start": "1"}) | (tags or {})).info.run_id)
-
-    return leave
-
-
-def status(client: Any, run_id: str) -> str:
-    return str(client.get_run(run_id).info.status)
-
-
-def opened(spec: TrackingSpec, **more: Any) -> Any:
-    return open_run(spec, name="n", tags={}, params={}, **more)
-
-
 def test_a_run_whose_process_was_killed(
-    spec: TrackingSpec, client: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spec: TrackingSpec, client: Any, left: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
+    others.append(client.create_run("0").info.run_id)
     command = [sys.executable, "-c", OPEN, str(spec.uri)]
     variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
     with subprocess.Popen(
@@ -153,33 +141,16 @@ def test_a_run_whose_process_was_killed(
         killed.send_signal(signal.SIGKILL)
     (run,) = client.search_runs([client.get_experiment_by_name("other").experiment_id])
     assert run.info.status == "RUNNING"
-    with opened(spec):
-        pass
+    for _ in range(2):
+        with opened(spec):
+            pass
     assert status(client, run.info.run_id) == "KILLED"
     assert caplog.messages == [f"closed a run that ended without closing (KILLED): {run.info.run_id}"]
-    with opened(spec):
-        pass
-    assert len(caplog.messages) == 1
-
-
-def test_runs_of_others_are_left(spec: TrackingSpec, client: Any, left: Callable[..., str]) -> None:
-    kept = [
-        left(pid=os.getpid()),
-        left(start="1", host="elsewhere"),
-        left(start="1", pid_namespace=1),
-        str(client.create_run("0").info.run_id),
-    ]
-    with opened(spec):
-        pass
-    assert {status(client, run_id) for run_id in kept} == {"RUNNING"}
+    assert {status(client, run_id) for run_id in others} == {"RUNNING"}
 
 
 def test_others_runs_never_stop_ones_own(
-    spec: TrackingSpec,
-    client: Any,
-    left: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    spec: TrackingSpec, client: Any, left: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     left()
 
@@ -193,23 +164,16 @@ def test_others_runs_never_stop_ones_own(
     assert caplog.messages == ["runs that ended without closing stay open: [Errno 1] not permitted"]
 
 
-def test_a_run_that_is_gone_on_with(
+def test_a_run_that_is_taken_up(
     spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = left()
-    with opened(spec, resume=run_id) as run:
+    with opened(spec, resume=left()) as run:
         assert not process.has_exited(client.get_run(run.id).data.tags, STORE)
-    joined = left()
-    monkeypatch.setenv("MLFLOW_RUN_ID", joined)
+    monkeypatch.setenv("MLFLOW_RUN_ID", joined := left())
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(spec.uri))
     with opened(spec) as run:
         assert not process.has_exited(client.get_run(joined).data.tags, STORE)
         assert run.id == joined
-
-
-def test_a_run_that_another_process_takes_up_meanwhile(
-    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     run_id = left()
 
     def taken_up(*_: Any) -> bool:
@@ -218,4 +182,4 @@ def test_a_run_that_another_process_takes_up_meanwhile(
 
     monkeypatch.setattr(process, "has_exited", taken_up)
     process.close_abandoned(client, str(spec.uri))
-    assert status(client, run_id) == "RUNNING"
+    assert status(client, run_id) == "RUNNING", "by another process, while this one looks"

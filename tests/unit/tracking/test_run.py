@@ -1,6 +1,4 @@
-"""The life of a run, in an sqlite file and on a real server: every ending, joined runs, and what is written."""
-
-from __future__ import annotations
+"""The life of a run: its experiment, every ending, what is written, joined runs, and runs as people name them."""
 
 import contextlib
 import json
@@ -24,7 +22,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
 from tipcast.tracking.children import Children
-from tipcast.tracking.run import Run, check_store, mark_launched, open_run
+from tipcast.tracking.run import Run, check_store, find_run, mark_launched, open_run
 from tipcast.tracking.store import open_store
 
 
@@ -37,18 +35,23 @@ def _runs(spec: TrackingSpec) -> list[Any]:
     return list(client.search_runs([experiment.experiment_id for experiment in client.search_experiments()]))
 
 
+def _only(spec: TrackingSpec) -> Any:
+    (run,) = _runs(spec)
+    return run
+
+
 def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
-    spec.tags, spec.run_name = {"team": "fares"}, "mine"
+    spec.tags, spec.run_name, spec.system_metrics = {"team": "fares"}, "mine", True
     with _made(spec) as run:
         assert run.client.get_run(run.id).info.status == "RUNNING"
-    (found,) = _runs(spec)
-    assert found.info.status == "FINISHED"
-    assert found.info.end_time >= found.info.start_time
-    assert found.info.run_name == "mine"
-    assert found.data.params == {"seed": "0"}
-    assert found.data.tags["job"] == "train"
-    assert found.data.tags["team"] == "fares"
-    assert "error.code" not in found.data.tags
+        wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
+    ended = _only(spec)
+    assert (ended.info.status, ended.info.run_name) == ("FINISHED", "mine")
+    assert ended.info.end_time >= ended.info.start_time
+    assert ended.data.params == {"seed": "0"}
+    assert {"job": "train", "team": "fares"}.items() <= ended.data.tags.items()
+    assert "error.code" not in ended.data.tags
+    assert ended.data.metrics["system/system_memory_usage_megabytes"] > 0
 
 
 @pytest.mark.parametrize(
@@ -66,10 +69,9 @@ def test_a_run_that_ends_otherwise(spec: TrackingSpec, problem: BaseException, s
         raise problem
     assert caught.value is problem
     assert getattr(problem, "__notes__", []) == ([module.KILLED] if status == "KILLED" else [])
-    (found,) = _runs(spec)
-    assert found.info.status == status
-    assert found.data.tags.get("error.code") == code
-    assert found.data.tags.get("error.message") == (str(problem) if code else None)
+    ended, message = _only(spec), str(problem) if code else None
+    tags = ended.data.tags
+    assert (ended.info.status, tags.get("error.code"), tags.get("error.message")) == (status, code, message)
 
 
 def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
@@ -90,16 +92,8 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
         finally:
             event.remove(Engine, "after_cursor_execute", stop)
     assert written
-    (found,) = _runs(spec)
-    assert found.info.status == "KILLED"
-    assert found.data.metrics == {"a": 1.0}
-
-
-def test_what_the_store_refuses_ends_the_run(spec: TrackingSpec) -> None:
-    with pytest.raises(TipcastError, match="T002"), _made(spec) as run:
-        run.client.set_tag(run.id, "a" * 400, "x")
-    (found,) = _runs(spec)
-    assert found.info.status == "FAILED"
+    ended = _only(spec)
+    assert (ended.info.status, ended.data.metrics) == ("KILLED", {"a": 1.0})
 
 
 @pytest.mark.parametrize(("name", "kept"), [("gentle-ox-12", "xgboost"), ("March, again", "March, again")])
@@ -114,9 +108,9 @@ def test_the_launchers_run_is_joined_once(
     with _made(spec, params={"data.rows": 20000, "seed": 0}) as run:
         assert "MLFLOW_RUN_ID" not in os.environ
         assert (run.id, run.experiment_id) == (launched.info.run_id, experiment)
-    (found,) = _runs(spec)
-    assert (found.info.status, found.info.run_name) == ("FINISHED", kept), "a name that somebody gave stays"
-    assert found.data.params == {"data.rows": "'20000'", "seed": "0"}
+    ended = _only(spec)
+    assert (ended.info.status, ended.info.run_name) == ("FINISHED", kept), "a name that somebody gave stays"
+    assert ended.data.params == {"data.rows": "'20000'", "seed": "0"}
 
 
 def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +123,12 @@ def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytes
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
-    with pytest.raises(TipcastError) as caught, _made(spec) as run:
+    with pytest.raises(TipcastError, match="M010. test/log_loss: "), _made(spec) as run:
+        with pytest.raises(TipcastError, match="M010. history/train_logloss: "):
+            run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
         run.log_metrics({"test/auc": 0.5, "test/log_loss": value})
-    assert caught.value.code == "M010"
-    assert caught.value.where == "test/log_loss"
-    (found,) = _runs(spec)
-    assert found.info.status == "FAILED"
-    assert found.data.tags["error.code"] == "M010"
-    assert found.data.metrics == {}
-    with pytest.raises(TipcastError), _made(spec) as run:
-        run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
+    ended = _only(spec)
+    assert (ended.info.status, ended.data.tags["error.code"], ended.data.metrics) == ("FAILED", "M010", {})
 
 
 def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
@@ -148,15 +138,14 @@ def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
         )
         run.log_dataset("sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5})
         run.log_dataset("/data/2019-03.parquet", "f" * 8, "yellow 2019-03", "validation", {})
-    inputs = {item.tags[0].value: item.dataset for item in _runs(spec)[0].inputs.dataset_inputs}
-    assert set(inputs) == {"train", "validation", "test"}
-    assert inputs["train"].digest == "d" * 36
-    assert inputs["test"].digest == "e" * 36
-    assert inputs["train"].name == "yellow 2018"
-    assert inputs["train"].profile == '{"rows": 10}'
-    assert "s3://trips/2018.parquet" in inputs["train"].source
-    assert "s3cret" not in str([item.source for item in inputs.values()])
-    assert "2019-03.parquet" in inputs["validation"].source
+    inputs = {item.tags[0].value: item.dataset for item in _only(spec).inputs.dataset_inputs}
+    train, test, validation = (inputs.pop(context) for context in ("train", "test", "validation"))
+    assert not inputs
+    assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
+    assert test.digest == "e" * 36
+    assert "s3://trips/2018.parquet" in train.source
+    assert "s3cret" not in train.source
+    assert "2019-03.parquet" in validation.source
 
 
 @pytest.fixture
@@ -181,36 +170,31 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 
         monkeypatch.setattr(run.client, "set_terminated", free_first)
         run.log_metrics({"test/auc": 0.5})
-    (found,) = _runs(spec)
-    assert found.info.status == "FAILED"
-    assert found.data.tags["error.code"] == "T002"
+    assert (_only(spec).info.status, _only(spec).data.tags["error.code"]) == ("FAILED", "T002")
 
 
 def test_a_lock_that_does_not_end(
     spec: TrackingSpec, locked: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(TipcastError, match="T002"), _made(spec) as run:
-        locked.execute("BEGIN IMMEDIATE")
+        children = Children(run)
+        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
+            trials = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
+            locked.execute("BEGIN IMMEDIATE")
+            raise KeyboardInterrupt
         run.log_metrics({"test/auc": 0.5})
     locked.execute("ROLLBACK")
     what = "the next train, sweep, score or promote on this machine does"
     assert caplog.messages == [f"run {run.id} could not be closed: {what}"]
     client = open_store(spec)
-    assert client.get_run(run.id).info.status == "RUNNING"
-    mine = json.loads(client.get_run(run.id).data.tags[process.PROCESS])
-    client.set_tag(run.id, process.PROCESS, json.dumps(mine | {"start": "1"}))  # as if that process had ended
+    for run_id in (run.id, *trials):
+        left = client.get_run(run_id)
+        assert left.info.status == "RUNNING"
+        gone = json.loads(left.data.tags[process.PROCESS]) | {"start": "1"}  # as if that process had ended
+        client.set_tag(run_id, process.PROCESS, json.dumps(gone))
     with _made(spec):
         pass
-    assert client.get_run(run.id).info.status == "KILLED"
-
-
-def test_system_metrics_are_sampled(spec: TrackingSpec) -> None:
-    spec.system_metrics = True
-    with _made(spec) as run:
-        wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
-    (found,) = _runs(spec)
-    assert found.info.status == "FINISHED"
-    assert found.data.metrics["system/system_memory_usage_megabytes"] > 0
+    assert {client.get_run(run_id).info.status for run_id in (run.id, *trials)} == {"KILLED"}
 
 
 def test_the_link(spec: TrackingSpec) -> None:
@@ -254,26 +238,19 @@ def test_a_run_on_a_server_below_a_path(
     assert capsys.readouterr().out == ""
 
 
-def test_a_server_that_is_gone_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
+def test_a_server_that_is_gone_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, closed_port: int, tmp_path: Path
+) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{closed_port}"
-    with pytest.raises(TipcastError) as caught, module.failures(uri):
+    with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), module.failures(uri):
         Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
-    assert caught.value.code == "T001"
-    assert "\n" not in str(caught.value)
-
-
-MISTAKE = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
-
-
-def test_a_run_that_is_not_there_or_not_reached_is_not_tagged(
-    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark_launched(problem=MISTAKE)
-    assert list(tmp_path.iterdir()) == [], "no store is opened"
+    mistake = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
+    mark_launched(problem=mistake)
+    assert list(tmp_path.iterdir()) == [], "no store is opened where no run was launched"
     monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
-    mark_launched(problem=MISTAKE)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    mark_launched(problem=mistake)
 
 
 ODD = [
@@ -285,38 +262,123 @@ LONG = ["x" * 251, "x" * 252, "(" * 300]
 def test_names_are_mlflows_and_stay_distinct() -> None:
     usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
     assert [module.name_of(name) for name in usual] == usual
-    found = [module.name_of(name) for name in (*usual, *ODD, *LONG)]
-    assert len(set(found)) == len(found)
-    assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in found)
-    assert max(map(len, found)) == module.MAX_NAME
-    assert found == [module.name_of(name) for name in found], "a name that is taken is left as it is"
+    names = [module.name_of(name) for name in (*usual, *ODD, *LONG)]
+    assert len(set(names)) == len(names)
+    assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
+    assert max(map(len, names)) == module.MAX_NAME
+    assert names == [module.name_of(name) for name in names], "a name that is taken is left as it is"
 
 
 def test_a_run_with_odd_names_and_megabytes_ends_well(spec: TrackingSpec) -> None:
-    values = {
-        f"unscored/{name}": float(at) for at, name in enumerate((*ODD, *LONG, *(f"ENSG{at}(x)" for at in range(3000))))
-    }
-    huge = "x" * 3_000_000
+    names = (*ODD, *LONG, *(f"ENSG{at}(x)" for at in range(3000)))
+    values, huge = {f"unscored/{name}": float(at) for at, name in enumerate(names)}, "x" * 3_000_000
     with open_run(spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}) as run:
         run.log_metrics(values)
         run.log_dataset("made://x", "d", huge, "train", {})
         run.log_params({"data.columns.a (b)": "another"})
-    found = open_store(spec).get_run(run.id)
-    assert found.info.status == "FINISHED"
-    assert sorted(found.data.metrics.values()) == sorted(values.values())
-    assert found.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
-    assert found.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}
+    ended = _only(spec)
+    assert ended.info.status == "FINISHED"
+    assert sorted(ended.data.metrics.values()) == sorted(values.values())
+    assert ended.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
+    assert ended.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}
 
 
-def test_children_that_a_locked_database_keeps_open_are_for_the_next_command(
-    spec: TrackingSpec, locked: sqlite3.Connection
+@pytest.fixture
+def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
+    """A store with a sweep and its trial, a training, and another sweep; name -> id."""
+    ids: dict[str, str] = {}
+    for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
+        with open_run(spec, name=name, tags={"job": job}, params={}) as run:
+            ids[name] = run.id
+            if name == "second":
+                children = Children(run)
+                ids["trial"] = children.begin(0, "key", 1, {})
+                children.end(ids["trial"], "FINISHED")
+    return open_store(spec), ids
+
+
+def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
+    client, ids = runs
+    for run_id in ids.values():
+        for name in (run_id, run_id[:12]):
+            assert find_run(client, name).info.run_id == run_id
+    assert find_run(client, "last", spec, "sweep").info.run_id == ids["second"]
+    assert find_run(client, "last", spec, "train").info.run_id == ids["train"]
+    assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
+    client.delete_run(ids["second"])
+    assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
+    with pytest.raises(TipcastError, match="is not there"):
+        find_run(client, ids["second"][:12])
+
+
+def test_no_run_or_several(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
+    client, ids = runs
+    with contextlib.closing(sqlite3.connect(str(spec.uri).removeprefix("sqlite:///"))) as database, database:
+        for number, name in enumerate(("first", "train")):  # ids that chance seldom gives
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
+    for name, experiment, job, says in (
+        ("last", "taxi", "ladder", "experiment taxi has no ladder"),
+        ("last", "nothing", None, "experiment nothing has no run"),
+        ("last", None, None, "is not there"),
+        ("abc", "taxi", None, "its first 4 characters or more"),
+        ("xgboost", "taxi", None, "is not there"),
+        ("%", "taxi", None, "is not there"),
+        ("0000000", "taxi", None, "is not there"),
+        ("0" * 32, "taxi", None, "is not there"),
+        ("abcd", "taxi", None, r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)"),
+    ):
+        with pytest.raises(TipcastError, match=f"T004.*{says}"):
+            find_run(client, name, experiment and TrackingSpec(experiment=experiment), job)
+
+
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    """A store with experiments ``team``, of id 1, and ``gone``, of id 2, which was deleted."""
+    spec.experiment = None
+    store = open_store(spec)
+    assert store.create_experiment("team") == "1"
+    store.delete_experiment(store.create_experiment("gone"))
+    return store
+
+
+def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    for configured, name, number, expected in (
+        (None, None, None, "tipcast"),
+        (None, "", "", "tipcast"),
+        (None, "new", None, "new"),
+        (None, "other", "1", "team"),
+        ("mine", "other", "77", "mine"),
+    ):
+        spec.experiment = configured
+        for variable, value in (("MLFLOW_EXPERIMENT_NAME", name), ("MLFLOW_EXPERIMENT_ID", number)):
+            monkeypatch.delenv(variable, raising=False) if value is None else monkeypatch.setenv(variable, value)
+        with _made(spec) as run:
+            pass
+        assert client.get_experiment(run.experiment_id).name == expected
+        assert find_run(client, "last", spec).info.run_id == run.id
+
+
+def test_an_experiment_that_cannot_be(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, says in (
+        ("77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
+        ("team", "MLFLOW_EXPERIMENT_ID team: is not there"),
+        ("2", "experiment gone: was deleted.*mlflow experiments restore"),
+    ):
+        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", number)
+        with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
+            raise AssertionError("not reached")
+
+
+def test_a_child_is_in_the_experiment_of_the_launchers_run(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with _made(spec) as run:
-        children = Children(run)
-        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
-            runs = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
-            locked.execute("BEGIN IMMEDIATE")
-            raise KeyboardInterrupt
-        locked.execute("ROLLBACK")
-        tags = [run.client.get_run(run_id).data.tags for run_id in runs]
-        assert [process.PROCESS in each for each in tags] == [True] * 3
+    monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("1").info.run_id)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "1")
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
+    with (
+        open_run(spec, name="all", tags={}, params={}) as parent,
+        open_run(spec, name="one", tags={}, params={}, parent=parent) as child,
+    ):
+        pass
+    assert (parent.experiment_id, child.experiment_id) == ("1", "1")
+    assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id

