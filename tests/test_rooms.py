@@ -25,7 +25,7 @@ BUDGET = {
     "config": 1341,
     "datasets": 3997,
     "evaluation": 1755,
-    "jobs": 2448,
+    "jobs": 2449,
     "measure": 196,
     "models": 1884,
     "scoring": 836,

@@ -23,6 +23,7 @@ from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
+from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
 
