@@ -26,8 +26,8 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             plain = record.name == LOG.name and record.levelno == logging.INFO
-            tqdm = sys.modules.get("tqdm")  # where it is not loaded there is no bar that a line could tear
-            write = tqdm.tqdm.write if tqdm else print
+            tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)  # until it is loaded there is no bar to tear
+            write = tqdm.write if tqdm else print
             write(("" if plain else f"{record.levelname} {record.name}: ") + self.format(record), file=sys.stderr)
         except Exception:  # noqa: BLE001 - as every handler: what cannot be logged must not end the job
             self.handleError(record)

@@ -199,6 +199,8 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     path = sqlite_file(uri)
     if path is None:
         raise TipcastError("T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db")
+    if not path.parent.is_dir():  # the lock would make it, and a mistyped path a second, empty store
+        raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
     try:
         with filelock.FileLock(f"{path}.lock", timeout=wait_s, mode=0o600):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:

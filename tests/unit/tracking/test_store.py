@@ -124,6 +124,7 @@ FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_
     [
         (None, ":memory:", "is lost with the process"),
         (None, ".", "unable to open database file"),
+        (None, "nowhere/mlflow.db", "its folder does not exist"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "mlflow.db", "the database cannot be used"),
         (b"a shopping list\n" * 500, "mlflow.db", "file is not a database"),
         (FOREIGN, "mlflow.db", "from_the_future"),
