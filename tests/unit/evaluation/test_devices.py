@@ -1,7 +1,5 @@
 """The evaluation on each device gives NumPy's numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from typing import Any
