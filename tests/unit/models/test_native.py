@@ -1,7 +1,5 @@
 """Saved models score like the models they were saved from, without tipcast."""
 
-from __future__ import annotations
-
 import pickle
 import struct
 

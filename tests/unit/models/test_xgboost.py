@@ -1,7 +1,5 @@
 """Through Dask the same booster as XGBoost's own training gives."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -41,6 +39,12 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert len(losses) < 300
     assert model.info["best_iteration"] == int(np.argmin(losses))
     assert model.scorer.booster.num_boosted_rounds() == model.info["best_iteration"] + 1
+    assert model.scorer.booster.attr(DEVICE) == "cpu"
+    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
+        build(spec("xgboost"), "cuda").fitted(model.scorer.booster, {}, list(parts[0][0].columns))
+    forest = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
+    assert forest.scorer.booster.num_boosted_rounds() == 1
+    assert len(forest.scorer.booster.get_dump()) == 7
     p = np.clip(model.scorer.score(parts[3][0]), 1e-9, 1)
     labels = parts[3][1].to_numpy()
     assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
@@ -87,13 +91,6 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
 
 
-def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
-    x, y = scattered(parts[:3])
-    model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
-    assert model.scorer.booster.num_boosted_rounds() == 1
-    assert len(model.scorer.booster.get_dump()) == 7
-
-
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, joined, scattered):
     zones = ("PULocationID", "DOLocationID")
@@ -119,11 +116,3 @@ def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
     with_it = fit_on(spec("xgboost", **SMALL), client, [empty, *parts[:2]], [empty, parts[3]])
     without = fit_on(spec("xgboost", **SMALL), client, parts[:2], parts[3:])
     np.testing.assert_array_equal(with_it.scorer.score(parts[3][0]), without.scorer.score(parts[3][0]))
-
-
-def test_a_booster_trained_on_another_device_is_refused(parts, spec):
-    model = build(spec("xgboost", **SMALL), "cpu").fit(Split(*parts[0]), seed=0)
-    booster = model.scorer.booster
-    assert booster.attr(DEVICE) == "cpu"
-    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
-        build(spec("xgboost"), "cuda").fitted(booster, {}, list(parts[0][0].columns))
