@@ -12,12 +12,7 @@ from tests.conftest import NO_PAGES
 
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.base import Counts
-from tipcast.datasets.rows import Rows as SplitRows
 from tipcast.datasets.rows import collection
-from tipcast.models.base import Fitted
-from tipcast.models.build import build
-from tipcast.models.fit import fit as fit_model
 
 NAMES = [
     "pickup_weekday",
@@ -70,21 +65,6 @@ def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
         return collection(x), collection(y)
 
     return scatter
-
-
-@pytest.fixture(scope="session")
-def fit_on() -> Callable[..., Fitted]:
-    """Fit where futures of rows lie, as a job does."""
-
-    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0) -> Fitted:
-        def split(parts: Sequence[Rows]) -> SplitRows:
-            sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
-            sizes = tuple(len(x) for x, _ in parts)
-            return SplitRows(*sides, Counts(sum(sizes), sum(sizes), {}), sizes)
-
-        return fit_model(client, build(spec, "cpu"), split(train), split(validation) if validation else None, seed)
-
-    return run
 
 
 @pytest.fixture(scope="session")

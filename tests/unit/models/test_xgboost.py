@@ -16,8 +16,12 @@ from tipcast.models.xgboost import DEVICE
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
 
-def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, fit_on):
-    model = fit_on(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), client, parts[:3], parts[3:], seed=3)
+def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, scattered):
+    """Also where parts are empty."""
+    estimator = build(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), "cpu")
+    empty = tuple(side.iloc[:0] for side in parts[0])
+    rows = Split(*scattered([empty, *parts[:3]]), scattered([empty, parts[3]]))
+    model = estimator.fit_distributed(client, rows, seed=3)
     whole = xgboost.QuantileDMatrix(*joined(parts[:3]))
     held_out = xgboost.QuantileDMatrix(*parts[3], ref=whole)
     history: dict = {}
@@ -109,10 +113,3 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     types = ["c" if name in zones else "q" for name in rows]
     matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)
     np.testing.assert_allclose(scores, model.scorer.booster.predict(matrix), atol=1e-6)
-
-
-def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
-    empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
-    with_it = fit_on(spec("xgboost", **SMALL), client, [empty, *parts[:2]], [empty, parts[3]])
-    without = fit_on(spec("xgboost", **SMALL), client, parts[:2], parts[3:])
-    np.testing.assert_array_equal(with_it.scorer.score(parts[3][0]), without.scorer.score(parts[3][0]))
