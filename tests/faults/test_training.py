@@ -1,7 +1,5 @@
 """Trainings that lose a worker, their launcher, or are stopped while they register their model."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io
@@ -47,7 +45,7 @@ class Trained:
     """What one command left behind."""
 
     folder: Path
-    ended: subprocess.CompletedProcess[str]
+    stderr: str
     said: dict[str, Any]
 
     @property
@@ -62,20 +60,13 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("train")
-    with subprocess.Popen(
-        [sys.executable, "-m", "tipcast", *COMMAND],
-        cwd=folder,
-        env=warm.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    command, pipe = [sys.executable, "-m", "tipcast", *COMMAND], subprocess.PIPE
+    settings = {"cwd": folder, "env": warm.environment(), "text": True, "start_new_session": True}
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, **settings) as process:
         out, err = process.communicate(timeout=120)
         wait_until(lambda: not _members(process.pid))  # Python's own resource tracker ends a moment after its parent
     assert process.returncode == 0, err
-    ended = subprocess.CompletedProcess(process.args, process.returncode, out, err)
-    return Trained(folder, ended, json.loads(out.splitlines()[-1]))
+    return Trained(folder, err, json.loads(out.splitlines()[-1]))
 
 
 def _members(session: int) -> list[int]:
@@ -98,7 +89,7 @@ def test_the_last_line_says_everything(trained: Trained) -> None:
     assert said["metrics"]["test/auc_low"] < said["metrics"]["test/auc"] < said["metrics"]["test/auc_high"]
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
-    assert len(trained.ended.stderr.splitlines()) < 10
+    assert len(trained.stderr.splitlines()) < 10
     names = {path.name for path in trained.folder.iterdir()}
     assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}, "nothing else is left"
     note = trained.run.data.tags["mlflow.note.content"]
@@ -118,7 +109,7 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
     assert own_tags(run) == TAGS
     view = json.loads(trained.client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.tipcast"])
     assert view["selectedColumns"][:2] == ["metrics.`test/auc`", "metrics.`validation/auc`"]
-    assert "/runs?viewStateShareKey=tipcast" in trained.ended.stderr
+    assert "/runs?viewStateShareKey=tipcast" in trained.stderr
     assert not any(name.startswith("system/") for name in run.data.metrics)
     assert [params[name] for name in ("backend.name", "fit.device")] == ["cpu"] * 2
     assert params["parity.ways"] == "estimator, xgboost-cpu"
@@ -129,6 +120,10 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
 
 def test_the_run_holds_metrics(trained: Trained) -> None:
     metrics = trained.run.data.metrics
+    (name,) = [name for name in metrics if name.startswith("history/validation_")]
+    values = trained.client.get_metric_history(trained.said["run_id"], name)
+    assert [value.step for value in values] == list(range(len(values)))
+    assert values[0].value > min(value.value for value in values)
     rows = {name: metrics[f"{name}/rows"] for name in ("train", "validation", "test")}
     assert rows["train"] + rows["validation"] == pytest.approx(20_000, rel=0.02)
     assert rows["test"] == pytest.approx(20_000, rel=0.02)
@@ -145,15 +140,6 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
     first = "select key from latest_metrics where key not like 'system/%' order by timestamp, rowid limit 1"
     with sqlite3.connect(trained.folder / "mlflow.db") as database:
         assert database.execute(first).fetchone() == ("test/auc",)
-
-
-def test_the_history_has_one_value_a_round(trained: Trained) -> None:
-    metrics = trained.run.data.metrics
-    (name,) = [name for name in metrics if name.startswith("history/validation_")]
-    values = trained.client.get_metric_history(trained.said["run_id"], name)
-    assert [value.step for value in values] == list(range(len(values)))
-    assert values[0].value > min(value.value for value in values)
-    assert 1 < len(values) <= 200
 
 
 def test_the_run_holds_its_data(trained: Trained) -> None:
@@ -173,17 +159,16 @@ def _artifact(trained: Trained, path: str) -> bytes:
     return Path(trained.client.download_artifacts(trained.said["run_id"], path)).read_bytes()
 
 
-def test_plots_are_pictures(trained: Trained) -> None:
+def test_plots_are_pictures_and_pages_need_no_network(trained: Trained) -> None:
+    page = _artifact(trained, "dask/dask.html").decode()
+    assert "<script" in page
+    assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
     paths = [entry.path for entry in trained.client.list_artifacts(trained.said["run_id"], "plots")]
     assert len(paths) >= 6
     for path in paths:
         with Image.open(io.BytesIO(_artifact(trained, path))) as picture:
-            picture.verify()
-        with Image.open(io.BytesIO(_artifact(trained, path))) as picture:
             assert picture.format == "PNG"
-            colours = picture.convert("RGB").getcolors(1 << 24)
-            assert colours
-            assert len(colours) > 10, f"{path} is blank"
+            assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10, f"{path} is blank"
 
 
 def test_tables_and_configuration(trained: Trained) -> None:
@@ -198,12 +183,6 @@ def test_tables_and_configuration(trained: Trained) -> None:
     assert config["model"]["params"]["tree_method"] == "hist"
     for path in (trained.folder / "mlruns").rglob("*.json"):  # as a browser reads it, which knows no Infinity
         json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(constant))
-
-
-def test_the_performance_report_needs_no_network(trained: Trained) -> None:
-    page = _artifact(trained, "dask/dask.html").decode()
-    assert "<script" in page
-    assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
 
 
 def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
@@ -229,29 +208,24 @@ def test_the_command_repeats_the_run(
     assert again["run_id"] != trained.said["run_id"]
 
 
+def _files(train: Path, test: Path) -> list[str]:
+    return ["data=files", f"data.train={train}", f"data.test={test}"]
+
+
+def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
+    files = (taxi / "yellow" / f"yellow_tripdata_{name}.parquet" for name in ("2018_120k", "2019-03_10k"))
+    ended = job("train", *_files(*files))
+    assert ended.auc >= 0.585
+    assert any(entry.dataset.name.split()[-1].startswith("2018-01-01") for entry in ended.run.inputs.dataset_inputs)
+    assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
+
+
 def test_without_validation(job: Callable[..., Any]) -> None:
     ended = job("train", "model=logistic", "data.rows=5000", "task.validation=0")
     metrics = ended.run.data.metrics
     assert metrics["train/rows"] == pytest.approx(5000, rel=0.02)
     assert not [name for name in metrics if name.startswith("validation/")]
     assert metrics["test/threshold"] == 0.5
-    assert ended.auc > 0.52
-
-
-def _files(train: Path | list[Path], test: Path) -> list[str]:
-    named = "[" + ",".join(f'"{path}"' for path in train) + "]" if isinstance(train, list) else str(train)
-    return ["data=files", f"data.train={named}", f"data.test={test}"]
-
-
-def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
-    train, test = (
-        taxi / "yellow" / "yellow_tripdata_2018_120k.parquet",
-        taxi / "yellow" / "yellow_tripdata_2019-03_10k.parquet",
-    )
-    ended = job("train", *_files(train, test))
-    assert ended.auc >= 0.585
-    assert any(entry.dataset.name.split()[-1].startswith("2018-01-01") for entry in ended.run.inputs.dataset_inputs)
-    assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
 
 
 def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:

@@ -202,9 +202,9 @@ class Evaluator(ABC):
     def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return what is logged of predictions whether or not their targets are known, as ``mean``."""
 
-    @abstractmethod
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
-        """Evaluate the counted rows whose target is known; None where that is not possible."""
+        """Evaluate the counted rows whose target is known; None where that is not possible, or there is no target."""
+        return None
 
 
 def _apart(

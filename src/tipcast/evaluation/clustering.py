@@ -130,10 +130,6 @@ class Clustering(Evaluator):
         rates = {f"cluster_{at}_rate": count / max(rows, 1) for at, count in enumerate(counts)}
         return {"inertia": sums.squares / rows} | rates if rows else {}
 
-    def of_sums(self, sums: Assigned, threshold: float | None = None) -> Any:
-        """Return None: there is no target."""
-        return None
-
 
 def _blocks(predictions: Any, x: Any) -> Any:
     """Yield labels and features in float64, some rows at a time."""

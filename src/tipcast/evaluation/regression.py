@@ -95,11 +95,10 @@ class Regression(Evaluator):
         odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
         errors = Errors(len(scores), float(scores.sum()), not_numbers=odd)
-        if truth is None or not len(scores):
+        if truth is None:
             return errors
-        truth = truth.astype(xp.float64)
-        unknown, (truth, scores) = kept(xp.isfinite(truth), truth, scores)
-        if not len(truth):
+        unknown, (truth, scores) = kept(xp.isfinite(truth), truth.astype(xp.float64), scores)
+        if not len(truth):  # no largest error
             return dataclasses.replace(errors, unknown=unknown)
         error = scores - truth
         squares = error * error

@@ -83,12 +83,6 @@ def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
     return sums
 
 
-def even(parts: Sequence[int], most: int) -> tuple[int, list[int]]:
-    """Return a step that takes at most ``most`` of the parts' rows, and where in each part it begins."""
-    step = max(math.ceil(sum(parts) / most), 1)
-    return step, [-sum(parts[:at]) % step for at in range(len(parts))]  # even distances across the parts' borders
-
-
 def values_of(values: Any) -> Array:
     """Return the array of a Series, a frame or an array."""
     return getattr(values, "values", values)  # a pandas or cuDF Series holds its array there

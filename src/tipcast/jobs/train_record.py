@@ -17,7 +17,6 @@ from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
-from tipcast.evaluation.sums import even
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
@@ -138,8 +137,7 @@ class Record:
         from tipcast.evaluation import plots  # as for ``figures``
 
         test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
-        step, starts = even(test.parts, drawn_rows(saved))
-        values, added = contributions(workers.client, held, test.x, starts, step)
+        values, added = contributions(workers.client, held, test.x, test.parts, drawn_rows(saved))
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)

@@ -54,16 +54,15 @@ def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: in
     """
     splits = [train] if validation is None else [train, validation]
     everywhere = set.intersection(*holders(client, [part for rows in splits for part in (*rows.x, *rows.y)]))
-    if everywhere:
-        address = min(everywhere)
-        rows = [[list(side.x), list(side.y) or None] for side in splits]
-        threads = client.nthreads()[address]
-        task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
-        fitted: Fitted = watched(client, [address], task.result)
-        task.release()
-    else:
+    if not everywhere:
         sides = [(side.features, side.target) for side in splits]
-        fitted = estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
+        return estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
+    address = min(everywhere)
+    rows = [[list(side.x), list(side.y) or None] for side in splits]
+    threads = client.nthreads()[address]
+    task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
+    fitted: Fitted = watched(client, [address], task.result)
+    task.release()
     return fitted
 
 
@@ -242,16 +241,18 @@ def drawn_rows(saved: NativeFile) -> int:
 
 
 def contributions(
-    client: Any, scorer: Any, x: Sequence[Any], starts: Sequence[int], step: int
+    client: Any, scorer: Any, x: Sequence[Any], sizes: Sequence[int], most: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return some rows of parts, and the contributions to them; each part's are computed where it lies.
+    """Return rows of parts at even distances, and the contributions to them; each part's are computed where it lies.
 
-    ``scorer`` is a future as of ``hold_saved``, ``x`` are futures of (rows, features) float32 DataFrames; ``starts``
-    and ``step`` say where in each part to begin, and every how manieth row to take. Of several classes, contributions
-    are to the margin of the class predicted. Returns (rows, features) and (rows, features + 1).
+    ``scorer`` is a future as of ``hold_saved``, ``x`` are futures of (rows, features) float32 DataFrames of ``sizes``
+    rows; at most ``most`` are taken. Of several classes, contributions are to the margin of the class predicted.
+    Returns (rows, features) and (rows, features + 1).
     """
+    step = max(-(-sum(sizes) // most), 1)
+    starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]  # even distances across the parts' borders
     how = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
-    parts = client.map(_of_part, x, list(starts), **how, pure=False, key="explain")
+    parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
     return np.concatenate(values), np.concatenate(added)
 

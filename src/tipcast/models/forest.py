@@ -68,12 +68,6 @@ class Forest(Estimator):
         check_names("fit", self.training, (), {})
         judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
-    @property
-    def trees(self) -> int:
-        """Trees of the forest."""
-        number: int = self.params.get("n_estimators", 100)
-        return number
-
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
         values, target = stacked(rows.x, rows.y)
@@ -85,11 +79,11 @@ class Forest(Estimator):
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow the trees as tasks of all workers."""
         values, targets = parts_of(client, rows.x), parts_of(client, rows.y)
-        threads = client.nthreads()
+        threads, count = client.nthreads(), self.params.get("n_estimators", 100)
         places = _places(client, values, targets)
         tasks, first = {}, 0
         ends = np.cumsum([weight for _, weight in places.values()])
-        lasts = np.round(ends / ends[-1] * self.trees).astype(int).tolist()
+        lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
         for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
             if last == first:
                 continue
@@ -105,8 +99,8 @@ class Forest(Estimator):
             forest, grown[tasks.pop(chunk)] = empty, trees
             chunk.release()
             if progress:
-                progress(sum(map(len, grown.values())), self.trees)
-        forest.set_params(n_estimators=self.trees, random_state=seed)
+                progress(sum(map(len, grown.values())), count)
+        forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
         seen = "all" if all(len(own) == len(values) for own, _ in places.values()) else "each worker's own"
         return _fitted(forest, columns(rows.x), {"rows_seen": seen})

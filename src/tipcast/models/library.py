@@ -342,19 +342,17 @@ class Library(Estimator):
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
         info: dict[str, str | float] = {"device": self.device, "rows": stats.rows}
-        steps = getattr(model, "n_iter_", None)
-        if steps is not None and np.ndim(steps) == 0:
-            info["iterations"] = int(steps)
+        iterations = getattr(model, "n_iter_", None)
+        if iterations is not None and np.ndim(iterations) == 0:
+            info["iterations"] = int(iterations)
         weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else stats.scale)
-        before: list[tuple[str, Any]] = []
+        steps = [("model", model)] if encoder is None else [("encoder", encoder), ("model", model)]
         if self.standardizes:
             scaler = StandardScaler().fit(np.zeros((2, len(features))))
             scaler.mean_, scaler.scale_, scaler.var_ = stats.mean, stats.scale, stats.scale**2
-            before.append(("scaler", scaler))
-        if encoder is not None:
-            before.append(("encoder", encoder))
-        if before:
-            model = Pipeline([*before, ("model", model)])
+            steps = [("scaler", scaler), *steps]
+        if len(steps) > 1:
+            model = Pipeline(steps)
         return Fitted(
             scorer=native.SklearnScorer(model),
             importance={} if weights is None else shares(features, weights),
@@ -369,7 +367,8 @@ def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
     """Return some rows of each part, by their numbers in it."""
     import dask.dataframe as dd
 
-    chosen = [delayed(_at)(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
+    rows_at = delayed(lambda part, at: part.iloc[at])
+    chosen = [rows_at(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
     return dd.from_delayed(chosen, meta=collection._meta, verify_meta=False).persist()
 
 
@@ -378,10 +377,6 @@ def _left(target: Any, predicted: Any) -> list[float]:
     y = target.values.astype("float64")
     left = y - getattr(predicted, "values", predicted).reshape(-1)
     return [float(len(y)), float(y.sum()), float(y @ y), float(left @ left)]
-
-
-def _at(part: Any, numbers: Array | slice) -> Any:
-    return part.iloc[numbers]
 
 
 def _of_scikit_learn(model: Any) -> Any:

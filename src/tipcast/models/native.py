@@ -138,7 +138,7 @@ class NvForestScorer(SavedScorer):
         import nvforest
         import treelite
 
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in _load
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # as in ``load``
             model = treelite.Model.deserialize_bytes(self.content)
             return nvforest.load_from_treelite_model(model, device="gpu")
 
@@ -264,18 +264,13 @@ def load(
     if not ways:
         needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
         raise ValueError(f"nothing that is installed here scores {format} on {device}; a processor needs {needed}")
-    content = path if isinstance(path, bytes) else Path(path).read_bytes()
-    return _load(content, ways[0], threads)
-
-
-def _load(content: bytes, way: str, threads: int) -> Any:
-    device = way.partition("-")[2]
+    content, way = path if isinstance(path, bytes) else Path(path).read_bytes(), ways[0]
     if way.startswith("xgboost"):
-        scorer = XGBoostScorer(content, threads, device)
+        scorer = XGBoostScorer(content, threads, way.partition("-")[2])
         scorer.booster.num_features()  # a file that is none is refused here
         return scorer
     if way == "nvforest-cuda":
-        return NvForestScorer(content, threads, device)
+        return NvForestScorer(content, threads, "cuda")
     if way == "scikit-learn":
         import treelite.sklearn
 

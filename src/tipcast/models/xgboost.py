@@ -86,21 +86,6 @@ Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[s
 """Binned rows to train on, those that decide when to stop, and the names of features."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What one training passes to XGBoost."""
-
-    params: Mapping[str, Any]
-    rounds: int
-    stop_after: int | None
-    """Rounds without improvement on the validation rows after which training stops."""
-
-    @property
-    def max_bin(self) -> Any:
-        """Bins of a feature at most."""
-        return self.params.get("max_bin", 256)
-
-
 class RecordTraining(TrainingCallback):
     """Records on the worker which device a booster was trained on, and now and then its metric of training rows."""
 
@@ -134,8 +119,8 @@ class XGBoost(Estimator):
         return True
 
     @property
-    def planned(self) -> Plan:
-        """The model's ``params``, by the names of XGBoost's scikit-learn interface, and ``fit`` as XGBoost takes them.
+    def planned(self) -> tuple[dict[str, Any], int, int | None]:
+        """Parameters, number of rounds, and rounds without improvement that end a training, as XGBoost takes them.
 
         ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
         parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count.
@@ -164,31 +149,37 @@ class XGBoost(Estimator):
         params = {"objective": objective, "device": self.device, "num_parallel_tree": trees // rounds, **given}
         if self.kind == "multiclass":
             params["num_class"] = self.classes or 2
-        return Plan(params, rounds, None if stop is None else positive("model.fit.early_stopping_rounds", stop))
+        return params, rounds, None if stop is None else positive("model.fit.early_stopping_rounds", stop)
+
+    @property
+    def bins(self) -> Any:
+        """Bins of a feature at most."""
+        most = self.params.get("max_bin")
+        return 256 if most is None else most
 
     def check(self) -> None:
         """Refuse parameters that XGBoost would: it judges the values by one round on eight rows."""
-        planned = self.planned
+        planned, _, _ = self.planned
         if self.params.get("tree_method") == "gpu_hist":
             message = "tree_method=gpu_hist is now hist: backend=%s decides the device"
             logging.getLogger("tipcast").warning(message, "gpu" if self.device == "cuda" else self.device)
         x = np.arange(16, dtype=np.float32).reshape(8, 2)
-        settings = dict(planned.params) | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
+        settings = planned | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
         try:
-            rows = xgboost.QuantileDMatrix(x, np.array([0, 1] * 4), max_bin=planned.max_bin)
+            rows = xgboost.QuantileDMatrix(x, np.array([0, 1] * 4), max_bin=self.bins)
             xgboost.train(settings, rows, 1, evals=[(rows, "validation")], verbose_eval=False)
         except (xgboost.core.XGBoostError, ValueError, TypeError) as problem:
             message = str(problem).split("\nStack trace")[0].split("\n")[0]
             message = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", message)
-            name = next((name for name in planned.params if name in message), None)
-            name = name or next((name for name, value in planned.params.items() if str(value) in message), "")
+            name = next((name for name in planned if name in message), None)
+            name = name or next((name for name, value in planned.items() if str(value) in message), "")
             key, fix = f"model.params.{name}".rstrip("."), "see XGBoost's parameter documentation"
             raise TipcastError("C003", key, message, fix) from problem
 
     @property
     def sharing(self) -> Hashable:
         """What binned rows depend on."""
-        return self.planned.max_bin, self.categorical
+        return self.bins, self.categorical
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
@@ -203,11 +194,11 @@ class XGBoost(Estimator):
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
         """Train; with validation rows stop early and keep the best. Fits of several threads may share the rows."""
         train, held_out, features = self.prepared(rows, threads) if isinstance(rows, Split) else rows
-        params = {**self.planned.params, "seed": seed, "nthread": threads}
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
             shown = train if isinstance(rows, Split) else None  # a trial's curve is not kept
-            booster = xgboost.train(params, train, evals_result=history, **self._options(held_out, shown))
+            options = self._options(seed, held_out, shown, nthread=threads)
+            booster = xgboost.train(dtrain=train, evals_result=history, **options)
         return self.fitted(booster, history, features)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
@@ -217,7 +208,7 @@ class XGBoost(Estimator):
         sides = (rows.x, *(rows.validation or ())[:1])
         workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
         features = columns(rows.x)
-        options, params = self._matrix_options(features), {**self.planned.params, "seed": seed}
+        options = self._matrix_options(features)
 
         def train() -> Any:
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
@@ -225,7 +216,7 @@ class XGBoost(Estimator):
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
                 held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
                 with annotate(executor=EXECUTOR):
-                    return dxgb.train(client, params, matrix, **self._options(held_out, matrix))
+                    return dxgb.train(client, dtrain=matrix, **self._options(seed, held_out, matrix))
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
@@ -237,23 +228,22 @@ class XGBoost(Estimator):
         A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
         not be negative, so with categories a missing value is one to XGBoost too.
         """
-        options: dict[str, Any] = {
-            "max_bin": self.planned.max_bin,
-            "feature_names": native.booster_names(list(features)),
-        }
+        options: dict[str, Any] = {"max_bin": self.bins, "feature_names": native.booster_names(list(features))}
         if self.categorical:
             types = ["c" if name in self.categorical else "q" for name in features]
             options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
         return options
 
-    def _options(self, held_out: Any, train: Any) -> dict[str, Any]:
+    def _options(self, seed: int, held_out: Any, train: Any, **more: Any) -> dict[str, Any]:
         """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
-        planned = self.planned  # the margins of training rows are at hand where each round adds one tree
-        beside = [(train, TRAIN)] if train and planned.params["num_parallel_tree"] == 1 else []
+        params, rounds, stop = self.planned
+        # The margins of training rows are at hand where each round adds one tree.
+        beside = [(train, TRAIN)] if train and params["num_parallel_tree"] == 1 else []
         return {
-            "num_boost_round": planned.rounds,
+            "params": {**params, "seed": seed, **more},
+            "num_boost_round": rounds,
             "evals": [*beside, (held_out, "validation")] if held_out else [],  # the last one stops early
-            "early_stopping_rounds": planned.stop_after if held_out else None,
+            "early_stopping_rounds": stop if held_out else None,
             "verbose_eval": False,
             "callbacks": [RecordTraining()],
         }
@@ -308,7 +298,8 @@ class _TrainingThread(WorkerPlugin):
         """Start the thread."""
         logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
         if EXECUTOR not in worker.executors:
-            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=_hear)
+            hear = ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback
+            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=hear, initargs=(_MESSAGE,))
 
 
 def _message(message: bytes) -> None:
@@ -318,10 +309,6 @@ def _message(message: bytes) -> None:
 
 
 _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
-
-
-def _hear() -> None:
-    ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback(_MESSAGE)
 
 
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:

@@ -1,7 +1,5 @@
 """The evaluation on each device gives NumPy's numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import replace
 from typing import Any
@@ -22,11 +20,8 @@ from tipcast.tasks.base import KINDS
 
 def placed(session: Session, values: np.ndarray, cuts: tuple[int, ...] = (0, 1, 1000)) -> list[Any]:
     """Put an array on the workers' devices in uneven parts."""
-
-    def place(part: np.ndarray, frames: Any) -> Any:  # nested, so that it travels by value
-        return frames.xp.asarray(part)
-
-    return [session.client.submit(place, part, session.frames, pure=False) for part in np.split(values, cuts)]
+    frames = session.frames
+    return spread(session.client, values, cuts, lambda part: frames.xp.asarray(part))  # travels by value
 
 
 @pytest.mark.gpu

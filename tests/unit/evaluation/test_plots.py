@@ -1,7 +1,5 @@
 """Plots: what they say, read from the drawn figure, and that nothing is cut off or collides."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import signal
@@ -12,12 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from tipcast.evaluation import plots, style
-from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.regression import Regression
 
@@ -26,13 +22,12 @@ IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0
 
 
 @pytest.fixture(scope="module")
-def evaluation(client: Client) -> ClassificationEvaluation:
+def evaluation() -> ClassificationEvaluation:
     r = np.random.default_rng(0)
     scores = r.beta(4, 4, 4000)
     labels = (r.random(4000) < scores).astype(int)
-    return Classification().evaluate(
-        client, [client.submit(np.array, scores)], [client.submit(np.array, labels)], threshold=0.45
-    )
+    found: ClassificationEvaluation = Classification().evaluate(None, [scores], [labels], threshold=0.45)
+    return found
 
 
 @pytest.fixture
@@ -44,37 +39,24 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     return figures
 
 
-def _regression() -> Evaluation:
-    r = np.random.default_rng(1)
-    truth = r.normal(10, 3, 5000)
-    return Regression().evaluate_here(truth + r.normal(0, 1, 5000), truth)
-
-
-def _explained() -> tuple[np.ndarray, np.ndarray, list[str]]:
-    r = np.random.default_rng(9)
-    values = r.normal(size=(500, 14)).astype(np.float32)
-    names = ["a_feature_of_a_very_long_name" if at == 10 else f"feature_{at}" for at in range(14)]
-    return values, values * r.normal(size=14) ** 2, names
-
-
-CENTRES = {f"{cores} cores": np.array([[0.1, 0.2, 0.3], [1.0, -1.0, 0.01 * cores]]) for cores in (1, 2)}
-
-
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
-    each: dict[str, Any] = {
-        "roc": lambda: plots.roc({"test": found, "validation": found}, SUBTITLE),
-        "precision_recall": lambda: plots.precision_recall(found, SUBTITLE),
-        "calibration": lambda: plots.calibration(found, SUBTITLE),
-        "confusion": lambda: plots.confusion(found.confusion, SUBTITLE, ("low", "high")),
-        "predicted": lambda: plots.predicted(_regression(), SUBTITLE),
-        "centroids": lambda: plots.centroids(
-            "Clusters", np.random.default_rng(4).normal(size=(500, 3)), [0, 1] * 250, CENTRES, SUBTITLE
-        ),
-        "contributions": lambda: plots.contributions(*_explained(), SUBTITLE),
-        "importance": lambda: plots.importance(IMPORTANCE, SUBTITLE),
-        "ladder": lambda: plots.ladder({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"}, SUBTITLE),
+    r = np.random.default_rng(9)
+    values, truth = r.normal(size=(500, 14)).astype(np.float32), r.normal(10, 3, 5000)
+    names = [f"feature_{at}" for at in range(13)] + ["a_feature_of_a_very_long_name"]
+    centres = {f"{cores} cores": np.array([[0.1, 0.2], [1.0, 0.01 * cores]]) for cores in (1, 2)}
+    each: dict[str, tuple[Any, ...]] = {
+        "roc": ({"test": found, "validation": found},),
+        "precision_recall": (found,),
+        "calibration": (found,),
+        "confusion": (found.confusion, SUBTITLE, ("low", "high")),
+        "predicted": (Regression().evaluate_here(truth + r.normal(0, 1, 5000), truth),),
+        "centroids": ("Clusters", values[:, :2], [0, 1] * 250, centres),
+        "contributions": (values, values * np.arange(14) ** 2, names),
+        "importance": (IMPORTANCE,),
+        "ladder": ({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"},),
     }
-    return each[kind]()
+    drawn: bytes = getattr(plots, kind)(*each[kind], *([SUBTITLE] if kind != "confusion" else []))
+    return drawn
 
 
 KINDS = [
@@ -154,27 +136,21 @@ def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["pickup_hour", "PULocationID", "passenger_count"]
     assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
     assert axes.yaxis_inverted()
-
-
-@pytest.mark.parametrize("nothing", [{}, {"a": 0.0}])
-def test_importance_of_nothing(nothing: dict[str, float]) -> None:
-    assert plots.importance(nothing, SUBTITLE).startswith(b"\x89PNG")
+    for nothing in ({}, {"a": 0.0}):
+        assert plots.importance(nothing, SUBTITLE).startswith(b"\x89PNG")
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
-    before = held_by_pyplot()
-    kinds = KINDS[::3]
+    def held() -> list[int]:
+        """Return the figures that pyplot keeps: other libraries' may be among them."""
+        module = sys.modules.get("matplotlib.pyplot")
+        return [] if module is None else module.get_fignums()
+
+    before, kinds = held(), KINDS[::3]
     alone = [draw(kind, evaluation) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda kind: draw(kind, evaluation), kinds))
-    assert alone == together
-    assert held_by_pyplot() == before
-
-
-def held_by_pyplot() -> list[int]:
-    """Return the figures that pyplot keeps: other libraries' may be among them."""
-    module = sys.modules.get("matplotlib.pyplot")
-    return [] if module is None else module.get_fignums()
+        assert list(pool.map(lambda kind: draw(kind, evaluation), kinds)) == alone
+    assert held() == before
 
 
 def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:

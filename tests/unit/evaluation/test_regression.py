@@ -1,7 +1,5 @@
 """Regression metrics against scikit-learn, their interval, and what the figure shows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from distributed import Client
@@ -34,6 +32,11 @@ def test_equals_scikit_learn(client: Client) -> None:
     }
     assert found.metrics == pytest.approx(expected, rel=1e-11)
     assert list(found.metrics)[0] == JUDGE.headline.name
+    assert 0 < len(found.sums.sample) <= 4 * SAMPLE
+    assert set(map(tuple, found.sums.sample)) <= set(zip(truth.tolist(), predicted.tolist(), strict=True))
+    same = np.full(10, 3.0, dtype=np.float32)
+    constant = {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0, "rows": 10}
+    assert JUDGE.evaluate_here(same, same).metrics == constant
 
 
 def test_r2_of_targets_far_from_zero() -> None:
@@ -68,16 +71,3 @@ def test_the_difference_and_its_interval(client: Client) -> None:
     parts = Parts((futures[0], futures[0], futures[2]), client)
     same = JUDGE.difference(parts, (both[0], both[0]))
     assert (same.value, same.interval) == (0, Interval(0, 0))
-
-
-def test_constant_targets_and_predictions(client: Client) -> None:
-    same = np.full(10, 3.0, dtype=np.float32)
-    found = JUDGE.evaluate(client, spread(client, same, (4,)), spread(client, same, (4,)))
-    assert found.metrics == {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0, "rows": 10}
-
-
-def test_the_figure_has_rows_of_each_part(client: Client) -> None:
-    predicted, truth = rows()
-    sample = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth)).sums.sample
-    assert 0 < len(sample) <= 4 * SAMPLE
-    assert set(map(tuple, sample)) <= set(zip(truth.tolist(), predicted.tolist(), strict=True))

@@ -10,12 +10,7 @@ from distributed import Client
 from tests.conftest import shipped_model, two_processes
 
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.base import Counts
-from tipcast.datasets.rows import Rows as SplitRows
 from tipcast.datasets.rows import collection
-from tipcast.models.base import Fitted
-from tipcast.models.build import build
-from tipcast.models.fit import fit as fit_model
 
 NAMES = ["pickup_weekday", "pickup_hour", "pickup_week_hour", "pickup_minute"]
 NAMES += ["passenger_count", "PULocationID", "DOLocationID"]
@@ -49,28 +44,17 @@ def joined() -> Callable[[Sequence[Rows]], Rows]:
     return join
 
 
-def _scatter(client: Client, parts: Sequence[Rows]) -> list[list[Any]]:
-    return [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
-
-
 @pytest.fixture(scope="session")
-def scattered(client: Client) -> Callable[[Sequence[Rows]], tuple[Any, ...]]:
-    """Collections of the features and of the labels."""
-    return lambda parts: tuple(map(collection, _scatter(client, parts)))
+def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
+    """Collections of the features and of the labels, on workers of one's choice: of each part, or of any."""
 
+    def scatter(parts: Sequence[Rows], on: Client = client, homes: Sequence[str] = ()) -> tuple[Any, Any]:
+        where = [[home] for home in homes] or [None] * len(parts)
+        pairs = list(zip(parts, where, strict=True))
+        x, y = ([on.scatter(part[side], workers=home, hash=False) for part, home in pairs] for side in (0, 1))
+        return collection(x), collection(y)
 
-@pytest.fixture(scope="session")
-def fit_on() -> Callable[..., Fitted]:
-    """Fit where futures of rows lie, as a job does."""
-
-    def run(spec: ModelSpec, client: Client, train, validation=None, seed: int = 0) -> Fitted:
-        def split(parts: Sequence[Rows]) -> SplitRows:
-            sizes = tuple(len(x) for x, _ in parts)
-            return SplitRows(*_scatter(client, parts), Counts(sum(sizes), sum(sizes), {}), sizes)
-
-        return fit_model(client, build(spec, "cpu"), split(train), split(validation) if validation else None, seed)
-
-    return run
+    return scatter
 
 
 @pytest.fixture(scope="session")

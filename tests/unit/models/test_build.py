@@ -1,7 +1,5 @@
 """The look-up: shipped classes only, and bad parameters refused with the nearest name."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
@@ -38,22 +36,18 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("xgboost", "params", "max_dept", 3, "C001.*model.params.max_dept.*did you mean model.params.max_depth"),
         ("xgboost", "params", "eta", 0.1, "C001.*learning_rate"),
         ("xgboost", "params", "num_parallel_tree", 4, "C001.*xgboost_forest"),
-        ("xgboost", "params", "random_state", 4, "C001.*seed="),
         ("xgboost", "params", "n_estimators", -1, "C003.*n_estimators"),
         ("xgboost", "params", "n_estimators", True, "C003.*n_estimators"),
         ("xgboost", "params", "max_depth", "abc", "C003.*max_depth.*abc"),
         ("xgboost", "params", "max_bin", 1, "C003.*max_bin.*2"),
-        ("xgboost", "params", "max_bin", "x", "C003.*max_bin"),
         ("xgboost", "params", "tree_method", "exact", "C003.*hist.*tree method"),
         ("xgboost", "params", "eval_metric", "foo", "C003.*eval_metric.*foo"),
-        ("xgboost", "params", "eval_metric", "ndcg", "C003.*eval_metric.*ndcg"),
         ("xgboost", "params", "eval_metric", ["logloss", "merror"], "C003.*eval_metric.*merror"),
         ("xgboost", "params", "learning_rate", float("inf"), "C003.*learning_rate"),
         ("xgboost", "params", "subsample", 0, "C003.*subsample"),
         ("xgboost", "params", "device", "cuda", "C001.*device.*backend=gpu"),
         ("xgboost_forest", "params", "subsample", 7, "C003.*subsample.*bound"),
         ("random_forest", "params", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
-        ("random_forest", "params", "n_estimators", -1, "C003.*n_estimators"),
         ("logistic", "params", "C", -1, "C003.*model.params.C"),
         ("svc", "params", "random_state", 1, "C001.*seed="),
         ("knn", "params", "n_neighbours", 5, "C001.*did you mean model.params.n_neighbors"),
@@ -61,7 +55,6 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("xgboost", "fit", "early_stopping_rounds", 0, "C003.*early_stopping_rounds"),
         ("xgboost_forest", "fit", "num_boost_round", 3, "C003.*num_boost_round"),
         ("random_forest", "fit", "epochs", 3, "C001.*model.fit.epochs"),
-        ("svc", "fit", "rows", 0, "C003.*model.fit.rows"),
         ("svc", "fit", "folds", 0, "C003.*model.fit.folds"),
     ],
 )
@@ -70,14 +63,10 @@ def test_check_refuses(spec, model, section, key, value, expected):
         check(spec(model, **({key: value} if section == "params" else {"fit": {key: value}})))
 
 
-def test_gpu_hist_is_translated_with_a_note(spec, caplog):
+def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
     with caplog.at_level(logging.WARNING, logger="tipcast"):
         check(spec("xgboost", tree_method="gpu_hist"))
-    assert "gpu_hist" in caplog.text
-    assert "hist" in caplog.text
-
-
-def test_parameters_beyond_the_shipped_ones_pass_through(spec):
+    assert "gpu_hist is now hist" in caplog.text
     check(spec("xgboost", max_leaves=31, grow_policy="lossguide", eval_metric=["auc", "logloss"]))
     check(spec("xgboost", eval_metric="error@0.4"))
     check(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None))
@@ -88,7 +77,6 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec):
     ("name", "expected"),
     [
         ("os.system", "C006.*outside sklearn"),
-        ("sklearn.os.system", "C002"),
         ("sklearn.utils.murmurhash3_32", "C002.*not a class with fit"),
         ("sklearn.preprocessing.StandardScaler", "C002.*not a class with fit and predict"),
         ("sklearn.ensemble.NoForest", "C002"),
@@ -113,7 +101,6 @@ def test_an_override_names_another_class(spec, parts):
 @pytest.mark.parametrize(
     ("model", "kind", "param", "value", "expected"),
     [
-        ("extra_trees", "classification", "max_dept", 3, "C001.*did you mean model.params.max_depth"),
         ("extra_trees", "regression", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
         ("hist_gradient_boosting", "multiclass", "learning_rate", -1.0, "C003.*learning_rate"),
         ("kmeans", "clustering", "n_clusters", 0, "C003.*n_clusters"),
@@ -134,7 +121,6 @@ def test_check_knows_the_kind(spec, model, kind, param, value, expected):
         ("incremental_linear", "cpu", "regression"),
         ("linear_dask", "cpu", "regression"),
         ("kmeans", "cpu", "clustering"),
-        ("random_forest", "cpu", "regression"),
     ],
 )
 def test_where_categories_are_not_known(spec, name, device, kind):

@@ -30,42 +30,26 @@ with Client(sys.argv[1]) as client, worker_lock(client, ["a", "b"]), MultiLock([
 """
 
 
-def test_parts_are_found_where_they_were_put(pair):
-    one, other = sorted(pair.nthreads())
-    parts = [pair.submit(float, i, workers=[where], pure=False) for i, where in enumerate((one, other, one))]
-    assert holders(pair, parts) == [{one}, {other}, {one}]
-
-
 def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
     homes = sorted(pair.nthreads())
     placed = [pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)]
     rows = collection(placed)
     assert list(rows.columns) == list(parts[0][0].columns)
     again = parts_of(pair, rows)
-    assert holders(pair, again) == holders(pair, placed)
+    assert holders(pair, again) == holders(pair, placed) == [{homes[at % 2]} for at in range(len(parts))]
     assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
 
 
-def test_a_part_that_failed_tells_why(pair):
-    with pytest.raises(ZeroDivisionError):
-        holders(pair, [pair.submit(divmod, 1, 0, pure=False)])
-
-
-def test_parts_that_nobody_holds_any_more_end_the_training(monkeypatch):
-    with (
-        LocalCluster(n_workers=1, processes=False, **NO_PAGES) as cluster,
-        Client(cluster) as client,
-    ):
-        part = client.submit(float, 1, pure=False)
-        monkeypatch.setattr(client, "who_has", lambda parts: {each.key: () for each in parts})
-        with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
-            holders(client, [part])
-
-
-def test_a_fit_returns_and_raises_what_it_does(pair):
+def test_a_fit_returns_and_raises_what_it_does(pair, monkeypatch):
     assert watched(pair, list(pair.nthreads()), lambda: 3) == 3
     with pytest.raises(ZeroDivisionError):
         watched(pair, list(pair.nthreads()), lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        holders(pair, [pair.submit(divmod, 1, 0, pure=False)])
+    part = pair.submit(float, 1, pure=False)
+    monkeypatch.setattr(pair, "who_has", lambda parts: {each.key: () for each in parts})
+    with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
+        holders(pair, [part])
 
 
 def test_a_lost_worker_ends_the_wait(short_lived):

@@ -6,7 +6,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.rows import collection
 from tipcast.models import forest
 from tipcast.models.base import Split
 from tipcast.models.build import build, check
@@ -21,15 +20,17 @@ def reference(parts, joined):
     return RandomForestClassifier(**SMALL, random_state=5).fit(x.to_numpy(), y.to_numpy())
 
 
-def test_every_tree_is_scikit_learns(pair, parts, spec, reference):
-    """Over two processes."""
+def test_every_tree_is_scikit_learns(pair, parts, spec, reference, joined, scattered):
+    """Over two processes, and of rows in one."""
     steps = []
-    x, y = (collection([pair.scatter(part[side], hash=False) for part in parts[:3]]) for side in (0, 1))
-    model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(
+    x, y = scattered(parts[:3], pair)
+    estimator = build(spec("random_forest", **SMALL), "cpu")
+    model = estimator.fit_distributed(
         pair, Split(x, y), seed=5, progress=lambda done, trees: steps.append((done, trees))
     )
     x = parts[3][0]
-    np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
+    for fitted in (model, estimator.fit(Split(*joined(parts[:3])), seed=5, threads=2)):
+        np.testing.assert_array_equal(fitted.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
     assert [t.random_state for t in model.scorer.model.estimators_] == [t.random_state for t in reference.estimators_]
     assert model.importance == pytest.approx(dict(zip(x.columns, reference.feature_importances_, strict=True)))
     assert model.info == {"device": "cpu", "trees": 21, "rows_seen": "all"}
@@ -37,23 +38,11 @@ def test_every_tree_is_scikit_learns(pair, parts, spec, reference):
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
-def test_local_equals_distributed(parts, spec, reference, joined):
-    model = build(spec("random_forest", **SMALL), "cpu").fit(Split(*joined(parts[:3])), seed=5, threads=2)
-    x = parts[3][0]
-    np.testing.assert_array_equal(model.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
-
-
-def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, reference, joined):
+def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, reference, joined, scattered):
     monkeypatch.setattr(forest, "SHARE_OF_MEMORY", 1e-9)
-    addresses = sorted(pair.nthreads())
-    x, y = [], []
-    for i, (features, labels) in enumerate(parts[:3]):
-        there = {"workers": [addresses[i % 2]], "hash": False}
-        x.append(pair.scatter(features, **there))
-        y.append(pair.scatter(labels, **there))
-    model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(
-        pair, Split(collection(x), collection(y)), seed=5
-    )
+    one, other = sorted(pair.nthreads())
+    rows = Split(*scattered(parts[:3], pair, (one, other, one)))
+    model = build(spec("random_forest", **SMALL), "cpu").fit_distributed(pair, rows, seed=5)
     assert model.info["rows_seen"] == "each worker's own"
     assert len(model.scorer.model.estimators_) == 21
     seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.scorer.model.estimators_}
@@ -86,56 +75,22 @@ def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, s
     assert model.scorer.model._sample_weight is None
 
 
-SHIPPED = {
-    "n_estimators": 100,
-    "max_depth": 10,
-    "min_samples_leaf": 1,
-    "max_features": "sqrt",
-    "max_samples": None,
-    "criterion": "gini",
-}
-
-
 def settings(params):
     """Return what cuML gets."""
     return forest.CumlForest(params, {}, "cuda").settings
 
 
-def test_what_cuml_gets_of_a_shipped_model(spec):
-    assert settings(SHIPPED) == {
-        "n_estimators": 100,
-        "max_depth": 10,
-        "split_criterion": "gini",
-        "max_features": "sqrt",
-        "bootstrap": True,
-        "max_samples": 1.0,
-        "max_leaves": -1,
-        "min_samples_leaf": 1,
-    }
-    check(spec("random_forest"), "gpu")
-    check(spec("random_forest"), "cuda")
-
-
-def test_other_values_for_cuml():
-    given = {
-        "max_depth": None,
-        "max_features": 0.5,
-        "max_samples": 0.632,
-        "criterion": "log_loss",
-        "max_leaf_nodes": 64,
-        "min_samples_leaf": 0.001,
-        "min_samples_split": 5,
-        "min_impurity_decrease": 0,
-        "bootstrap": False,
-        "n_bins": 256,
-        "max_batch_size": 1024,
-    }
-    found = settings(given)
-    assert found["max_depth"] is None
+def test_what_cuml_gets(spec):
+    shipped = spec("random_forest")
+    check(shipped, "gpu")
+    own = {"bootstrap": True, "max_samples": 1.0, "max_leaves": -1, "split_criterion": "gini"}
+    kept = ("n_estimators", "max_depth", "max_features", "min_samples_leaf")
+    assert settings(shipped.params) == own | {name: shipped.params[name] for name in kept}
+    given = {"max_depth": None, "criterion": "log_loss", "max_leaf_nodes": 64, "n_bins": 256, "max_samples": 0.6}
+    found = settings(given | {"min_impurity_decrease": 0, "bootstrap": False})
     assert (found["split_criterion"], found["max_leaves"], found["n_bins"]) == ("entropy", 64, 256)
-    assert found["min_impurity_decrease"] == 0.0
+    assert (found["max_depth"], found["min_impurity_decrease"], found["bootstrap"]) == (None, 0.0, False)
     assert settings({"max_features": None})["max_features"] is None
-    assert settings({"max_features": 3})["max_features"] == 3
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,12 @@ def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: boo
         np.testing.assert_array_equal(fitted.scorer.score(others.astype(np.float32))[:, 0], expected)
 
 
-def test_rows_in_no_cluster_are_refused() -> None:
-    scattered = clusters("sklearn.cluster.DBSCAN", {"eps": 0.001}, {})
+def test_rows_that_a_class_cannot_take_are_refused() -> None:
+    """Rows in no cluster when they are fitted, columns of categories before."""
     with pytest.raises(TipcastError, match=r"C003.*100\.0% of the training rows in no cluster"):
-        scattered.fit(Split([FRAME]), seed=0)
+        clusters("sklearn.cluster.DBSCAN", {"eps": 0.001}, {}).fit(Split([FRAME]), seed=0)
+    with pytest.raises(TipcastError, match=r"C003.*[Ss]parse"):
+        by_shop("ensemble.HistGradientBoostingRegressor", {}, max_iter=5).check()
 
 
 DRAW = np.random.default_rng(0)
@@ -77,11 +79,6 @@ def test_categories_are_columns_of_their_own(tmp_path: Path, standardize: bool) 
     others = vectorizer.transform(new.assign(shop=new["shop"].astype(str)).to_dict("records"))
     expected = theirs.predict(others)
     np.testing.assert_allclose(native.load(saved.path, saved.format).score(new.to_numpy()), expected, rtol=1e-4)
-
-
-def test_a_model_that_takes_no_sparse_rows_is_refused_before_it_is_fitted() -> None:
-    with pytest.raises(TipcastError, match=r"C003.*[Ss]parse"):
-        by_shop("ensemble.HistGradientBoostingRegressor", {}, max_iter=5).check()
 
 
 PLATT = CalibratedClassifierCV(SVC(C=2.0, gamma=0.1), cv=3, ensemble=False)

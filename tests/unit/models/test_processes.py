@@ -4,6 +4,7 @@ import os
 import signal
 
 import numpy as np
+import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.datasets.rows import collection
@@ -36,22 +37,13 @@ def test_forest_survives_the_death_of_a_worker(short_lived, parts, spec, joined,
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
 
 
-def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows):
-    x, y = _futures(short_lived, rows)
-    model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    first = predict(short_lived, hold(short_lived, model.scorer), x[:1])
-    first[0].result()
-    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))], signal.SIGKILL)
-    scores = predict(short_lived, hold(short_lived, model.scorer), x)
-    np.testing.assert_array_equal(scores[3].result(), model.scorer.score(parts[3][0]))
-    np.testing.assert_array_equal(first[0].result(), model.scorer.score(parts[0][0]))
-
-
-def test_scoring_by_a_saved_model_survives_the_worker_that_loaded_it(short_lived, parts, spec, joined, rows, tmp_path):
+@pytest.mark.parametrize("saved", [False, True])
+def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows, tmp_path, saved):
     x, _ = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    scores = predict(short_lived, hold_saved(short_lived, model.save(tmp_path), "cpu"), x)
-    short_lived.gather(scores)
-    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(scores)[scores[0].key]))], signal.SIGKILL)
-    for found, part in zip(scores, parts, strict=True):
-        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6)
+    held = hold_saved(short_lived, model.save(tmp_path), "cpu") if saved else hold(short_lived, model.scorer)
+    first = predict(short_lived, held, x[:1])
+    first[0].result()
+    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))], signal.SIGKILL)
+    for found, part in zip([first[0], *predict(short_lived, held, x)], [parts[0], *parts], strict=True):
+        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6 if saved else 0, rtol=0)

@@ -1,7 +1,5 @@
 """Through Dask the same booster as XGBoost's own training gives."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,8 +16,12 @@ from tipcast.models.xgboost import DEVICE
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
 
-def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, fit_on):
-    model = fit_on(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), client, parts[:3], parts[3:], seed=3)
+def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, scattered):
+    """Also where parts are empty."""
+    estimator = build(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), "cpu")
+    empty = tuple(side.iloc[:0] for side in parts[0])
+    rows = Split(*scattered([empty, *parts[:3]]), scattered([empty, parts[3]]))
+    model = estimator.fit_distributed(client, rows, seed=3)
     whole = xgboost.QuantileDMatrix(*joined(parts[:3]))
     held_out = xgboost.QuantileDMatrix(*parts[3], ref=whole)
     history: dict = {}
@@ -41,6 +43,12 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert len(losses) < 300
     assert model.info["best_iteration"] == int(np.argmin(losses))
     assert model.scorer.booster.num_boosted_rounds() == model.info["best_iteration"] + 1
+    assert model.scorer.booster.attr(DEVICE) == "cpu"
+    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
+        build(spec("xgboost"), "cuda").fitted(model.scorer.booster, {}, list(parts[0][0].columns))
+    forest = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
+    assert forest.scorer.booster.num_boosted_rounds() == 1
+    assert len(forest.scorer.booster.get_dump()) == 7
     p = np.clip(model.scorer.score(parts[3][0]), 1e-9, 1)
     labels = parts[3][1].to_numpy()
     assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
@@ -87,13 +95,6 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
 
 
-def test_a_forest_is_one_round_of_many_trees(client, parts, spec, scattered):
-    x, y = scattered(parts[:3])
-    model = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(client, Split(x, y), 0)
-    assert model.scorer.booster.num_boosted_rounds() == 1
-    assert len(model.scorer.booster.get_dump()) == 7
-
-
 @pytest.mark.parametrize("reach", ["distributed", "local"])
 def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, joined, scattered):
     zones = ("PULocationID", "DOLocationID")
@@ -112,18 +113,3 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     types = ["c" if name in zones else "q" for name in rows]
     matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)
     np.testing.assert_allclose(scores, model.scorer.booster.predict(matrix), atol=1e-6)
-
-
-def test_an_empty_part_changes_nothing(client, parts, spec, fit_on):
-    empty = (parts[0][0].iloc[:0], parts[0][1].iloc[:0])
-    with_it = fit_on(spec("xgboost", **SMALL), client, [empty, *parts[:2]], [empty, parts[3]])
-    without = fit_on(spec("xgboost", **SMALL), client, parts[:2], parts[3:])
-    np.testing.assert_array_equal(with_it.scorer.score(parts[3][0]), without.scorer.score(parts[3][0]))
-
-
-def test_a_booster_trained_on_another_device_is_refused(parts, spec):
-    model = build(spec("xgboost", **SMALL), "cpu").fit(Split(*parts[0]), seed=0)
-    booster = model.scorer.booster
-    assert booster.attr(DEVICE) == "cpu"
-    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
-        build(spec("xgboost"), "cuda").fitted(booster, {}, list(parts[0][0].columns))

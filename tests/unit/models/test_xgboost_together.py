@@ -1,7 +1,5 @@
 """Several workers train one booster: wherever the rows lie, and whatever becomes of a worker."""
 
-from __future__ import annotations
-
 import threading
 
 import dask
@@ -11,7 +9,6 @@ import pytest
 from distributed import Client, LocalCluster
 from tests.waiting import WATCHDOG_S
 
-from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import parts_of
@@ -23,36 +20,25 @@ def threads():
 
 
 @pytest.fixture
-def placed(rows):
+def placed(rows, scattered, pair):
     """Parts put on workers of one's choice: features and labels."""
 
-    def place(client, homes, seed=0):
-        made = [rows(900 + 100 * at, seed + at) for at in range(len(homes))]
-        return tuple(
-            collection(
-                [client.scatter(part[side], workers=[home], hash=False) for part, home in zip(made, homes, strict=True)]
-            )
-            for side in (0, 1)
-        )
+    def place(homes, seed=0):
+        return scattered([rows(900 + 100 * at, seed + at) for at in range(len(homes))], pair, homes)
 
     return place
 
 
 @pytest.mark.parametrize(
     ("train", "held_out"),
-    [
-        ("ab", "ab"),
-        ("aab", "b"),
-        ("a", "b"),
-        ("b", "aa"),
-    ],
+    [("ab", "ab"), ("aab", "b"), ("b", "aa")],
 )
 def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
     asked, _ = rows(500, 99)
-    x, y = placed(pair, [homes[each] for each in train])
-    validation = placed(pair, [homes[each] for each in held_out], seed=50)
+    x, y = placed([homes[each] for each in train])
+    validation = placed([homes[each] for each in held_out], seed=50)
     found = model.fit_distributed(pair, Split(x, y, validation), seed=1)
     here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
     alone = model.fit(Split(*here[:2], tuple(here[2:])), seed=1)
@@ -60,7 +46,7 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, tra
     assert found.history["validation_logloss"] == pytest.approx(alone.history["validation_logloss"], abs=1e-4)
 
 
-def test_a_workers_process_computes_with_all_its_threads(rows, spec):
+def test_a_workers_process_computes_with_all_its_threads(rows, spec, scattered):
     model = build(spec("xgboost", n_estimators=3), "cpu")
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
@@ -68,9 +54,7 @@ def test_a_workers_process_computes_with_all_its_threads(rows, spec):
         Client(cluster, set_as_default=False) as client,
     ):
         (before,) = client.run(threads).values()
-        parts = rows(20_000, 0)
-        x, y = (collection([client.scatter(side, hash=False)]) for side in parts)
-        model.fit_distributed(client, Split(x, y), seed=0)
+        model.fit_distributed(client, Split(*scattered([rows(20_000, 0)], client)), seed=0)
         (after,) = client.run(threads).values()
     assert after - before >= 2, "OpenMP's threads stay, for the next fit"
 
@@ -81,7 +65,7 @@ def test_two_fits_at_once_take_turns(pair, spec, placed):
     fits = []
 
     def fit():
-        x, y = placed(pair, homes)
+        x, y = placed(homes)
         fits.append(model.fit_distributed(pair, Split(x, y), seed=0))
 
     threads = [threading.Thread(target=fit, daemon=True) for _ in range(3)]
