@@ -21,18 +21,18 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1067,
-    "config": 1341,
-    "datasets": 3997,
-    "evaluation": 1744,
-    "jobs": 2447,
-    "measure": 196,
-    "models": 1856,
-    "scoring": 836,
+    "compute": 1057,
+    "config": 1325,
+    "datasets": 3993,
+    "evaluation": 1726,
+    "jobs": 2417,
+    "measure": 192,
+    "models": 1844,
+    "scoring": 830,
     "search": 888,
-    "tasks": 236,
+    "tasks": 234,
     "tipcast": 476,
-    "tracking": 1739,
+    "tracking": 1727,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

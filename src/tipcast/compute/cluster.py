@@ -1,7 +1,5 @@
 """Clusters: what is refused before anything starts, how each kind is opened, waited for and ended."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import importlib.util

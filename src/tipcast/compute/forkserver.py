@@ -4,8 +4,6 @@ The server is :mod:`multiprocessing`'s own: it starts no thread before it forks.
 fork and shares the libraries' memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

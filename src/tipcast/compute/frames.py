@@ -1,7 +1,5 @@
 """Frame libraries: readers that decode only the columns asked for into arrays, and frames of them, on each device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path

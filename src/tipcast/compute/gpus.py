@@ -1,7 +1,5 @@
 """NVIDIA GPUs of this machine: which are visible, the packages they need, and their peak memory."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.metadata
 import importlib.util

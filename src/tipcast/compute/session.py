@@ -1,7 +1,5 @@
 """Open a session, the workers of a backend and its frame library, and record what it has taken."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

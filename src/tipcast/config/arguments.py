@@ -1,7 +1,5 @@
 """The ways to Hydra: what a command line, `mlflow run` and Python pass becomes overrides; code is refused."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Compose a job's configuration with Hydra, complete words of a shell, and tell mistakes in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import difflib

@@ -1,7 +1,5 @@
 """The folders of options, conf/ and a user's own, and what is wrong with a YAML file in them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Temporary folders, and what is told of a full disk."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import re

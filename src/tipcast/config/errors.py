@@ -1,7 +1,5 @@
 """The one kind of error that tipcast reports."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 from collections.abc import Callable, Collection

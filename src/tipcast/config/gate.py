@@ -1,7 +1,5 @@
 """Named points of a job at which a test may hold it: a fault then comes at that point, not after some seconds."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `--help` says: of each job, option and key the comment beside it in conf/, else the one in its schema."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import itertools

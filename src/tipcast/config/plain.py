@@ -1,7 +1,5 @@
 """A configuration as plain values, for a run's artifact and parameters, and read back: data that the schemas check."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import enum

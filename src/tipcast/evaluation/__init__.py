@@ -1,7 +1,5 @@
 """Evaluation: metrics at any number of rows, plots and the report made of them; here are the kinds of tasks."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable

@@ -4,8 +4,6 @@ An evaluator adds up sums of each part where its rows lie and makes metrics of t
 not grow with the rows. Of clusters, which have no target, the features take its place.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import importlib.metadata

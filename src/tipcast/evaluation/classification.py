@@ -6,8 +6,6 @@ AUC's interval is wider by its largest possible error. Log loss, Brier score and
 of any number.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping, Sequence

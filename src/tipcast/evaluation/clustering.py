@@ -5,8 +5,6 @@ to the row's own centre in the model's space. The Davies-Bouldin index, which mo
 themselves, is of the features and of the centroids of the rows at hand.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

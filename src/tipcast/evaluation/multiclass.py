@@ -4,8 +4,6 @@ The headline is the log loss: it ranks the probabilities that `score` writes, te
 often, and has a paired difference of rows. Accuracy stands beside it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final

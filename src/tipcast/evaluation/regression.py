@@ -1,7 +1,5 @@
 """Numbers: errors of predictions, summed part by part where the rows lie."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

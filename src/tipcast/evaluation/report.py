@@ -1,7 +1,5 @@
 """The note of a run and the page of a version in Markdown: what came out, of which rows, how to repeat and use it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 

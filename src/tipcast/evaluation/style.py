@@ -4,8 +4,6 @@ Every property is set on the objects themselves: matplotlib's rcParams and pyplo
 not.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Sums of parts: added up where the rows lie, on whatever device; estimates, and the difference of two models."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields

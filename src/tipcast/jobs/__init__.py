@@ -1,7 +1,5 @@
 """The jobs, what is refused before one begins, and how each ends: with a few lines for people, or one JSON object."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

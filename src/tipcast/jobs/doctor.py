@@ -1,7 +1,5 @@
 """`tipcast doctor`: say in one table what a job with this configuration would meet, and end as it would."""
 
-from __future__ import annotations
-
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """`tipcast inspect`: say in one table what each column of a table is taken for, before anything is trained on it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

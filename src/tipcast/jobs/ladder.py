@@ -1,7 +1,5 @@
 """`tipcast ladder`: train the same on one core, on all cores, on one GPU and on several; compare time and result."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence

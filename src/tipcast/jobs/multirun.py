@@ -1,7 +1,5 @@
 """`tipcast train --multirun`: a training for each configuration, on one cluster, below one run with a leaderboard."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """`tipcast prepare`: write any source as Parquet months; what is already there and unchanged is left alone."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -1,7 +1,5 @@
 """`tipcast promote`: move an alias to a registered version that is not worse than the one that holds it."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence

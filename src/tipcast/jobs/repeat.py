@@ -1,7 +1,5 @@
 """`tipcast train from=RUN`: how an earlier run was trained, and whether this one comes to the same."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

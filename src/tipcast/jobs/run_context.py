@@ -1,7 +1,5 @@
 """How each job begins and ends: its run is opened before any worker starts, and closed after the last has gone."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import textwrap

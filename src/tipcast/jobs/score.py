@@ -1,7 +1,5 @@
 """`tipcast score`: score files with a registered model, file by file over all workers; the manifest comes last."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack

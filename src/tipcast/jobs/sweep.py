@@ -1,7 +1,5 @@
 """`tipcast sweep`: try many parameters in parallel, fit the best over all workers, test it, log and register it."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import uuid

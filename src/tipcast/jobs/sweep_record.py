@@ -1,7 +1,5 @@
 """What a sweep records and shows: a run and a line for each trial as it goes on, and the page of all at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What a training reads: its files and split, decided before any worker starts, and the rows on the workers."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What a training run records: parameters, data, metrics, plots, the note and the portable model."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

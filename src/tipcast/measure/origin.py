@@ -1,7 +1,5 @@
 """Where a result comes from: the commit, whether it was changed since, and the versions that made it."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.metadata

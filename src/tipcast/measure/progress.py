@@ -1,7 +1,5 @@
 """What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal after 2 seconds."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import sys

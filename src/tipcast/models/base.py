@@ -1,7 +1,5 @@
 """The interface of estimators, and the result of a fit."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from abc import ABC, abstractmethod

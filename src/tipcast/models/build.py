@@ -1,7 +1,5 @@
 """Look up the estimator of a model by name and device."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Fit and score on the workers that hold the rows, by a library alone or in its distributed form."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Random forests: scikit-learn's, with its trees fitted as tasks on all workers, and cuML's, by its parameter names."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

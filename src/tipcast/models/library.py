@@ -1,7 +1,5 @@
 """Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and ``predict`` are enough."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import warnings

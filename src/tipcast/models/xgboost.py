@@ -1,7 +1,5 @@
 """XGBoost over all workers and inside one process: boosted trees, and a random forest as one round of many trees."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import logging

@@ -1,7 +1,5 @@
 """The driver's side of a scoring: a task for each file, what became of them, and the run that records it."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """What a worker does in a scoring: read, score and write one file, part by part."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter, deque

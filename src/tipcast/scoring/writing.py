@@ -1,7 +1,5 @@
 """Files of scores, written whole or not at all, and their folder: its manifest, and one job at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """What a task is, and how one is made of its configuration, of a saved model's manifest, or of a user's function."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

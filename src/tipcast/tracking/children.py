@@ -1,7 +1,5 @@
 """The trials of a sweep as child runs: opened, written with one batch and closed by the driver alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Models out of MLflow: manifest and native file alone, digests checked, no loader run; and the aliases of versions."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import re

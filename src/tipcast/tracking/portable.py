@@ -1,7 +1,5 @@
 """The portable model: a native file, its manifest and the code to score raw rows, logged and registered as one."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.metadata

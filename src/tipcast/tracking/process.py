@@ -1,7 +1,5 @@
 """Which process writes a run: whether it has ended, the closing of what such ones left open, and one at a time."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -1,7 +1,5 @@
 """The life of a run: opened or joined, written by the driver alone, closed in every ending; found again by name."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

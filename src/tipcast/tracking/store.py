@@ -1,7 +1,5 @@
 """The tracking store: which one, how credentials travel to it, opened by one at a time, its failures in one line."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import http.client

@@ -1,7 +1,5 @@
 """Trip files before they are read: those that a user names, and months as the TLC publishes them, in a local cache."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

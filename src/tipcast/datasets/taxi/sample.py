@@ -1,7 +1,5 @@
 """Synthetic trips in the TLC's columns of 2019 and later: any number of rows, the same for the same seed."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
