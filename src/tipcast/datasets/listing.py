@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from dask.utils import natural_sort_key
 
 from tipcast.compute.base import Array, Frames, count
@@ -38,7 +39,13 @@ def scan_files(
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
     uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
     alone = {uri for group in groups if len(group) == 1 for uri in group.values()}
-    check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
+    folder = os.path.commonprefix(uris).rpartition("/")[0]
+    for uri in uris if request.any_columns else ():
+        if keyed := [step for step in uri[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
+            names = ", ".join(step.partition("=")[0] for step in keyed)
+            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
+            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
+            raise TipcastError("D025", address.shown(folder or uri), what, fix)
 
     def look(uri: str) -> FileScan | TipcastError:
         try:
@@ -148,9 +155,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
-    uris = {"/".join(steps[file]): prefix + file for file in data}
-    check_partitions(uris.values(), prefix + start, request)
-    return uris
+    return {"/".join(steps[file]): prefix + file for file in data}
 
 
 def below(folder: Path) -> Iterator[Path]:
@@ -161,17 +166,6 @@ def below(folder: Path) -> Iterator[Path]:
 
     for above, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(above, name) for name in sorted(names))
-
-
-def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
-    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use; D025."""
-    for file in files if request.any_columns else ():
-        if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
-            names = ", ".join(step.partition("=")[0] for step in keyed)
-            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            where = address.shown(folder or file)
-            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
-            raise TipcastError("D025", where, what, fix)
 
 
 def check_format(uri: str) -> str:
@@ -203,6 +197,10 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
         return {}
-    reader = parquet if fragment.format == "parquet" else delimited
-    read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
-    return {name: read[fragment.columns[name]] for name in wanted}
+    own = [fragment.columns[name] for name in wanted]
+    if fragment.format == "parquet":
+        read = parquet.read(fragment, own, frames)
+    else:
+        types = [pa.timestamp("us") if name in fragment.options["times"] else pa.float64() for name in wanted]
+        read = frames.arrays(delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own)
+    return {name: read[column] for name, column in zip(wanted, own, strict=True)}

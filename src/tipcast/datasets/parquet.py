@@ -75,11 +75,6 @@ class Footer:
         """Of the file."""
         return int(self.metadata.num_rows)
 
-    def check_rows(self) -> None:
-        """Refuse a file without rows; D009."""
-        if self.rows == 0:
-            raise TipcastError("D009", address.shown(self.uri), "has no rows", "remove it or download it again")
-
     @functools.cached_property
     def nulls(self) -> dict[str, int]:
         """Rows without a value of each column that all row groups tell it of."""
@@ -104,10 +99,7 @@ class Footer:
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:
-    """Read a file's footer.
-
-    D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
-    """
+    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows, D022 not reached."""
     where, storage = address.shown(uri), address.storage(uri, request.storage)
     with address.opened(uri, storage) as file:
         address.seekable(uri, file)
@@ -127,6 +119,8 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         footer = file.read()
     if pages > size - len(footer):  # so that no worker has to find out
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
+    if metadata.num_rows == 0:
+        raise TipcastError("D009", where, "has no rows", "remove it or download it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
     return Footer(uri, storage, metadata, digest, request)
 

@@ -137,7 +137,7 @@ class Taken:
 
 
 def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column that all files have; D008 where it has two.
+    """Return the type of each column that all files have, indexes apart; D008 where it has two.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have any.
     """
@@ -155,7 +155,8 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
             elif _way(one) != _way(other) and not pa.types.is_null(other):
                 what = f"column {name!r} is {other} where {address.shown(first.uri)} has {one}"
                 raise TipcastError("D008", address.shown(scan.uri), what, "write it as one type in all files")
-    return {name: kind for name, kind in types.items() if all(name in scan.facts["types"] for scan in scans)}
+    shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(first.facts["index"])
+    return {name: kind for name, kind in types.items() if name in shared}
 
 
 def _way(kind: pa.DataType) -> tuple[str, bool]:
@@ -283,7 +284,9 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
             return "number", note if named else ""
         if len(seen.texts) != 2:  # two may well be classes, and the file says that it is text
             return "category", f"texts that are numbers{but}: data.types={{{name}: number}} takes them so"
-    if numbers < present and with_signs(seen.texts or seen.odd):
+    texts = seen.texts or seen.odd
+    with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
+    if numbers < present and with_signs >= MOSTLY * len(texts) > 0:
         return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
     for kind, rows in (("numbers", numbers), ("dates", dates)):
         if present / 2 <= rows and numbers < present:
@@ -292,12 +295,6 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         named = _named(seen.absent)
         return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
     return "category", ""
-
-
-def with_signs(texts: Collection[str]) -> bool:
-    """Whether nearly all texts are numbers with a currency, a unit or separators."""
-    alike = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
-    return bool(texts) and alike >= MOSTLY * len(texts)
 
 
 def _named(counts: Counter[str]) -> str:
@@ -339,7 +336,9 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
-    bare = delimited.bare_texts(column, (text.strip() for text in known.missing))
+    bare = pc.utf8_trim_whitespace(column)
+    absent = pa.array([*delimited.MISSING, *(text.strip() for text in known.missing)])
+    bare = pc.if_else(pc.is_in(bare, absent), None, bare)
     if known.booleans:
         lower = pc.utf8_lower(bare)
         bare = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", bare))

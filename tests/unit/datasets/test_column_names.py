@@ -1,14 +1,14 @@
 """A user's own names of columns: mapped by configuration for every dataset of files, and kept by the saved model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import high_tip_task
@@ -68,14 +68,10 @@ def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: st
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
-    frame, path = pd.DataFrame(np.ones((9, 4)), columns=["a", "len", "len", "y"]), tmp_path / f"t.{ending}"
-    if ending == "csv":
-        frame.to_csv(path, index=False)
-    else:
-        pq.write_table(pa.Table.from_arrays([*frame.to_numpy().T], names=list(frame)), path)
-    spec = TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096)
+    table, path = pa.table([[1.0] * 9] * 4, names=["a", "len", "len", "y"]), tmp_path / f"t.{ending}"
+    pq.write_table(table, path) if ending == "parquet" else pa.csv.write_csv(table, path)
     with pytest.raises(TipcastError, match="D006.*'len' is there twice"):
-        registry.open_dataset(spec)
+        registry.open_dataset(TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096))
 
 
 def test_what_is_mapped_hides_the_column_of_that_name() -> None:
@@ -100,15 +96,9 @@ def test_a_model_takes_rows_by_the_names_of_its_training(trip_files: Any) -> Non
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_a_table(tmp_path: Path, ending: str) -> None:
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "Preis": draw.normal(size=300),
-            "Wort": draw.choice(["a", "b"], 300),
-            "am": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(300), unit="h"),
-        }
-    )
-    path = tmp_path / f"t.{ending}"
+    hours = pd.date_range("2020-01-01", periods=300, freq="h")
+    draw, path = np.random.default_rng(0), tmp_path / f"t.{ending}"
+    frame = pd.DataFrame({"Preis": draw.normal(size=300), "Wort": draw.choice(["a", "b"], 300), "am": hours})
     frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
     names = {"price": "Preis", "word": "Wort", "time": "am"}
     spec = TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096, time="time", columns=names)
@@ -130,26 +120,16 @@ class Own(Dataset):
     def __init__(self, spec: OwnData) -> None:
         self.spec = spec
 
-    @classmethod
-    def open(cls, spec: Any) -> Own:
-        """Make it of its configuration."""
-        return cls(spec)
-
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the files."""
         scans, notes = scan_files(self.spec.train, request_of(self.spec, columns), f"data.{which}", self.look)
         return gather(scans, "rows", {}, notes)
 
     def look(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file."""
-        if check_format(uri) == "parquet":
-            footer = parquet.read_footer(uri, request)
-            return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest)
-        look = delimited.look(uri, request, None)
-        return FileScan(uri, look.cut(look.fragment(dict(look.names), (), None), 1 << 20), None, look.digest)
+        csv = check_format(uri) == "csv"
+        look: Any = delimited.look(uri, request, None) if csv else parquet.read_footer(uri, request)
+        return FileScan(uri, look.fragments(dict(look.names), None), None, look.digest)
 
     def read(self, fragment: Any, frames: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """Read a fragment."""
         return read_fragment(fragment, frames, columns)
 
 
@@ -157,7 +137,7 @@ class Own(Dataset):
 def test_a_dataset_of_one_s_own_has_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
     monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))
-    registry.register("own", Own)
+    registry.register("own", SimpleNamespace(open=Own))
     frame, path = pd.DataFrame({"theirs": np.arange(20.0), "y": 1}), tmp_path / f"t.{ending}"
     frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
     dataset = registry.open_dataset(OwnData("own", str(path), test=None, months=None, columns={"x": "theirs"}))
