@@ -187,12 +187,3 @@ def test_timestamps_of_every_unit_and_of_utc(trip_files: Any, frames: Any) -> No
     assert "wall-clock" in listing.notes[0]
     path = trip_files.write("u_2019-02.parquet", zoned("America/New_York"))
     trip_files.refused(path, "D008", path, PICKUP)
-
-
-def test_damage_comes_back_from_a_worker_as_one_line(trip_files: Any, frames: Any, client: Any) -> None:
-    path = trip_files.write("t_2019-02.csv")
-    (fragment,) = trip_files.listing(path).fragments
-    content = path.read_bytes()
-    path.write_bytes(content[:-4].rstrip(b"\n") + b"x" * 4)
-    with pytest.raises(TipcastError, match="D005.*line 1001: column 'tip_amount'"):
-        client.submit(read_fragment, fragment, frames, pure=False).result()
