@@ -27,14 +27,14 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1188,
     "config": 1408,
-    "datasets": 4094,
+    "datasets": 4096,
     "evaluation": 1755,
     "jobs": 2632,
     "measure": 211,
     "models": 1884,
     "scoring": 1060,
     "search": 961,
-    "tasks": 236,
+    "tasks": 235,
     "tipcast": 532,
     "tracking": 1853,
 }

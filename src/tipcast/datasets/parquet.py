@@ -33,12 +33,11 @@ class Footer:
     """What a file's footer tells."""
 
     uri: str
-    storage: Mapping[str, Any]
     metadata: Any
     """pyarrow's."""
     digest: str
     """SHA-256 over the footer's bytes and the file's size."""
-    request: ScanRequest = ScanRequest(())
+    request: ScanRequest
     """What is asked of the file."""
 
     @functools.cached_property
@@ -88,7 +87,8 @@ class Footer:
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
-        options = {"storage": self.storage, COLUMN_NAMES: dict(self.request.names)}
+        storage = address.storage(self.uri, self.request.storage)
+        options = {"storage": storage, COLUMN_NAMES: dict(self.request.names)}
         rows = [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
         found = (
             Fragment(self.uri, "parquet", (group,), columns, period, self.digest, number, options)
@@ -122,7 +122,7 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     if metadata.num_rows == 0:
         raise TipcastError("D009", where, "has no rows", "remove it or download it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
-    return Footer(uri, storage, metadata, digest, request)
+    return Footer(uri, metadata, digest, request)
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -161,7 +161,5 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
 def read_host(fragment: Fragment, names: Sequence[str]) -> pa.Table:
     """Read columns of a fragment on the host, of the types that the file has; errors as ``undamaged``."""
     with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
-        table: pa.Table = pq.ParquetFile(file).read_row_groups(
-            list(fragment.part), columns=list(names), use_threads=False
-        )
+        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
         return table.select(list(names))

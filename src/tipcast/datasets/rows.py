@@ -50,14 +50,14 @@ class Recipe:
         """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
         needed = self.dataset.code.needed_columns(self.task.features)
-        found = dict.fromkeys((*time, *self.task.columns, *needed))
-        return tuple(name for name in found if name not in self.dataset.sparse)
+        columns = dict.fromkeys((*time, *self.task.columns, *needed))
+        return tuple(name for name in columns if name not in self.dataset.sparse)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
         needed = self.dataset.code.needed_columns(self.task.features)
-        return tuple(dict.fromkeys(name for name in needed if name in self.dataset.sparse))
+        return tuple(name for name in needed if name in self.dataset.sparse)
 
     def scan(self, which: str) -> Listing:
         """List the rows of a period, see ``Dataset.scan``."""
