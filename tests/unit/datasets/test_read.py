@@ -157,22 +157,36 @@ def test_a_listed_file_is_read_by_columns_till_it_changes(trip_files: Any, frame
 
 def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None:
     def holes(frame: pd.DataFrame) -> pd.DataFrame:
-        frame.loc[3, "tpep_pickup_datetime"] = pd.NaT
+        frame.loc[3, PICKUP] = pd.NaT
         frame.loc[4, ["passenger_count", "tip_amount"]] = np.nan
         return frame.assign(DOLocationID=frame.DOLocationID.astype("Int32").mask(frame.index == 5))
 
-    expected = holes(trip_files.trips())
+    expected, good = holes(trip_files.trips()), np.arange(1000) != 3
+    pickup = expected[PICKUP].astype("datetime64[us]").to_numpy().astype(np.int64)
     for name in ("t_2019-02.parquet", "t_2019-02.csv"):
         (fragment,) = trip_files.listing(trip_files.write(name, holes)).fragments
         read = read_fragment(fragment, frames)
         assert read["pickup"][3] == np.iinfo(np.int64).min
-        good = np.arange(1000) != 3
-        np.testing.assert_array_equal(
-            read["pickup"][good],
-            expected["tpep_pickup_datetime"].astype("datetime64[us]").to_numpy().astype(np.int64)[good],
-        )
+        np.testing.assert_array_equal(read["pickup"][good], pickup[good])
         for column in ("passenger_count", "tip_amount", "fare_amount", "PULocationID", "DOLocationID"):
             np.testing.assert_array_equal(read[column], expected[column].to_numpy(float, na_value=np.nan))
+
+
+def test_odd_spellings_of_csv_are_read_as_the_usual(trip_files: Any, frames: Any) -> None:
+    expected = read_fragment(trip_files.listing(trip_files.text("t_2019-02.csv", bytes)).fragments[0], frames)
+    for old, new in [
+        (b",N,", b',"N",'),
+        (b"\n", b"\r\n"),
+        (b"2019-02-", b"02/"),
+        (b",,", b",NULL,"),
+        (b"-", b"/"),
+        (b":00,", b","),
+    ]:
+        path = trip_files.text("t_2019-02.csv", lambda raw, old=old, new=new: raw.replace(old, new).rstrip(b"\n"))
+        if new == b"02/":
+            path.write_bytes(path.read_bytes().replace(b" ", b"/2019 "))
+        read = read_fragment(trip_files.listing(path).fragments[0], frames)
+        np.testing.assert_array_equal([*read.values()], [*expected.values()], str(new))
 
 
 def test_timestamps_of_every_unit_and_of_utc(trip_files: Any, frames: Any) -> None:
