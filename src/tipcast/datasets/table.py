@@ -289,7 +289,7 @@ class Table(Dataset):
             read = frames.arrays(table, [name for name in plain if name not in host])
         for name in host:
             if name == self.time:  # of days
-                read[name] = frames.arrays(pa.table({"": table[name].cast(pa.timestamp("us"))}), [""])[""]
+                read |= frames.arrays(pa.table({name: table[name].cast(pa.timestamp("us"))}), [name])
             else:
                 values = table_columns.values_of(table[name], self._by_name[name], address.shown(fragment.uri))
                 read[name] = frames.xp.asarray(values)

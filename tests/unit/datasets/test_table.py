@@ -99,7 +99,8 @@ def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
     opened = table()
     for target, kind, expected in [
         ("class", None, "classification"), ("word", None, "multiclass"), ("flag", None, "classification"),
-        ("price", None, "regression"), ("count", "multiclass", "multiclass"), ("class", "regression", "regression"),
+        ("count", None, "regression"), ("price", None, "regression"), ("count", "multiclass", "multiclass"),
+        ("class", "regression", "regression"),
     ]:  # fmt: skip
         asked = task(opened, target, kind=kind)
         assert (asked.kind, target in asked.features) == (expected, False)
