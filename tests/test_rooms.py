@@ -27,7 +27,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1188,
     "config": 1408,
-    "datasets": 4094,
+    "datasets": 4100,
     "evaluation": 1755,
     "jobs": 2632,
     "measure": 211,

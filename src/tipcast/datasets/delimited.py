@@ -42,7 +42,7 @@ _BOM = b"\xef\xbb\xbf"
 PIECE = 4 << 20
 """Bytes read at once to look at a file; a header is shorter."""
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
-_QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]|"")*+("?)')
+_QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]++|"")*+("?)')
 """A field in quotes, whose group is empty where it goes on after the end."""
 _FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "

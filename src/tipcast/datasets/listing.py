@@ -39,13 +39,7 @@ def scan_files(
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
     uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
     alone = {uri for group in groups if len(group) == 1 for uri in group.values()}
-    folder = os.path.commonprefix(uris).rpartition("/")[0]
-    for uri in uris if request.any_columns else ():
-        if keyed := [step for step in uri[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
-            names = ", ".join(step.partition("=")[0] for step in keyed)
-            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
-            raise TipcastError("D025", address.shown(folder or uri), what, fix)
+    check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
 
     def look(uri: str) -> FileScan | TipcastError:
         try:
@@ -155,7 +149,9 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
-    return {"/".join(steps[file]): prefix + file for file in data}
+    uris = {"/".join(steps[file]): prefix + file for file in data}
+    check_partitions(uris.values(), prefix + start, request)  # here too: one partition alone, and files to be scored
+    return uris
 
 
 def below(folder: Path) -> Iterator[Path]:
@@ -166,6 +162,16 @@ def below(folder: Path) -> Iterator[Path]:
 
     for above, _, names in os.walk(folder, onerror=refuse):
         yield from (Path(above, name) for name in sorted(names))
+
+
+def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
+    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use; D025."""
+    for file in files if request.any_columns else ():
+        if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
+            names = ", ".join(step.partition("=")[0] for step in keyed)
+            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
+            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
+            raise TipcastError("D025", address.shown(folder or file), what, fix)
 
 
 def check_format(uri: str) -> str:
