@@ -175,8 +175,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
         raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
-    threshold = {} if spec.threshold is None else {"threshold": spec.threshold}
-    params = {**spec.params, **threshold}
+    params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
     kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
@@ -184,8 +183,8 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         resolved = _function(spec.function)
         if kind in (None, "clustering"):
             raise TipcastError("C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}")
-        if kind != "regression":
-            classes = classes or (("0", "1") if kind == "classification" else ())
+        if kind == "classification":
+            classes = classes or ("0", "1")
         if kind == "multiclass" and not classes:
             raise TipcastError("C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]")
     elif kind != "clustering":
