@@ -30,7 +30,7 @@ BUDGET = {
     "models": 1844,
     "scoring": 830,
     "search": 888,
-    "tasks": 233,
+    "tasks": 239,
     "tipcast": 476,
     "tracking": 1727,
 }

@@ -1,6 +1,7 @@
 """What a task is, and how one is made of its configuration, of a saved model's manifest, or of a user's function."""
 
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -181,6 +182,11 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
     kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
     if spec.function is not None:
         resolved = _function(spec.function)
+        try:
+            inspect.signature(resolved).bind({}, None, **params)
+        except TypeError as problem:
+            what = f"do not fit the target function {spec.function!r}: {problem}"
+            raise TipcastError("C003", "task.params", what, "name the parameters that it has") from problem
         if kind in (None, "clustering"):
             raise TipcastError("C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}")
         if kind == "classification":

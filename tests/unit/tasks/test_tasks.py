@@ -109,6 +109,7 @@ def test_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_TARGETS", {"far": far})
     for key, settings in [
         ("task.kind", {"kind": None}),
+        ("task.params", {"params": {"near": 1}}),
         ("task.classes", {"kind": "multiclass"}),
         ("task.features", {"features": []}),
         ("task.features", {"features": ["pickup_hour", "pickup_hour"]}),
