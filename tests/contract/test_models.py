@@ -139,11 +139,11 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         exact = table == "cpu" and kind != "clustering"
         np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if exact else 1e-6)
     saved = first.save(tmp_path)
-    assert saved.path.is_file()
+    assert saved.is_file()
     tolerance = 1e-6 if table == "cpu" else TOLERANCE
-    np.testing.assert_allclose(native.load(saved.path, saved.format).score(values), scores, atol=tolerance)
-    ways = every_way(client, first.scorer, saved, values)
-    assert list(ways) == ["estimator", *native.available(saved.format)]
+    np.testing.assert_allclose(native.load(saved, first.format).score(values), scores, atol=tolerance)
+    ways = every_way(client, first, saved, values)
+    assert list(ways) == ["estimator", *native.available(first.format)]
     for way, found in ways.items():
         np.testing.assert_allclose(found, scores, atol=tolerance, err_msg=way)
     if first.importance:

@@ -30,7 +30,7 @@ from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.models import native
 from tipcast.models.build import build
 from tipcast.models.build import check as check_model
-from tipcast.models.fit import fit
+from tipcast.models.fit import fit, hold
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
 
@@ -181,7 +181,9 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
         splits = read(workers, config, few)
         estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
         fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
-        evaluate(workers, few, fitted, splits)
+        with temporary_folder() as folder:
+            held = hold(workers.client, fitted.save(folder), fitted.format, workers.device)
+        evaluate(workers.client, few, fitted, held, splits)
     except TipcastError as problem:  # such as a part that lacks a class, or rounds that so few trees do not fill
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 

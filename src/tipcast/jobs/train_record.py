@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
@@ -19,8 +18,8 @@ from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
-from tipcast.models.base import Fitted, NativeFile
-from tipcast.models.fit import contributions, drawn_rows, hold_saved
+from tipcast.models.base import Fitted
+from tipcast.models.fit import contributions
 from tipcast.tracking import portable
 from tipcast.tracking.run import FILES, Run
 
@@ -130,19 +129,19 @@ class Record:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
 
-    def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
+    def contributions(self, client: Any, held: Any, most: int, outcome: Outcome) -> None:
         """Draw what each feature contributes to the predictions of some test rows, at even distances."""
         from tipcast.evaluation import plots  # as for ``figures``
 
-        test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
-        values, added = contributions(workers.client, held, test.x, test.parts, drawn_rows(saved))
+        test = outcome.splits["test"]
+        values, added = contributions(client, held, test.x, test.parts, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
         self.run.log_bytes(drawn, "plots/contributions.png")
 
     def model(
-        self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
+        self, saved: Path, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
@@ -166,7 +165,7 @@ class Record:
             "versions": origin.versions(),
         }
         logged = portable.log_model(
-            self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
+            self.run, saved, outcome.fitted.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         portable.link_metrics(self.run, logged, self._datasets(outcome.splits))

@@ -20,7 +20,6 @@ from tipcast.models import base, native
 from tipcast.models.base import (
     Estimator,
     Fitted,
-    Future,
     Progress,
     Split,
     check_names,
@@ -110,7 +109,7 @@ def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
     return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(**{**given, **more})
 
 
-def _places(client: Any, x: Sequence[Future], y: Sequence[Future]) -> dict[str, tuple[list[int], float]]:
+def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[list[int], float]]:
     """Return the workers that grow trees, the numbers of the parts that each uses, and its share of the trees."""
     homes = holders(client, [*x, *y])
     threads = client.nthreads()

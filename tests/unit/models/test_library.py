@@ -38,7 +38,7 @@ def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: boo
     fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit(Split([FRAME]), seed=0)
     assert fitted.info["rows"] == 300
     saved = fitted.save(tmp_path)
-    labels, far = native.load(saved.path, saved.format).score(FRAME.to_numpy()).T
+    labels, far = native.load(saved, "skops").score(FRAME.to_numpy()).T
     assert adjusted_rand_score(GROUPS, labels) == 1.0
     assert (far < 1e-6).sum() == 300
     others, _ = make_moons(100, noise=0.05, random_state=1)
@@ -78,7 +78,7 @@ def test_categories_are_columns_of_their_own(tmp_path: Path, standardize: bool) 
     theirs = LinearRegression().fit(rows, PRICES.astype(float))
     others = vectorizer.transform(new.assign(shop=new["shop"].astype(str)).to_dict("records"))
     expected = theirs.predict(others)
-    np.testing.assert_allclose(native.load(saved.path, saved.format).score(new.to_numpy()), expected, rtol=1e-4)
+    np.testing.assert_allclose(native.load(saved, "skops").score(new.to_numpy()), expected, rtol=1e-4)
 
 
 PLATT = CalibratedClassifierCV(SVC(C=2.0, gamma=0.1), cv=3, ensemble=False)
@@ -117,7 +117,7 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
     expected = expected[:, 1] if kind == "classification" else expected
     saved = found.save(tmp_path)
-    for scorer in (found.scorer, here.scorer, native.load(saved.path, saved.format)):
+    for scorer in (found.scorer, here.scorer, native.load(saved, "skops")):
         apart = np.abs(scorer.score(held_out) - expected)
         assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
     assert found.info["rows"] == here.info["rows"] == (most or len(x))
