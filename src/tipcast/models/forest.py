@@ -154,9 +154,8 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
     )
 
 
-def _checkpoint(scorer: native.SklearnScorer) -> bytes:
-    content: bytes = treelite.sklearn.import_model(scorer.model).serialize_bytes()
-    return content
+def _checkpoint(scorer: native.SklearnScorer) -> Any:
+    return treelite.sklearn.import_model(scorer.model).serialize_bytes()
 
 
 @final

@@ -17,7 +17,6 @@ from dask.base import annotate
 from distributed import WorkerPlugin
 from xgboost.callback import TrainingCallback
 
-from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.models import native
@@ -54,18 +53,13 @@ PARAMS = {
 """By the names of XGBoost's scikit-learn interface."""
 ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
 """At 0 nothing is learned, which XGBoost does not refuse."""
-METRICS = {
-    "classification": re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
-    "multiclass": re.compile(r"(mlogloss|merror|auc)"),
-    "regression": re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
-}
-"""Kind -> evaluation metrics that mean something for it."""
 OBJECTIVES = {
-    "classification": ("binary:logistic", "logloss"),
-    "multiclass": ("multi:softprob", "mlogloss"),
-    "regression": ("reg:squarederror", "rmse"),
+    "classification": ("binary:logistic", "logloss", re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)")),
+    "multiclass": ("multi:softprob", "mlogloss", re.compile(r"(mlogloss|merror|auc)")),
+    "regression": ("reg:squarederror", "rmse", re.compile(r"(rmse|rmsle|mae|mape|mphe)")),
 }
-"""Kind -> objective, and the metric that stops early unless another is named."""
+"""Kind -> objective, the metric that stops early unless another is named, and all metrics that mean something for it:
+XGBoost computes any."""
 HINTS = {
     **RESERVED,
     "eta": "model.params.learning_rate",
@@ -131,10 +125,10 @@ class XGBoost(Estimator):
         for name in ABOVE_ZERO:
             if name in given:
                 positive(f"model.params.{name}", given[name], whole=False)
-        objective, default = OBJECTIVES[self.kind]
+        objective, default, valid = OBJECTIVES[self.kind]
         metrics = given.setdefault("eval_metric", default)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
-            if not METRICS[self.kind].fullmatch(str(metric)):
+            if not valid.fullmatch(str(metric)):
                 what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
         trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
@@ -311,25 +305,25 @@ _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps it
 
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
-    own = {name: options.get(name) for name in ("feature_names", "feature_types")}
+    own = {name: options.get(name) for name in ("feature_names", "feature_types")}  # XGBoost wants them with each part
     others = {name: value for name, value in options.items() if name not in own}
-    return xgboost.QuantileDMatrix(_Parts(parts(x), parts(y), own), nthread=threads, **others)
+    batches = [{"data": part, "label": target, **own} for part, target in zip(parts(x), parts(y), strict=True)]
+    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **others)
 
 
-class _Parts(xgboost.DataIter):
-    """Passes parts to a matrix one by one."""
+class _Batches(xgboost.DataIter):
+    """Passes batches to a matrix one by one, as often as it asks."""
 
-    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], features: Mapping[str, Any]) -> None:
-        self._x, self._y, self._features = x, y, features
-        self._at = 0
+    def __init__(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        self._batches = batches
+        self.reset()
         super().__init__()
 
     def next(self, input_data: Any) -> bool:
-        if self._at == len(self._x):
-            return False
-        input_data(data=self._x[self._at], label=self._y[self._at], **self._features)
-        self._at += 1
-        return True
+        batch = next(self._left, None)
+        if batch:
+            input_data(**batch)
+        return batch is not None
 
     def reset(self) -> None:
-        self._at = 0
+        self._left = iter(self._batches)
