@@ -155,10 +155,10 @@ def stacked(x: Any, y: Any) -> tuple[Array, Array]:
     return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
 
 
-def joined(frames: list[Frame], order: str = "C") -> Array:
+def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
     """Return the values of frames as one array, emptying their list on the way: they are in memory about once."""
-    first, rows, start = frames[0].values, sum(map(len, frames)), 0
-    whole = module_of(first).empty((rows, *first.shape[1:]), dtype=first.dtype, order=order)
+    none, rows, start = frames[0].iloc[:0].values, sum(map(len, frames)), 0
+    whole = module_of(none).empty((rows, *none.shape[1:]), dtype=dtype or none.dtype, order=order)
     frames.reverse()
     while frames:
         part = frames.pop()

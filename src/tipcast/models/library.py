@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -27,6 +28,7 @@ from tipcast.models.base import (
     Split,
     check_names,
     columns,
+    joined,
     judge,
     parts,
     positive,
@@ -43,9 +45,6 @@ TRIES = 5
 """Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong coefficients now and
 then, from rows that stay as they are (a race like that of https://github.com/rapidsai/cuml/pull/4539)."""
 
-Taken = Sequence[tuple[Array, Array | None]]
-"""Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
-
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
     """Return the row numbers to take within each part, from the parts' sizes: all, or ``most`` drawn uniformly."""
@@ -57,16 +56,14 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
     return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
 
 
-def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Array | None]:
-    """Return some rows of a part where they are."""
-    values = x.values
-    at = numbers if isinstance(numbers, slice) else module_of(values).asarray(numbers)
-    return values[at], None if y is None else y.values[at]
+def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
+    """Return some rows of a part, and of their targets, where they are."""
+    return [side.iloc[numbers].reset_index(drop=True) for side in sides]  # an index would travel along
 
 
-def moments(x: Frame | Array) -> tuple[int, Array, Array]:
+def moments(part: Frame) -> tuple[int, Array, Array]:
     """Return a part's rows, its columns' means and their sums of squared differences from these, on the host."""
-    values = (x.values if hasattr(x, "values") else x).astype(np.float64)
+    values = part.values.astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
     return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0))
 
@@ -169,19 +166,19 @@ class Library(Estimator):
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
 
     @travelling
-    def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
-        """Fit on rows of this process."""
-        xp = module_of(taken[0][0])
+    def learn(self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int) -> Fitted:
+        """Fit on rows of this process: frames of features and, if something is predicted, of targets."""
+        frames, *targets = map(list, zip(*taken, strict=True))
         at = [features.index(name) for name in self.categorical]
-        scaler = scaler_of([moments(values) for values, _ in taken])
+        scaler = scaler_of([moments(frame) for frame in frames])
         scaler.mean_[at], scaler.var_[at], scaler.scale_[at] = 0, 1, 1  # categories stay as they are
-        kind = xp.float64 if self.standardizes or at else xp.float32  # float32 sums of 10M squares are off by percents
-        z = xp.empty((scaler.n_samples_seen_, len(features)), kind, order="F")
-        start = 0
-        for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
-            z[start : start + len(values)] = standardized(values, scaler) if self.standardizes else values
-            start += len(values)
-        y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
+        kind = np.float64 if self.standardizes or at else np.float32  # float32 sums of 10M squares are off by percents
+        z = joined(frames, "F", kind)
+        xp = module_of(z)
+        if self.standardizes:  # in place: in double precision these rows are most of what is in memory
+            z -= xp.asarray(scaler.mean_)
+            z /= xp.asarray(scaler.scale_)
+        y = joined(targets[0]) if targets else None
         if y is not None:
             self.need_classes(y)
             y = y.astype(kind) if y.dtype.kind == "f" else y
@@ -230,11 +227,12 @@ class Library(Estimator):
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
-        frames, features = parts(rows.x), columns(rows.x)
-        targets = [None] * len(frames) if rows.y is None else parts(rows.y)
+        features, sides = columns(rows.x), [parts(side) for side in (rows.x, rows.y) if side is not None]
         if not self.passes:
-            own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
-            return self.learn([*map(take, frames, targets, own)], features, seed, threads)
+            own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
+            taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
+            return self.learn(taken, features, seed, threads)
+        frames, targets = sides
         scaler = scaler_of([moments(frame) for frame in frames])
         model = self.make(named(self.library), seed, threads)
         for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
@@ -247,26 +245,33 @@ class Library(Estimator):
         There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
         x, y, features, run = rows.x, rows.y, columns(rows.x), partial(client.map, pure=False)
-        frames = parts_of(client, x)
-        targets = [None] * len(frames) if y is None else parts_of(client, y)
+        sides = [parts_of(client, side) for side in (x, y) if side is not None]
         if self.passes and not self.distributed:
+            frames, targets = sides
             workers = workers_of(client, frames)
             scaler = scaler_of(client.gather(run(moments, frames)))
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
             for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
                 learning = client.submit(self.learnt, learning, frame, target, scaler, pure=False)
             return self.fitted(watched(client, workers, learning.result), features, scaler)
-        own = chosen_by_part(client.gather(run(len, frames)), self.training.get("rows"), seed)
+        most = self.training.get("rows")
+        if most is not None or not self.distributed:
+            own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
+            # One by one: as one graph the numbers of the rows are so large that Dask warns of them.
+            taken = [client.submit(rows_at, *part, pure=False) for part in zip(own, *sides, strict=True)]
         if not self.distributed:
             address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-            # One by one: as one graph the numbers of the rows are so large that Dask warns of them.
-            taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
             task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
             fitted: Fitted = watched(client, [address], task.result)
             return fitted
-        if self.training.get("rows") is not None:
-            x, y = (None if side is None else _rows(side, own) for side in (x, y))
-            frames = parts_of(client, x)
+        if most is not None:
+            import dask.dataframe as dd  # half a second that a fit on one worker does without
+
+            sides = [run(itemgetter(at), taken) for at in range(len(sides))]
+            pairs = zip(sides, (x, y), strict=False)
+            made = [dd.from_delayed(side, meta=like._meta, verify_meta=False).persist() for side, like in pairs]
+            x, y = (*made, None)[:2]
+        frames = sides[0]
         workers = workers_of(client, frames)
         scaler = scaler_of(client.gather(run(moments, frames)))
         with worker_lock(client, workers):
@@ -345,15 +350,6 @@ class Library(Estimator):
             format="skops",
             content=_content,
         )
-
-
-def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
-    """Return some rows of each part, by their numbers in it."""
-    import dask.dataframe as dd
-
-    rows_at = delayed(lambda part, at: part.iloc[at])
-    chosen = [rows_at(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
-    return dd.from_delayed(chosen, meta=collection._meta, verify_meta=False).persist()
 
 
 def _left(target: Any, predicted: Any) -> list[float]:
