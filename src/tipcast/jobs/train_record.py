@@ -76,16 +76,13 @@ class Record:
 
     def data(self, splits: Splits) -> None:
         """Record which rows each split has and where they came from."""
-        train, test, periods = self.plan.train, self.plan.test, self.plan.periods
+        sides = {"train": self.plan.train, "test": self.plan.test}
         for name, (title, digest) in self._datasets(splits).items():
-            rows, uris = splits[name], (test if name == "test" else train).uris
-            profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
+            uris = sides["test" if name == "test" else "train"].uris
+            profile = {"rows": splits[name].counts.rows, "period": self.plan.periods[name], "files": len(uris)}
             self.run.log_dataset(uris[0], digest, title, name, profile)
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        read = {
-            name: list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
-            for name, listing in (("train", train), ("test", test))
-        }
+        read = {name: list(dict.fromkeys(redact(part.uri) for part in side.fragments)) for name, side in sides.items()}
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
             self.context.table(report, "tables/columns.json")
@@ -102,8 +99,7 @@ class Record:
             LOG.warning(remark)
         for name, rows in outcome.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
-        info = {name: float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
-        metrics |= {f"fit/{name}": value for name, value in info.items()}
+        metrics |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if not isinstance(value, str)}
         self.run.log_metrics(metrics)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
@@ -176,31 +172,29 @@ class Record:
 
     def close(self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
         """Record how long it took and how much memory, and write the note."""
-        self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
-        remark = ""
+        run, remark = self.run, ""
+        run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+        run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if self.original:
-            has = self.run.client.get_run(self.run.id).data.metrics
-            remark = f"Repeats run {self.original.run_id}: {self.original.compared(has)}."
-            LOG.info("%-9s%s", "repeat", self.original.compared(has))
-        report_file = self.context.folder / "dask.html"
-        if report_file.exists():
-            self.run.log_bytes(report_file.read_bytes(), "dask/dask.html")
-        self.run.note(
-            report.note(
-                self.config.model.name,
-                self.judge,
-                outcome.test,
-                splits=self._splits(outcome),
-                phases=phases,
-                command=self.context.command,
-                validation=outcome.validation,
-                baseline=outcome.baseline,
-                run_id=self.run.id,
-                changes=origin.source().remark,
-                remark=remark,
-            )
+            compared = self.original.compared(run.client.get_run(run.id).data.metrics)
+            remark = f"Repeats run {self.original.run_id}: {compared}."
+            LOG.info("%-9s%s", "repeat", compared)
+        if (report_file := self.context.folder / "dask.html").exists():
+            run.log_bytes(report_file.read_bytes(), "dask/dask.html")
+        note = report.note(
+            self.config.model.name,
+            self.judge,
+            outcome.test,
+            splits=self._splits(outcome),
+            phases=phases,
+            command=self.context.command,
+            validation=outcome.validation,
+            baseline=outcome.baseline,
+            run_id=run.id,
+            changes=origin.source().remark,
+            remark=remark,
         )
+        run.note(note)
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
         """Register the logged model where that is asked for, with everything that the version's page should say."""

@@ -19,21 +19,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.models import native
-from tipcast.models.base import (
-    RESERVED,
-    Estimator,
-    Fitted,
-    Progress,
-    Split,
-    check_names,
-    columns,
-    joined,
-    judge,
-    parts,
-    positive,
-    shares,
-)
+from tipcast.models import base, native
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
@@ -122,16 +109,16 @@ class Library(Estimator):
         if self.distributed:
             named(self.distributed)
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
-        check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
-        check_names("fit", list(self.training), FIT, {})
+        base.check_names("params", list(self.params), valid - set(base.RESERVED), base.RESERVED)
+        base.check_names("fit", list(self.training), FIT, {})
         for key in ("rows", "passes", "folds"):
             if self.training.get(key) is not None:
-                positive(f"model.fit.{key}", self.training[key])
+                base.positive(f"model.fit.{key}", self.training[key])
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
         if self.device == "cpu":  # the driver may have no GPU
-            judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
+            base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
@@ -173,12 +160,12 @@ class Library(Estimator):
         scaler = scaler_of([moments(frame) for frame in frames])
         scaler.mean_[at], scaler.var_[at], scaler.scale_[at] = 0, 1, 1  # categories stay as they are
         kind = np.float64 if self.standardizes or at else np.float32  # float32 sums of 10M squares are off by percents
-        z = joined(frames, "F", kind)
+        z = base.joined(frames, "F", kind)
         xp = module_of(z)
         if self.standardizes:  # in place: in double precision these rows are most of what is in memory
             z -= xp.asarray(scaler.mean_)
             z /= xp.asarray(scaler.scale_)
-        y = joined(targets[0]) if targets else None
+        y = base.joined(targets[0]) if targets else None
         if y is not None:
             self.need_classes(y)
             y = y.astype(kind) if y.dtype.kind == "f" else y
@@ -227,7 +214,7 @@ class Library(Estimator):
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
-        features, sides = columns(rows.x), [parts(side) for side in (rows.x, rows.y) if side is not None]
+        features, sides = base.columns(rows.x), [base.parts(side) for side in (rows.x, rows.y) if side is not None]
         if not self.passes:
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
@@ -244,7 +231,7 @@ class Library(Estimator):
 
         There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
-        x, y, features, run = rows.x, rows.y, columns(rows.x), partial(client.map, pure=False)
+        x, y, features, run = rows.x, rows.y, base.columns(rows.x), partial(client.map, pure=False)
         sides = [parts_of(client, side) for side in (x, y) if side is not None]
         if self.passes and not self.distributed:
             frames, targets = sides
@@ -344,7 +331,7 @@ class Library(Estimator):
             model = Pipeline(steps)
         return Fitted(
             scorer=native.SklearnScorer(model),
-            importance={} if weights is None else shares(features, weights),
+            importance={} if weights is None else base.shares(features, weights),
             importance_kind=kind,
             info=info,
             format="skops",

@@ -19,19 +19,8 @@ from xgboost.callback import TrainingCallback
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.models import native
-from tipcast.models.base import (
-    RESERVED,
-    Estimator,
-    Fitted,
-    Progress,
-    Split,
-    check_names,
-    columns,
-    parts,
-    positive,
-    shares,
-)
+from tipcast.models import base, native
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 EXECUTOR = "tipcast-xgboost"
@@ -61,7 +50,7 @@ OBJECTIVES = {
 """Kind -> objective, the metric that stops early unless another is named, and all metrics that mean something for it:
 XGBoost computes any."""
 HINTS = {
-    **RESERVED,
+    **base.RESERVED,
     "eta": "model.params.learning_rate",
     "lambda": "model.params.reg_lambda",
     "alpha": "model.params.reg_alpha",
@@ -117,22 +106,22 @@ class XGBoost(Estimator):
         ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
         parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count.
         """
-        check_names("params", self.params, PARAMS, HINTS)
-        check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
+        base.check_names("params", self.params, PARAMS, HINTS)
+        base.check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
         given = {name: value for name, value in self.params.items() if value is not None}
         if given.get("tree_method") == "gpu_hist":
             given["tree_method"] = "hist"
         for name in ABOVE_ZERO:
             if name in given:
-                positive(f"model.params.{name}", given[name], whole=False)
+                base.positive(f"model.params.{name}", given[name], whole=False)
         objective, default, valid = OBJECTIVES[self.kind]
         metrics = given.setdefault("eval_metric", default)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
             if not valid.fullmatch(str(metric)):
                 what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
-        trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
-        rounds = positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
+        trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
+        rounds = base.positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
         if trees % rounds:
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
@@ -141,7 +130,7 @@ class XGBoost(Estimator):
         params = {"objective": objective, "device": self.device, "num_parallel_tree": trees // rounds, **given}
         if self.kind == "multiclass":
             params["num_class"] = self.classes or 2
-        return params, rounds, None if stop is None else positive("model.fit.early_stopping_rounds", stop)
+        return params, rounds, None if stop is None else base.positive("model.fit.early_stopping_rounds", stop)
 
     @property
     def bins(self) -> Any:
@@ -175,7 +164,7 @@ class XGBoost(Estimator):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        options = self._matrix_options(features := columns(rows.x))
+        options = self._matrix_options(features := base.columns(rows.x))
         with xgboost.config_context(nthread=threads):  # Dask sets OpenMP to one, which nthread alone does not lift
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
@@ -199,7 +188,7 @@ class XGBoost(Estimator):
 
         sides = (rows.x, *(rows.validation or ())[:1])
         workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
-        features = columns(rows.x)
+        features = base.columns(rows.x)
         options = self._matrix_options(features)
 
         def train() -> Any:
@@ -268,7 +257,7 @@ class XGBoost(Estimator):
                 for rows, of in history.items()
                 for metric, values in of.items()
             },
-            importance=shares(features, [gain.get(name, 0.0) for name in names]),
+            importance=base.shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
             format="xgboost-ubj",
@@ -307,7 +296,8 @@ def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost
     """Bin a frame, or parts one by one, so that they are never joined."""
     own = {name: options.get(name) for name in ("feature_names", "feature_types")}  # XGBoost wants them with each part
     others = {name: value for name, value in options.items() if name not in own}
-    batches = [{"data": part, "label": target, **own} for part, target in zip(parts(x), parts(y), strict=True)]
+    pairs = zip(base.parts(x), base.parts(y), strict=True)
+    batches = [{"data": part, "label": target, **own} for part, target in pairs]
     return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **others)
 
 
