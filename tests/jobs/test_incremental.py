@@ -12,7 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
-from tipcast.models.build import build, check
+from tipcast.models.build import build
 
 PARAMS = {"loss": "log_loss", "alpha": 0.0001, "penalty": "l2", "average": True}
 
@@ -59,4 +59,4 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
 )  # fmt: skip
 def test_what_cannot_be_learnt_part_by_part(model: ModelSpec, told: str) -> None:
     with pytest.raises(TipcastError, match=told):
-        check(model)
+        build(model, "cpu").check()

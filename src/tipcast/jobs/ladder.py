@@ -29,7 +29,6 @@ from tipcast.jobs.train_plan import Plan, make_plan, read
 from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.models import native
 from tipcast.models.build import build
-from tipcast.models.build import check as check_model
 from tipcast.models.fit import fit, hold
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
@@ -111,7 +110,7 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
             continue
         try:
             check_session(BackendSpec(device), step.cluster)
-            check_model(config.model, device, categorical=config.task.categorical, kind=kind)
+            build(config.model, device, config.task.categorical, kind).check()
             steps.append(step)
         except TipcastError as problem:
             if problem.code not in NOT_HERE:

@@ -16,7 +16,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows
 from tipcast.measure.progress import progress
-from tipcast.models.build import check
+from tipcast.models.build import build
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")
@@ -74,7 +74,7 @@ class Plan:
 def check_model(config: TrainConfig, kind: str | None) -> None:
     """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the task."""
     if kind is not None:
-        check(config.model, config.backend.name, categorical=config.task.categorical, kind=kind)
+        build(config.model, config.backend.name, config.task.categorical, kind).check()
 
 
 def make_plan(config: TrainConfig) -> Plan:

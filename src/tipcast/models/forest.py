@@ -171,20 +171,13 @@ class CumlForest(Estimator):
         if not isinstance(share, float) or not 0 < share <= 1:
             rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
             raise must_be("model.params.max_samples", rule, repr(share), "change it, or use backend=cpu")
-        criterion = given.get("criterion", "squared_error" if self.kind == "regression" else "gini")
-        if criterion not in CRITERIA:
+        if (criterion := given.get("criterion")) and criterion not in CRITERIA:
             raise unknown("model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003")
-        translated = {
-            "n_estimators": 100,
-            "max_depth": None,
-            "bootstrap": True,
-            "max_leaf_nodes": -1,
-            **given,
-            "max_samples": share,
-            "max_features": self.params.get("max_features", "sqrt"),
-            "criterion": CRITERIA[criterion],
-        }
-        return {CUML_NAMES.get(name, name): value for name, value in translated.items()}
+        if criterion:
+            given["criterion"] = CRITERIA[criterion]
+        # To cuML null of max_features is all features, and its default of max_depth has changed between releases.
+        given |= {"max_features": self.params.get("max_features", "sqrt"), "max_depth": given.get("max_depth")}
+        return {CUML_NAMES.get(name, name): value for name, value in given.items()}
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory, several at once."""

@@ -52,8 +52,6 @@ XGBoost computes any."""
 HINTS = {
     **base.RESERVED,
     "eta": "model.params.learning_rate",
-    "lambda": "model.params.reg_lambda",
-    "alpha": "model.params.reg_alpha",
     "num_boost_round": "model.params.n_estimators",
     "early_stopping_rounds": "model.fit.early_stopping_rounds",
     "seed": "seed=...",
