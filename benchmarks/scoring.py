@@ -39,8 +39,7 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
-from tipcast.models.base import NativeFile
-from tipcast.models.fit import hold_saved, predict
+from tipcast.models.fit import hold, predict
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
@@ -105,7 +104,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
-        held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
+        held = hold(client, fetched.path, fetched.format, workers.device)
         by = str(fetched.path), fetched.format, workers.device
         if workers.device == "cpu":  # in a process of its own: Dask's workers give OpenMP one thread
             parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts

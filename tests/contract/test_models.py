@@ -13,7 +13,7 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
 from tipcast.models import native
 from tipcast.models.base import Split
-from tipcast.models.build import build, check
+from tipcast.models.build import build
 from tipcast.models.fit import every_way
 from tipcast.tracking.portable import TOLERANCE
 
@@ -102,7 +102,7 @@ def test_a_model_is_complete(name):
 def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
     session = request.getfixturevalue(f"{table}_session")
     client, model = session.client, _spec(name)
-    check(model, session.device, kind=kind)
+    build(model, session.device, kind=kind).check()
     estimator = build(model, session.device, (), kind, 3 if kind == "multiclass" else 0)
     parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]
     held_out, labels = parts[2]
@@ -139,11 +139,11 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         exact = table == "cpu" and kind != "clustering"
         np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if exact else 1e-6)
     saved = first.save(tmp_path)
-    assert saved.path.is_file()
+    assert saved.is_file()
     tolerance = 1e-6 if table == "cpu" else TOLERANCE
-    np.testing.assert_allclose(native.load(saved.path, saved.format).score(values), scores, atol=tolerance)
-    ways = every_way(client, first.scorer, saved, values)
-    assert list(ways) == ["estimator", *native.available(saved.format)]
+    np.testing.assert_allclose(native.load(saved, first.format).score(values), scores, atol=tolerance)
+    ways = every_way(client, first, saved, values)
+    assert list(ways) == ["estimator", *native.available(first.format)]
     for way, found in ways.items():
         np.testing.assert_allclose(found, scores, atol=tolerance, err_msg=way)
     if first.importance:

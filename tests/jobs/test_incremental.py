@@ -4,23 +4,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.preprocessing import StandardScaler
+from tests.conftest import shipped_model
 
-from tipcast.config.errors import TipcastError
-from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
-from tipcast.models.build import build, check
+from tipcast.models.build import build
 
 PARAMS = {"loss": "log_loss", "alpha": 0.0001, "penalty": "l2", "average": True}
-
-
-def incremental(**fit: Any) -> ModelSpec:
-    classes = {"classification": {"cpu": {"local": "sklearn.linear_model.SGDClassifier"}}}
-    training = {"passes": 2, "standardize": True, **fit}
-    return ModelSpec("incremental", ["classification"], dict(PARAMS), training, classes=classes)
 
 
 def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
@@ -32,9 +24,9 @@ def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
 def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> None:
     parts, client = [rows(n, n) for n in (800, 500, 0, 700)], cpu_session.client
     x, y = (collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1))
-    held_out = rows(300, 7)[0].to_numpy()
-    found = build(incremental(), "cpu").fit_distributed(client, Split(x, y), seed=3)
-    here = build(incremental(), "cpu").fit(Split([x for x, _ in parts], [y for _, y in parts]), seed=3)
+    held_out, model = rows(300, 7)[0].to_numpy(), build(shipped_model("incremental"), "cpu")
+    found = model.fit_distributed(client, Split(x, y), seed=3)
+    here = model.fit(Split([x for x, _ in parts], [y for _, y in parts]), seed=3)
     np.testing.assert_array_equal(found.scorer.score(held_out), here.scorer.score(held_out))
     assert found.info["rows"] == here.info["rows"] == 2000
     scaler = StandardScaler().fit(np.concatenate([x.to_numpy(np.float64) for x, _ in parts]))
@@ -43,20 +35,3 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
         own.partial_fit(scaler.transform(x.to_numpy(np.float64)), y, classes=[0, 1])
     expected = own.predict_proba(scaler.transform(held_out.astype(float)))[:, 1]
     np.testing.assert_allclose(found.scorer.score(held_out), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("model", "told"),
-    [
-        (incremental(passes=0), "C003.*model.fit.passes"),
-        (incremental(passes=1.5), "C003.*model.fit.passes"),
-        (
-            ModelSpec("other", ["regression"], {}, {"passes": 1},
-                      classes={"regression": {"cpu": {"local": "sklearn.linear_model.Ridge"}}}),
-            "C003.*model.fit.passes.*Ridge has no partial_fit",
-        ),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_learnt_part_by_part(model: ModelSpec, told: str) -> None:
-    with pytest.raises(TipcastError, match=told):
-        check(model)

@@ -29,7 +29,6 @@ from tipcast.jobs.train_plan import Plan, make_plan, read
 from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.models import native
 from tipcast.models.build import build
-from tipcast.models.build import check as check_model
 from tipcast.models.fit import fit
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
@@ -111,7 +110,7 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
             continue
         try:
             check_session(BackendSpec(device), step.cluster)
-            check_model(config.model, device, categorical=config.task.categorical, kind=kind)
+            build(config.model, device, config.task.categorical, kind).check()
             steps.append(step)
         except TipcastError as problem:
             if problem.code not in NOT_HERE:
@@ -181,7 +180,7 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
         splits = read(workers, config, few)
         estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
         fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
-        evaluate(workers, few, fitted, splits)
+        evaluate(workers.client, few, fitted, splits)
     except TipcastError as problem:  # such as a part that lacks a class, or rounds that so few trees do not fill
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 

@@ -28,8 +28,7 @@ from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.base import NativeFile
-from tipcast.models.fit import hold_saved, predict
+from tipcast.models.fit import hold, predict
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
@@ -220,7 +219,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
         with progress("score"):
             names = list(fetched.manifest["features"])
             x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
-            held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
+            held = hold(client, fetched.path, fetched.format, workers.device)
             predictions.append(predict(client, held, x))
             threshold, truth = fetched.manifest["threshold"], test.y or x
             evaluations.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))

@@ -21,7 +21,7 @@ from tipcast.jobs.train_record import Outcome, Record, params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
-from tipcast.models.fit import every_way, fit, hold, predict
+from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict
 from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
@@ -67,17 +67,18 @@ def train(
             fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
-            outcome = evaluate(workers, plan, fitted, splits)
+            outcome = evaluate(client, plan, fitted, splits)
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
         record.data(splits)
         record.metrics(outcome)
         record.figures(outcome)
         saved = fitted.save(context.folder)
-        if saved.format == "xgboost-ubj":
-            record.contributions(workers, saved, outcome)
+        if fitted.format == "xgboost-ubj":
+            held = hold(client, saved, fitted.format, workers.device)
+            record.contributions(client, held, drawn_rows(saved), outcome)
         columns, raw = held_out(workers, plan)
-        scores = every_way(client, fitted.scorer, saved, plan.dataset.compute(columns, plan.task.features, np))
+        scores = every_way(client, fitted, saved, plan.dataset.compute(columns, plan.task.features, np))
         logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
         facts.append(logged.uri)
     record.close(outcome, clock.seconds, peaks(client))
@@ -102,10 +103,10 @@ def _load_ahead() -> None:
     threading.Thread(target=load, name="load ahead").start()  # no daemon: a process must not end amid an import
 
 
-def evaluate(workers: Session, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
+def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
-    client, judge = workers.client, evaluator(plan.task.kind)
-    validation, threshold, held = None, judge.threshold, hold(client, fitted.scorer)
+    judge, held = evaluator(plan.task.kind), hold_scorer(client, fitted.scorer)
+    validation, threshold = None, judge.threshold
     if rows := splits.get("validation"):
         predictions = predict(client, held, rows.x)
         validation = judge.evaluate(client, predictions, rows.y or rows.x, where=WHERE["validation"])

@@ -16,7 +16,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows
 from tipcast.measure.progress import progress
-from tipcast.models.build import check
+from tipcast.models.build import build
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")
@@ -74,7 +74,7 @@ class Plan:
 def check_model(config: TrainConfig, kind: str | None) -> None:
     """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the task."""
     if kind is not None:
-        check(config.model, config.backend.name, categorical=config.task.categorical, kind=kind)
+        build(config.model, config.backend.name, config.task.categorical, kind).check()
 
 
 def make_plan(config: TrainConfig) -> Plan:
@@ -107,19 +107,16 @@ def make_plan(config: TrainConfig) -> Plan:
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    limits, names = config.data.limits, ("train", "validation") if plan.task.validation else ("train",)
-    draw = plan.recipe.draw
+    names, draw, splits = ("train", "validation")[: 1 + bool(plan.task.validation)], plan.recipe.draw, dict[str, Rows]()
+    sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
     if draw is not None and plan.test_recipe.draw is not None:  # all are rows of the same files: one reading
-        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=(*names, "test")))
-        reading = rows.start(workers, plan.test, recipe)
-        with progress("read", reading):
-            splits = collect(workers, plan.test, recipe, reading, limits, (*names, "test"))
-    else:
-        train = rows.start(workers, plan.train, plan.recipe)
-        test = rows.start(workers, plan.test, plan.test_recipe)
-        with progress("read", [*train, *test]):
-            splits = collect(workers, plan.train, plan.recipe, train, limits, names)
-            splits |= collect(workers, plan.test, plan.test_recipe, test, limits, ("test",))
+        names = (*names, "test")
+        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
+        sides = [(plan.test, recipe, names)]
+    readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
+    with progress("read", [part for reading in readings for part in reading]):
+        for (listing, recipe, names), reading in zip(sides, readings, strict=True):
+            splits |= collect(workers, listing, recipe, reading, config.data.limits, names)
     if config.cluster.partition_per_worker:
         splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
     return splits

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from tipcast.compute.base import Session
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.evaluation import evaluator, report
@@ -19,8 +18,8 @@ from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
-from tipcast.models.base import Fitted, NativeFile
-from tipcast.models.fit import contributions, drawn_rows, hold_saved
+from tipcast.models.base import Fitted
+from tipcast.models.fit import contributions
 from tipcast.tracking import portable
 from tipcast.tracking.run import FILES, Run
 
@@ -77,16 +76,13 @@ class Record:
 
     def data(self, splits: Splits) -> None:
         """Record which rows each split has and where they came from."""
-        train, test, periods = self.plan.train, self.plan.test, self.plan.periods
+        sides = {"train": self.plan.train, "test": self.plan.test}
         for name, (title, digest) in self._datasets(splits).items():
-            rows, uris = splits[name], (test if name == "test" else train).uris
-            profile = {"rows": rows.counts.rows, "period": periods[name], "files": len(uris)}
+            uris = sides["test" if name == "test" else "train"].uris
+            profile = {"rows": splits[name].counts.rows, "period": self.plan.periods[name], "files": len(uris)}
             self.run.log_dataset(uris[0], digest, title, name, profile)
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        read = {
-            name: list(dict.fromkeys(redact(fragment.uri) for fragment in listing.fragments))
-            for name, listing in (("train", train), ("test", test))
-        }
+        read = {name: list(dict.fromkeys(redact(part.uri) for part in side.fragments)) for name, side in sides.items()}
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
             self.context.table(report, "tables/columns.json")
@@ -103,8 +99,7 @@ class Record:
             LOG.warning(remark)
         for name, rows in outcome.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
-        info = {name: float(value) for name, value in fitted.info.items() if isinstance(value, int | float)}
-        metrics |= {f"fit/{name}": value for name, value in info.items()}
+        metrics |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if not isinstance(value, str)}
         self.run.log_metrics(metrics)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
@@ -130,19 +125,19 @@ class Record:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
 
-    def contributions(self, workers: Session, saved: NativeFile, outcome: Outcome) -> None:
+    def contributions(self, client: Any, held: Any, most: int, outcome: Outcome) -> None:
         """Draw what each feature contributes to the predictions of some test rows, at even distances."""
         from tipcast.evaluation import plots  # as for ``figures``
 
-        test, held = outcome.splits["test"], hold_saved(workers.client, saved, workers.device)
-        values, added = contributions(workers.client, held, test.x, test.parts, drawn_rows(saved))
+        test = outcome.splits["test"]
+        values, added = contributions(client, held, test.x, test.parts, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
         subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
         self.run.log_bytes(drawn, "plots/contributions.png")
 
     def model(
-        self, native: NativeFile, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
+        self, saved: Path, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
@@ -166,7 +161,7 @@ class Record:
             "versions": origin.versions(),
         }
         logged = portable.log_model(
-            self.run, native.path, native.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
+            self.run, saved, outcome.fitted.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
         )
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
@@ -177,31 +172,29 @@ class Record:
 
     def close(self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
         """Record how long it took and how much memory, and write the note."""
-        self.run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
-        self.run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
-        remark = ""
+        run, remark = self.run, ""
+        run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
+        run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if self.original:
-            has = self.run.client.get_run(self.run.id).data.metrics
-            remark = f"Repeats run {self.original.run_id}: {self.original.compared(has)}."
-            LOG.info("%-9s%s", "repeat", self.original.compared(has))
-        report_file = self.context.folder / "dask.html"
-        if report_file.exists():
-            self.run.log_bytes(report_file.read_bytes(), "dask/dask.html")
-        self.run.note(
-            report.note(
-                self.config.model.name,
-                self.judge,
-                outcome.test,
-                splits=self._splits(outcome),
-                phases=phases,
-                command=self.context.command,
-                validation=outcome.validation,
-                baseline=outcome.baseline,
-                run_id=self.run.id,
-                changes=origin.source().remark,
-                remark=remark,
-            )
+            compared = self.original.compared(run.client.get_run(run.id).data.metrics)
+            remark = f"Repeats run {self.original.run_id}: {compared}."
+            LOG.info("%-9s%s", "repeat", compared)
+        if (report_file := self.context.folder / "dask.html").exists():
+            run.log_bytes(report_file.read_bytes(), "dask/dask.html")
+        note = report.note(
+            self.config.model.name,
+            self.judge,
+            outcome.test,
+            splits=self._splits(outcome),
+            phases=phases,
+            command=self.context.command,
+            validation=outcome.validation,
+            baseline=outcome.baseline,
+            run_id=run.id,
+            changes=origin.source().remark,
+            remark=remark,
         )
+        run.note(note)
 
     def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
         """Register the logged model where that is asked for, with everything that the version's page should say."""

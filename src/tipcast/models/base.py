@@ -15,12 +15,6 @@ from tipcast.config.disk import writing
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.models import native
 
-Future = Any
-"""A ``distributed.Future``: rows stay on the workers."""
-
-Scorer = native.Scorer
-"""Scores with a fitted model: local, picklable, one thread per call."""
-
 History = Mapping[str, Mapping[int, float]]
 """Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
 
@@ -44,23 +38,15 @@ TRIED_ROWS, TRIED_COLUMNS = 256, 64
 
 
 @dataclass(frozen=True)
-class NativeFile:
-    """A saved model that ``native.load`` reads."""
-
-    path: Path
-    format: str
-    """``xgboost-ubj``, ``treelite`` or ``skops``."""
-
-
-@dataclass(frozen=True)
 class Fitted:
     """The result of a fit, the same for every library and device."""
 
-    scorer: Scorer
+    scorer: native.Scorer
+    """Local, picklable, one thread per call."""
     info: Mapping[str, str | float]
     """Facts for the run: the device really used, rounds, best_iteration."""
     format: str
-    """One of ``native.FILES``."""
+    """One of ``native.FILES``: ``xgboost-ubj``, ``treelite`` or ``skops``."""
     content: Callable[[Any], bytes]
     """Returns what the model's file holds, of the scorer."""
     importance: Mapping[str, float] = field(default_factory=dict)
@@ -69,12 +55,12 @@ class Fitted:
     """The measure that importances are shares of, as ``gain``."""
     history: History = field(default_factory=dict)
 
-    def save(self, folder: Path) -> NativeFile:
-        """Write the model into a folder that exists."""
+    def save(self, folder: Path) -> Path:
+        """Write the model's file into a folder that exists; ``native.load`` reads it."""
         path = folder / native.FILES[self.format]
         with writing(path):
             path.write_bytes(self.content(self.scorer))  # a library itself may not notice a full disk
-        return NativeFile(path, self.format)
+        return path
 
 
 @dataclass(frozen=True)
@@ -169,10 +155,10 @@ def stacked(x: Any, y: Any) -> tuple[Array, Array]:
     return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
 
 
-def joined(frames: list[Frame], order: str = "C") -> Array:
+def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
     """Return the values of frames as one array, emptying their list on the way: they are in memory about once."""
-    first, rows, start = frames[0].values, sum(map(len, frames)), 0
-    whole = module_of(first).empty((rows, *first.shape[1:]), dtype=first.dtype, order=order)
+    none, rows, start = frames[0].iloc[:0].values, sum(map(len, frames)), 0
+    whole = module_of(none).empty((rows, *none.shape[1:]), dtype=dtype or none.dtype, order=order)
     frames.reverse()
     while frames:
         part = frames.pop()

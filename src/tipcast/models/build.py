@@ -56,14 +56,6 @@ def build(
     return estimator
 
 
-def check(model: ModelSpec, device: str = "cpu", categorical: Sequence[str] = (), kind: str | None = None) -> None:
-    """Refuse a model that cannot be fitted, before any worker starts.
-
-    C001 unknown parameter, C003 bad value; those of ``build``.
-    """
-    build(model, device, categorical, kind).check()
-
-
 def _shipped(name: str) -> Mapping[str, Any]:
     files = {path.stem: path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
     if name not in files:

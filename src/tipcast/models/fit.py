@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
 from concurrent.futures import wait as ended
 from copy import copy
+from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
@@ -20,7 +21,7 @@ from tipcast.compute.base import Array, Frame, to_host
 from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Estimator, Fitted, Future, NativeFile, Progress, Scorer, Split
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
@@ -70,7 +71,7 @@ def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threa
     return estimator.fit(Split(*train, *map(tuple, validation)), seed, threads)
 
 
-def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
+def holders(client: Any, parts: Sequence[Any]) -> list[set[str]]:
     """Wait for parts; return the addresses of the workers that hold each.
 
     K003 where nobody holds a part any more; the error of the first part that could not be made.
@@ -87,12 +88,12 @@ def holders(client: Any, parts: Sequence[Future]) -> list[set[str]]:
     return homes
 
 
-def parts_of(client: Any, collection: Any) -> list[Future]:
+def parts_of(client: Any, collection: Any) -> list[Any]:
     """Return a collection's parts as futures, in order; they stay where they are."""
     return list(client.compute(collection.to_delayed()))
 
 
-def workers_of(client: Any, parts: Sequence[Future]) -> list[str]:
+def workers_of(client: Any, parts: Sequence[Any]) -> list[str]:
     """Return the addresses of all workers that hold one of some parts."""
     return sorted(set().union(*holders(client, parts)))
 
@@ -185,7 +186,7 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
 def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
     """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures of the scores.
 
-    ``held`` is a future of a scorer, as ``hold`` and ``hold_saved`` return it.
+    ``held`` is a future of a scorer, as ``hold`` and ``hold_scorer`` return it.
     """
     return list(client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score"))
 
@@ -196,26 +197,26 @@ def _threads(client: Any, x: Sequence[Any]) -> int:
     return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 
-def hold(client: Any, scorer: Scorer) -> Any:
-    """Return a future of a scorer, which each worker then has once."""
+def hold_scorer(client: Any, scorer: native.Scorer) -> Any:
+    """Return a future of a fit's scorer, which each worker then has once: nothing is written and read again."""
     return _sent(client, copy, scorer)
 
 
-def hold_saved(client: Any, saved: NativeFile, device: str) -> Any:
+def hold(client: Any, saved: Path, format: str, device: str) -> Any:
     """Return a future of a saved model's scorer, which a worker loads: the driver may lack its device."""
-    return _sent(client, native.load, saved.path.read_bytes(), saved.format, device)
+    return _sent(client, native.load, saved.read_bytes(), format, device)
 
 
-def every_way(client: Any, scorer: Scorer, saved: NativeFile, x: Array) -> dict[str, Array]:
+def every_way(client: Any, fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
     """Score the same (rows, features) float32 host rows by every way that a worker has to score a saved model.
 
     Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of ``native.available``.
     """
-    scores: dict[str, Array] = _sent(client, _every_way, scorer, saved.path.read_bytes(), saved.format, x).result()
+    scores: dict[str, Array] = _sent(client, _every_way, fitted.scorer, saved.read_bytes(), fitted.format, x).result()
     return scores
 
 
-def _every_way(scorer: Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
+def _every_way(scorer: native.Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
     ways = {way: native.load(content, format, through=way) for way in native.available(format)}
     return {name: to_host(each.score(x)) for name, each in {"estimator": scorer, **ways}.items()}
 
@@ -226,15 +227,15 @@ def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return client.submit(function, *arguments, pure=False)
 
 
-def _score(x: Frame, scorer: Scorer, threads: int) -> Array:
+def _score(x: Frame, scorer: native.Scorer, threads: int) -> Array:
     if threads > 1:
         scorer.score(x[:0])  # loads the model once, where threads side by side would each
     return native.shared_out(scorer.score, x, threads, ROWS_OF_THREAD)
 
 
-def drawn_rows(saved: NativeFile) -> int:
+def drawn_rows(saved: Path) -> int:
     """Return how many rows' contributions a figure of a booster shows: fewer of many splits, which take longer."""
-    splits = sum(native.load(saved.path, saved.format).booster.get_score(importance_type="weight").values())
+    splits = sum(native.load(saved, "xgboost-ubj").booster.get_score(importance_type="weight").values())
     return int(np.clip(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS, DRAWN_ROWS))
 
 
@@ -243,7 +244,7 @@ def contributions(
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return rows of parts at even distances, and the contributions to them; each part's are computed where it lies.
 
-    ``scorer`` is a future as of ``hold_saved``, ``x`` are futures of (rows, features) float32 DataFrames of ``sizes``
+    ``scorer`` is a future as of ``hold``, ``x`` are futures of (rows, features) float32 DataFrames of ``sizes``
     rows; at most ``most`` are taken. Of several classes, contributions are to the margin of the class predicted.
     Returns (rows, features) and (rows, features + 1).
     """

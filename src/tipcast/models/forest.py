@@ -17,19 +17,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from tipcast.compute.cluster import completed, known
 from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
-from tipcast.models.base import (
-    Estimator,
-    Fitted,
-    Future,
-    Progress,
-    Split,
-    check_names,
-    columns,
-    judge,
-    positive,
-    shares,
-    stacked,
-)
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 
 CHUNKS_PER_THREAD = 8
@@ -62,17 +50,17 @@ class Forest(Estimator):
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
-        check_names("params", self.params, set(unfitted(self.kind, {}).get_params()) - set(RESERVED), RESERVED)
-        check_names("fit", self.training, (), {})
-        judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
+        base.check_names("params", self.params, set(unfitted(self.kind, {}).get_params()) - set(RESERVED), RESERVED)
+        base.check_names("fit", self.training, (), {})
+        base.judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
-        values, target = stacked(rows.x, rows.y)
+        values, target = base.stacked(rows.x, rows.y)
         self.need_classes(target)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # processes of joblib's a worker may not start
-            return _fitted(forest.fit(values, target), columns(rows.x), {"rows_seen": "all"})
+            return _fitted(forest.fit(values, target), base.columns(rows.x), {"rows_seen": "all"})
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow the trees as tasks of all workers."""
@@ -87,7 +75,7 @@ class Forest(Estimator):
                 continue
             there = {"workers": [address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
             mine = [[side[at] for at in own] for side in (values, targets)]
-            joined = client.submit(stacked, *mine, **there)  # once for each worker: Dask keeps it for the tasks of it
+            joined = client.submit(base.stacked, *mine, **there)  # once for each worker, whose tasks share it
             chunks = min(threads[address] * CHUNKS_PER_THREAD, last - first)
             for start, stop in pairwise(np.linspace(first, last, chunks + 1).round().astype(int).tolist()):
                 tasks[client.submit(_grow, joined, self, seed, start, stop, **there)] = start
@@ -101,7 +89,7 @@ class Forest(Estimator):
         forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
         seen = "all" if all(len(own) == len(values) for own, _ in places.values()) else "each worker's own"
-        return _fitted(forest, columns(rows.x), {"rows_seen": seen})
+        return _fitted(forest, base.columns(rows.x), {"rows_seen": seen})
 
 
 def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
@@ -110,7 +98,7 @@ def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
     return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(**{**given, **more})
 
 
-def _places(client: Any, x: Sequence[Future], y: Sequence[Future]) -> dict[str, tuple[list[int], float]]:
+def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[list[int], float]]:
     """Return the workers that grow trees, the numbers of the parts that each uses, and its share of the trees."""
     homes = holders(client, [*x, *y])
     threads = client.nthreads()
@@ -147,7 +135,7 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
     forest.n_jobs = 1  # parts are scored side by side
     return Fitted(
         scorer=native.SklearnScorer(forest, np.float32),
-        importance=shares(features, forest.feature_importances_),
+        importance=base.shares(features, forest.feature_importances_),
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
         format="treelite",
@@ -155,9 +143,8 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
     )
 
 
-def _checkpoint(scorer: native.SklearnScorer) -> bytes:
-    content: bytes = treelite.sklearn.import_model(scorer.model).serialize_bytes()
-    return content
+def _checkpoint(scorer: native.SklearnScorer) -> Any:
+    return treelite.sklearn.import_model(scorer.model).serialize_bytes()
 
 
 @final
@@ -170,41 +157,34 @@ class CumlForest(Estimator):
         _ = self.settings
         others = (*CUML_ONLY, "max_samples")
         theirs = {name: value for name, value in self.params.items() if value is not None and name not in others}
-        judge(partial(unfitted, self.kind, theirs), theirs, self.kind)
+        base.judge(partial(unfitted, self.kind, theirs), theirs, self.kind)
 
     @property
     def settings(self) -> dict[str, Any]:
         """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something else."""
-        check_names("params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"})
-        check_names("fit", self.training, (), {})
+        base.check_names("params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"})
+        base.check_names("fit", self.training, (), {})
         given = {name: value for name, value in self.params.items() if value is not None}
         for name in set(CUML_ONLY) & set(given):
-            positive(f"model.params.{name}", given[name])
+            base.positive(f"model.params.{name}", given[name])
         share = given.get("max_samples", 1.0)
         if not isinstance(share, float) or not 0 < share <= 1:
             rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
             raise must_be("model.params.max_samples", rule, repr(share), "change it, or use backend=cpu")
-        criterion = given.get("criterion", "squared_error" if self.kind == "regression" else "gini")
-        if criterion not in CRITERIA:
+        if (criterion := given.get("criterion")) and criterion not in CRITERIA:
             raise unknown("model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003")
-        translated = {
-            "n_estimators": 100,
-            "max_depth": None,
-            "bootstrap": True,
-            "max_leaf_nodes": -1,
-            **given,
-            "max_samples": share,
-            "max_features": self.params.get("max_features", "sqrt"),
-            "criterion": CRITERIA[criterion],
-        }
-        return {CUML_NAMES.get(name, name): value for name, value in translated.items()}
+        if criterion:
+            given["criterion"] = CRITERIA[criterion]
+        # To cuML null of max_features is all features, and its default of max_depth has changed between releases.
+        given |= {"max_features": self.params.get("max_features", "sqrt"), "max_depth": given.get("max_depth")}
+        return {CUML_NAMES.get(name, name): value for name, value in given.items()}
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory, several at once."""
         import cuml.ensemble
 
         model = self._make(cuml.ensemble, random_state=seed)
-        return _fitted_by_cuml(model.fit(*stacked(rows.x, rows.y)), columns(rows.x), 1)
+        return _fitted_by_cuml(model.fit(*base.stacked(rows.x, rows.y)), base.columns(rows.x), 1)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -218,7 +198,7 @@ class CumlForest(Estimator):
 
         with worker_lock(client, workers):
             model = watched(client, workers, grow)
-        return _fitted_by_cuml(model, columns(rows.x), len(workers))
+        return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
 
     def _make(self, module: ModuleType, **more: Any) -> Any:
         name = "RandomForestRegressor" if self.kind == "regression" else "RandomForestClassifier"
@@ -232,7 +212,7 @@ def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted
     importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
     return Fitted(
         scorer=native.NvForestScorer(checkpoint, device="cuda"),
-        importance=shares(features, np.maximum(np.nan_to_num(importance), 0)),
+        importance=base.shares(features, np.maximum(np.nan_to_num(importance), 0)),
         importance_kind="decrease of impurity",
         info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
         format="treelite",

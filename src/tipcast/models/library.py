@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -18,20 +19,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.models import native
-from tipcast.models.base import (
-    RESERVED,
-    Estimator,
-    Fitted,
-    Progress,
-    Split,
-    check_names,
-    columns,
-    judge,
-    parts,
-    positive,
-    shares,
-)
+from tipcast.models import base, native
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
@@ -42,23 +31,6 @@ DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 TRIES = 5
 """Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong coefficients now and
 then, from rows that stay as they are (a race like that of https://github.com/rapidsai/cuml/pull/4539)."""
-
-Taken = Sequence[tuple[Array, Array | None]]
-"""Part by part, on its device: (n, features) values and (n,) targets that are in the sample."""
-
-
-@dataclass(frozen=True)
-class Moments:
-    """Means of the columns of some rows, and sums of squared differences from them, on the host."""
-
-    rows: int
-    mean: Array
-    squares: Array
-
-    @property
-    def scale(self) -> Array:
-        """Standard deviations, 1 of what is constant."""
-        return np.where(self.squares > 0, np.sqrt(self.squares / self.rows), 1.0)
 
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
@@ -71,32 +43,33 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
     return [at - first for at, first in zip(own, [0, *ends[:-1]], strict=True)]
 
 
-def take(x: Frame, y: Frame | None, numbers: Array | slice) -> tuple[Array, Array | None]:
-    """Return some rows of a part where they are."""
-    values = x.values
-    at = numbers if isinstance(numbers, slice) else module_of(values).asarray(numbers)
-    return values[at], None if y is None else y.values[at]
+def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
+    """Return some rows of a part, and of their targets, where they are."""
+    return [side.iloc[numbers].reset_index(drop=True) for side in sides]  # an index would travel along
 
 
-def moments(x: Frame | Array) -> Moments:
-    """Return the moments of a part, on the host."""
-    values = (x.values if hasattr(x, "values") else x).astype(np.float64)
+def moments(part: Frame) -> tuple[int, Array, Array]:
+    """Return a part's rows, its columns' means and their sums of squared differences from these, on the host."""
+    values = part.values.astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return Moments(len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0)))
+    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0))
 
 
-def combined(parts: Sequence[Moments]) -> Moments:
-    """Return the moments of the rows of all parts."""
-    rows = sum(part.rows for part in parts)
-    mean = sum(part.rows * part.mean for part in parts) / rows
-    squares = sum(part.squares + part.rows * (part.mean - mean) ** 2 for part in parts)
-    return Moments(rows, mean, squares)
+def scaler_of(parts: Sequence[tuple[int, Array, Array]]) -> StandardScaler:
+    """Return scikit-learn's scaler for the rows of all parts, from their moments: no process has them all."""
+    scaler = StandardScaler()
+    scaler.n_samples_seen_ = rows = sum(count for count, _, _ in parts)
+    scaler.mean_ = sum(count * mean for count, mean, _ in parts) / rows
+    scaler.var_ = sum(squares + count * (mean - scaler.mean_) ** 2 for count, mean, squares in parts) / rows
+    scaler.scale_ = np.where(scaler.var_ > 0, np.sqrt(scaler.var_), 1.0)
+    scaler.n_features_in_ = len(scaler.mean_)
+    return scaler
 
 
-def standardized(values: Array, stats: Moments) -> Array:
+def standardized(values: Array, scaler: StandardScaler) -> Array:
     """Return (n, features) values with mean 0 and variance 1 of all rows, as float64, where the values are."""
-    xp = module_of(values)
-    return (values - xp.asarray(stats.mean)) / xp.asarray(stats.scale)
+    xp = module_of(values)  # the scaler itself takes no rows of a GPU
+    return (values - xp.asarray(scaler.mean_)) / xp.asarray(scaler.scale_)
 
 
 def named(name: str, where: str = "model.classes") -> Any:
@@ -136,16 +109,16 @@ class Library(Estimator):
         if self.distributed:
             named(self.distributed)
         valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
-        check_names("params", list(self.params), valid - set(RESERVED), RESERVED)
-        check_names("fit", list(self.training), FIT, {})
+        base.check_names("params", list(self.params), valid - set(base.RESERVED), base.RESERVED)
+        base.check_names("fit", list(self.training), FIT, {})
         for key in ("rows", "passes", "folds"):
             if self.training.get(key) is not None:
-                positive(f"model.fit.{key}", self.training[key])
+                base.positive(f"model.fit.{key}", self.training[key])
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
         if self.device == "cpu":  # the driver may have no GPU
-            judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
+            base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
@@ -171,28 +144,28 @@ class Library(Estimator):
         return 0 if self.kind == "clustering" else self.training.get("passes") or 0
 
     @travelling
-    def learnt(self, model: Any, x: Frame, y: Frame, stats: Moments) -> Any:
+    def learnt(self, model: Any, x: Frame, y: Frame, scaler: StandardScaler) -> Any:
         """Return a model that has learnt from one more part."""
         values = to_host(x.values).astype(np.float64)
-        z = standardized(values, stats) if self.standardizes else values
+        z = standardized(values, scaler) if self.standardizes else values
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
         model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
 
     @travelling
-    def learn(self, taken: Taken, features: Sequence[str], seed: int, threads: int) -> Fitted:
-        """Fit on rows of this process."""
-        xp = module_of(taken[0][0])
+    def learn(self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int) -> Fitted:
+        """Fit on rows of this process: frames of features and, if something is predicted, of targets."""
+        frames, *targets = map(list, zip(*taken, strict=True))
         at = [features.index(name) for name in self.categorical]
-        stats = combined([moments(values) for values, _ in taken])
-        stats.mean[at], stats.squares[at] = 0, stats.rows  # categories stay as they are
-        kind = xp.float64 if self.standardizes or at else xp.float32  # float32 sums of 10M squares are off by percents
-        z = xp.empty((stats.rows, len(features)), kind, order="F")
-        start = 0
-        for values, _ in taken:  # one by one: in double precision all would take twice their memory and more
-            z[start : start + len(values)] = standardized(values, stats) if self.standardizes else values
-            start += len(values)
-        y = None if taken[0][1] is None else xp.concatenate([target for _, target in taken])
+        scaler = scaler_of([moments(frame) for frame in frames])
+        scaler.mean_[at], scaler.var_[at], scaler.scale_[at] = 0, 1, 1  # categories stay as they are
+        kind = np.float64 if self.standardizes or at else np.float32  # float32 sums of 10M squares are off by percents
+        z = base.joined(frames, "F", kind)
+        xp = module_of(z)
+        if self.standardizes:  # in place: in double precision these rows are most of what is in memory
+            z -= xp.asarray(scaler.mean_)
+            z /= xp.asarray(scaler.scale_)
+        y = base.joined(targets[0]) if targets else None
         if y is not None:
             self.need_classes(y)
             y = y.astype(kind) if y.dtype.kind == "f" else y
@@ -226,7 +199,7 @@ class Library(Estimator):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
             model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
-        return self.fitted(model, features, stats, encoder)
+        return self.fitted(model, features, scaler, encoder)
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
@@ -241,55 +214,62 @@ class Library(Estimator):
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
-        frames = parts(rows.x)
-        targets = [None] * len(frames) if rows.y is None else parts(rows.y)
+        features, sides = base.columns(rows.x), [base.parts(side) for side in (rows.x, rows.y) if side is not None]
         if not self.passes:
-            own = chosen_by_part(map(len, frames), self.training.get("rows"), seed)
-            taken = [take(*part) for part in zip(frames, targets, own, strict=True)]
-            return self.learn(taken, columns(rows.x), seed, threads)
-        stats = combined([moments(frame) for frame in frames])
+            own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
+            taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
+            return self.learn(taken, features, seed, threads)
+        frames, targets = sides
+        scaler = scaler_of([moments(frame) for frame in frames])
         model = self.make(named(self.library), seed, threads)
-        for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-            model = self.learnt(model, frame, target, stats)
-        return self.fitted(model, columns(rows.x), stats)
+        for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
+            model = self.learnt(model, frame, target, scaler)
+        return self.fitted(model, features, scaler)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
 
         There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
-        x, y, features = rows.x, rows.y, columns(rows.x)
-        frames = parts_of(client, x)
-        targets = [None] * len(frames) if y is None else parts_of(client, y)
-        by_parts = self.passes and not self.distributed
-        if not by_parts:
-            sizes = client.gather(client.map(len, frames, pure=False))
-            own = chosen_by_part(sizes, self.training.get("rows"), seed)
-            if not self.distributed:
-                taken = [client.submit(take, *part, pure=False) for part in zip(frames, targets, own, strict=True)]
-                address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-                task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
-                fitted: Fitted = watched(client, [address], task.result)
-                return fitted
-            if self.training.get("rows") is not None:
-                x, y = (None if side is None else _rows(side, own) for side in (x, y))
-                frames = parts_of(client, x)
-        workers = workers_of(client, frames)
-        stats = combined(client.gather(client.map(moments, frames, pure=False)))
-        if by_parts:
+        x, y, features, run = rows.x, rows.y, base.columns(rows.x), partial(client.map, pure=False)
+        sides = [parts_of(client, side) for side in (x, y) if side is not None]
+        if self.passes and not self.distributed:
+            frames, targets = sides
+            workers = workers_of(client, frames)
+            scaler = scaler_of(client.gather(run(moments, frames)))
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
-            for frame, target in list(zip(frames, targets, strict=True)) * self.passes:
-                learning = client.submit(self.learnt, learning, frame, target, stats, pure=False)
-            return self.fitted(watched(client, workers, learning.result), features, stats)
-        with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, x, y, seed, stats))
-        return self.fitted(model, features, stats)
+            for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
+                learning = client.submit(self.learnt, learning, frame, target, scaler, pure=False)
+            return self.fitted(watched(client, workers, learning.result), features, scaler)
+        most = self.training.get("rows")
+        if most is not None or not self.distributed:
+            own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
+            # One by one: as one graph the numbers of the rows are so large that Dask warns of them.
+            taken = [client.submit(rows_at, *part, pure=False) for part in zip(own, *sides, strict=True)]
+        if not self.distributed:
+            address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
+            task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
+            fitted: Fitted = watched(client, [address], task.result)
+            return fitted
+        if most is not None:
+            import dask.dataframe as dd  # half a second that a fit on one worker does without
 
-    def _together(self, client: Any, x: Any, y: Any, seed: int, stats: Moments) -> Any:
+            sides = [run(itemgetter(at), taken) for at in range(len(sides))]
+            pairs = zip(sides, (x, y), strict=False)
+            made = [dd.from_delayed(side, meta=like._meta, verify_meta=False).persist() for side, like in pairs]
+            x, y = (*made, None)[:2]
+        frames = sides[0]
+        workers = workers_of(client, frames)
+        scaler = scaler_of(client.gather(run(moments, frames)))
+        with worker_lock(client, workers):
+            model = watched(client, workers, lambda: self._together(client, x, y, seed, scaler))
+        return self.fitted(model, features, scaler)
+
+    def _together(self, client: Any, x: Any, y: Any, seed: int, scaler: StandardScaler) -> Any:
         """Fit by the library's Dask class on collections, whose moments are given."""
 
         def scaled(part: Frame) -> Frame:
-            return type(part)(standardized(part.values, stats), index=part.index, columns=part.columns)
+            return type(part)(standardized(part.values, scaler), index=part.index, columns=part.columns)
 
         z = x.map_partitions(scaled).persist() if self.standardizes else x
         cls = named(self.distributed)
@@ -328,7 +308,7 @@ class Library(Estimator):
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 
-    def fitted(self, model: Any, features: Sequence[str], stats: Moments, encoder: Any = None) -> Fitted:
+    def fitted(self, model: Any, features: Sequence[str], scaler: StandardScaler, encoder: Any = None) -> Fitted:
         """Return scikit-learn's object, whatever fitted it; D015 a class that no row has.
 
         ``encoder`` made columns of the categories, if there are any: their model tells no importance of features.
@@ -339,35 +319,24 @@ class Library(Estimator):
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
-        info: dict[str, str | float] = {"device": self.device, "rows": stats.rows}
+        info: dict[str, str | float] = {"device": self.device, "rows": scaler.n_samples_seen_}
         iterations = getattr(model, "n_iter_", None)
         if iterations is not None and np.ndim(iterations) == 0:
             info["iterations"] = int(iterations)
-        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else stats.scale)
+        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else scaler.scale_)
         steps = [("model", model)] if encoder is None else [("encoder", encoder), ("model", model)]
         if self.standardizes:
-            scaler = StandardScaler().fit(np.zeros((2, len(features))))
-            scaler.mean_, scaler.scale_, scaler.var_ = stats.mean, stats.scale, stats.scale**2
             steps = [("scaler", scaler), *steps]
         if len(steps) > 1:
             model = Pipeline(steps)
         return Fitted(
             scorer=native.SklearnScorer(model),
-            importance={} if weights is None else shares(features, weights),
+            importance={} if weights is None else base.shares(features, weights),
             importance_kind=kind,
             info=info,
             format="skops",
             content=_content,
         )
-
-
-def _rows(collection: Any, numbers: Sequence[Array | slice]) -> Any:
-    """Return some rows of each part, by their numbers in it."""
-    import dask.dataframe as dd
-
-    rows_at = delayed(lambda part, at: part.iloc[at])
-    chosen = [rows_at(part, own) for part, own in zip(collection.to_delayed(), numbers, strict=True)]
-    return dd.from_delayed(chosen, meta=collection._meta, verify_meta=False).persist()
 
 
 def _left(target: Any, predicted: Any) -> list[float]:

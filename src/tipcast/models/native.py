@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -109,23 +109,15 @@ class XGBoostScorer(SavedScorer):
         """
         return self._apply(self._contributions, x)
 
-    @property
-    def _missing(self) -> float:
-        return float(self.booster.attr(MISSING) or "nan")
-
     def _score(self, values: Any) -> Any:
-        return self.booster.inplace_predict(values, missing=self._missing, validate_features=False)
+        missing = float(self.booster.attr(MISSING) or "nan")
+        return self.booster.inplace_predict(values, missing=missing, validate_features=False)
 
     def _contributions(self, values: Any) -> Any:
         import xgboost
 
-        matrix = xgboost.DMatrix(
-            values,
-            missing=self._missing,
-            nthread=self.threads,
-            feature_types=self.booster.feature_types,
-            enable_categorical=True,
-        )
+        how = {"missing": float(self.booster.attr(MISSING) or "nan"), "feature_types": self.booster.feature_types}
+        matrix = xgboost.DMatrix(values, nthread=self.threads, enable_categorical=True, **how)
         return self.booster.predict(matrix, pred_contribs=True, validate_features=False)
 
 
@@ -166,12 +158,16 @@ class SklearnScorer(Scorer):
         return cupy.asarray(self._on_host(values.get().astype(self.dtype)))  # back to where the rows are
 
     def _on_host(self, values: Any) -> Any:
+        from scipy.special import expit, softmax
         from sklearn.base import is_classifier, is_regressor
 
         if is_regressor(self.model):
             return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
         if is_classifier(self.model):
-            return _second_of_two(self._probabilities(values))
+            if hasattr(self.model, "predict_proba"):
+                return _second_of_two(self.model.predict_proba(values))
+            margin = self.model.decision_function(values)  # not calibrated: the logistic function keeps their order
+            return expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
         last = self.model[-1] if hasattr(self.model, "steps") else self.model
         if not hasattr(last, "predict"):  # clusters that only the rows of the fit have, see models.library
             far, places = last.kneighbors(values if last is self.model else self.model[:-1].transform(values))
@@ -179,15 +175,6 @@ class SklearnScorer(Scorer):
         labels = np.asarray(self.model.predict(values), dtype=np.float64)
         far = self.model.transform(values).min(axis=1) if hasattr(self.model, "transform") else np.zeros(len(values))
         return np.stack([labels, far], axis=1)
-
-    def _probabilities(self, values: Any) -> Any:
-        if hasattr(self.model, "predict_proba"):
-            return self.model.predict_proba(values)
-        margin = self.model.decision_function(values)  # not calibrated: the logistic function keeps their order
-        if margin.ndim == 1:
-            margin = np.stack([np.zeros_like(margin), margin], axis=1)
-        p = np.exp(margin - margin.max(axis=1, keepdims=True))
-        return p / p.sum(axis=1, keepdims=True)
 
 
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -218,24 +205,22 @@ TRUSTED = (
     "sklearn.utils._bunch.Bunch",
 )
 """Types beside those that skops itself trusts which a saved model may hold."""
-_ON_GPU = ("xgboost-cuda", "nvforest-cuda")
 
 
-def available(format: str, on_gpu: bool | None = None) -> tuple[str, ...]:
-    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format.
-
-    ``on_gpu`` asks for those of a GPU, or of the processor, alone.
-    """
+def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str]:
+    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format."""
     if format not in PATHS:
         raise ValueError(f"unknown model format {format!r}")
-    ways = (way for way in PATHS[format] if on_gpu is None or (way in _ON_GPU) == on_gpu)
-    return tuple(way for way in ways if _works(format, way))
+    ways = (way for way in PATHS[format] if ("cuda" if way.endswith("-cuda") else "cpu") in devices)
+    return [way for way in ways if _works(format, way)]  # to ask for one of a GPU wakes the GPU
 
 
 def _works(format: str, way: str) -> bool:
-    if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]) or (way in _ON_GPU and not gpus()):
+    if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]):
         return False
-    return way != "xgboost-cuda" or bool(importlib.import_module("xgboost").build_info().get("USE_CUDA"))
+    if way == "xgboost-cuda" and not importlib.import_module("xgboost").build_info().get("USE_CUDA"):
+        return False
+    return not way.endswith("-cuda") or gpus() > 0
 
 
 def gpus() -> int:
@@ -260,7 +245,8 @@ def load(
     Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several
     classes, or (n, 2) label of the cluster and distance.
     """
-    ways = (through,) if through else available(format, device == "cuda" and format != "skops")  # no other way there
+    # What skops saves is scored by the processor beside a GPU too.
+    ways = [through] if through else available(format, ["cpu" if format == "skops" else device])
     if not ways:
         needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
         raise ValueError(f"nothing that is installed here scores {format} on {device}; a processor needs {needed}")

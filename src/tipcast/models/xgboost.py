@@ -17,22 +17,10 @@ from dask.base import annotate
 from distributed import WorkerPlugin
 from xgboost.callback import TrainingCallback
 
-from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.models import native
-from tipcast.models.base import (
-    RESERVED,
-    Estimator,
-    Fitted,
-    Progress,
-    Split,
-    check_names,
-    columns,
-    parts,
-    positive,
-    shares,
-)
+from tipcast.models import base, native
+from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 EXECUTOR = "tipcast-xgboost"
@@ -54,23 +42,16 @@ PARAMS = {
 """By the names of XGBoost's scikit-learn interface."""
 ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
 """At 0 nothing is learned, which XGBoost does not refuse."""
-METRICS = {
-    "classification": re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
-    "multiclass": re.compile(r"(mlogloss|merror|auc)"),
-    "regression": re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
-}
-"""Kind -> evaluation metrics that mean something for it."""
 OBJECTIVES = {
-    "classification": ("binary:logistic", "logloss"),
-    "multiclass": ("multi:softprob", "mlogloss"),
-    "regression": ("reg:squarederror", "rmse"),
+    "classification": ("binary:logistic", "logloss", re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)")),
+    "multiclass": ("multi:softprob", "mlogloss", re.compile(r"(mlogloss|merror|auc)")),
+    "regression": ("reg:squarederror", "rmse", re.compile(r"(rmse|rmsle|mae|mape|mphe)")),
 }
-"""Kind -> objective, and the metric that stops early unless another is named."""
+"""Kind -> objective, the metric that stops early unless another is named, and all metrics that mean something for it:
+XGBoost computes any."""
 HINTS = {
-    **RESERVED,
+    **base.RESERVED,
     "eta": "model.params.learning_rate",
-    "lambda": "model.params.reg_lambda",
-    "alpha": "model.params.reg_alpha",
     "num_boost_round": "model.params.n_estimators",
     "early_stopping_rounds": "model.fit.early_stopping_rounds",
     "seed": "seed=...",
@@ -123,22 +104,22 @@ class XGBoost(Estimator):
         ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
         parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count.
         """
-        check_names("params", self.params, PARAMS, HINTS)
-        check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
+        base.check_names("params", self.params, PARAMS, HINTS)
+        base.check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
         given = {name: value for name, value in self.params.items() if value is not None}
         if given.get("tree_method") == "gpu_hist":
             given["tree_method"] = "hist"
         for name in ABOVE_ZERO:
             if name in given:
-                positive(f"model.params.{name}", given[name], whole=False)
-        objective, default = OBJECTIVES[self.kind]
+                base.positive(f"model.params.{name}", given[name], whole=False)
+        objective, default, valid = OBJECTIVES[self.kind]
         metrics = given.setdefault("eval_metric", default)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
-            if not METRICS[self.kind].fullmatch(str(metric)):
+            if not valid.fullmatch(str(metric)):
                 what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
-        trees = positive("model.params.n_estimators", given.pop("n_estimators", 100))
-        rounds = positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
+        trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
+        rounds = base.positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
         if trees % rounds:
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
@@ -147,7 +128,7 @@ class XGBoost(Estimator):
         params = {"objective": objective, "device": self.device, "num_parallel_tree": trees // rounds, **given}
         if self.kind == "multiclass":
             params["num_class"] = self.classes or 2
-        return params, rounds, None if stop is None else positive("model.fit.early_stopping_rounds", stop)
+        return params, rounds, None if stop is None else base.positive("model.fit.early_stopping_rounds", stop)
 
     @property
     def bins(self) -> Any:
@@ -181,7 +162,7 @@ class XGBoost(Estimator):
 
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
-        options = self._matrix_options(features := columns(rows.x))
+        options = self._matrix_options(features := base.columns(rows.x))
         with xgboost.config_context(nthread=threads):  # Dask sets OpenMP to one, which nthread alone does not lift
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
@@ -205,7 +186,7 @@ class XGBoost(Estimator):
 
         sides = (rows.x, *(rows.validation or ())[:1])
         workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
-        features = columns(rows.x)
+        features = base.columns(rows.x)
         options = self._matrix_options(features)
 
         def train() -> Any:
@@ -274,7 +255,7 @@ class XGBoost(Estimator):
                 for rows, of in history.items()
                 for metric, values in of.items()
             },
-            importance=shares(features, [gain.get(name, 0.0) for name in names]),
+            importance=base.shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
             format="xgboost-ubj",
@@ -311,25 +292,26 @@ _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps it
 
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
-    own = {name: options.get(name) for name in ("feature_names", "feature_types")}
+    own = {name: options.get(name) for name in ("feature_names", "feature_types")}  # XGBoost wants them with each part
     others = {name: value for name, value in options.items() if name not in own}
-    return xgboost.QuantileDMatrix(_Parts(parts(x), parts(y), own), nthread=threads, **others)
+    pairs = zip(base.parts(x), base.parts(y), strict=True)
+    batches = [{"data": part, "label": target, **own} for part, target in pairs]
+    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **others)
 
 
-class _Parts(xgboost.DataIter):
-    """Passes parts to a matrix one by one."""
+class _Batches(xgboost.DataIter):
+    """Passes batches to a matrix one by one, as often as it asks."""
 
-    def __init__(self, x: Sequence[Frame], y: Sequence[Frame], features: Mapping[str, Any]) -> None:
-        self._x, self._y, self._features = x, y, features
-        self._at = 0
+    def __init__(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        self._batches = batches
+        self.reset()
         super().__init__()
 
     def next(self, input_data: Any) -> bool:
-        if self._at == len(self._x):
-            return False
-        input_data(data=self._x[self._at], label=self._y[self._at], **self._features)
-        self._at += 1
-        return True
+        batch = next(self._left, None)
+        if batch:
+            input_data(**batch)
+        return batch is not None
 
     def reset(self) -> None:
-        self._at = 0
+        self._left = iter(self._batches)

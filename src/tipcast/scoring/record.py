@@ -18,8 +18,7 @@ from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot, repeat
 from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
-from tipcast.models.base import NativeFile
-from tipcast.models.fit import hold_saved
+from tipcast.models.fit import hold
 from tipcast.scoring.plan import Scoring, stops_all
 from tipcast.scoring.worker import ROW_GROUP, Work, score_file
 from tipcast.scoring.writing import failures
@@ -35,7 +34,7 @@ def score(workers: Session, scoring: Scoring) -> None:
     storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")
     task, keep, model, version = scoring.task, config.keep, fetched.name or str(fetched.model_id), fetched.version
     work = Work(workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage)
-    held = hold_saved(client, NativeFile(fetched.path, fetched.format), workers.device)
+    held = hold(client, fetched.path, fetched.format, workers.device)
     with failures(folder):
         for item in () if address.scheme(folder) else scoring.due:  # by the driver: a late worker must bring none back
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, 
 from tipcast.datasets.delimited import read_table
 from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import evaluator
-from tipcast.models.base import Scorer
+from tipcast.models.native import Scorer
 from tipcast.scoring.plan import Item, added_columns
 from tipcast.scoring.writing import FOOTER, MANIFEST, Entry, file_sha256, file_stamp, remove, written
 from tipcast.tasks.base import Task

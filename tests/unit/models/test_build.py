@@ -6,7 +6,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.models.base import Split
-from tipcast.models.build import build, check
+from tipcast.models.build import build
 
 
 @pytest.mark.parametrize(
@@ -56,21 +56,31 @@ def test_a_variant_that_is_not_there_is_named(spec):
         ("xgboost_forest", "fit", "num_boost_round", 3, "C003.*num_boost_round"),
         ("random_forest", "fit", "epochs", 3, "C001.*model.fit.epochs"),
         ("svc", "fit", "folds", 0, "C003.*model.fit.folds"),
+        ("incremental", "fit", "passes", 0, "C003.*model.fit.passes"),
+        ("incremental", "fit", "passes", 1.5, "C003.*model.fit.passes"),
+        ("ridge regression", "fit", "passes", 1, "C003.*model.fit.passes.*Ridge has no partial_fit"),
+        ("extra_trees regression", "params", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
+        ("hist_gradient_boosting multiclass", "params", "learning_rate", -1.0, "C003.*learning_rate"),
+        ("kmeans clustering", "params", "n_clusters", 0, "C003.*n_clusters"),
+        ("xgboost regression", "params", "eval_metric", "logloss", "C003.*does not judge regression.*rmse"),
+        ("logistic regression", "params", "C", 1.0, "C003.*task.kind.*regression is not what logistic does"),
+        ("linear classification", "params", "fit_intercept", True, "C003.*classification is not what linear does"),
     ],
 )
 def test_check_refuses(spec, model, section, key, value, expected):
+    name, *kind = model.split()
     with pytest.raises(TipcastError, match=expected):
-        check(spec(model, **({key: value} if section == "params" else {"fit": {key: value}})))
+        build(spec(name, **({key: value} if section == "params" else {"fit": {key: value}})), "cpu", (), *kind).check()
 
 
 def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
     with caplog.at_level(logging.WARNING, logger="tipcast"):
-        check(spec("xgboost", tree_method="gpu_hist"))
+        build(spec("xgboost", tree_method="gpu_hist"), "cpu").check()
     assert "gpu_hist is now hist" in caplog.text
-    check(spec("xgboost", max_leaves=31, grow_policy="lossguide", eval_metric=["auc", "logloss"]))
-    check(spec("xgboost", eval_metric="error@0.4"))
-    check(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None))
-    check(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5))
+    build(spec("xgboost", max_leaves=31, grow_policy="lossguide", eval_metric=["auc", "logloss"]), "cpu").check()
+    build(spec("xgboost", eval_metric="error@0.4"), "cpu").check()
+    build(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None), "cpu").check()
+    build(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5), "cpu").check()
 
 
 @pytest.mark.parametrize(
@@ -86,32 +96,16 @@ def test_an_override_may_name_only_estimators_of_known_libraries(spec, name, exp
     model = spec("extra_trees")
     model.classes["classification"]["cpu"]["local"] = name
     with pytest.raises(TipcastError, match=expected):
-        check(model)
+        build(model, "cpu").check()
 
 
 def test_an_override_names_another_class(spec, parts):
     model = spec("extra_trees")
     model.classes["classification"]["cpu"]["local"] = "sklearn.ensemble.GradientBoostingClassifier"
     model.params = {"n_estimators": 5}
-    check(model)
+    build(model, "cpu").check()
     fitted = build(model, "cpu").fit(Split(*parts[0]), seed=0)
     assert type(fitted.scorer.model).__name__ == "GradientBoostingClassifier"
-
-
-@pytest.mark.parametrize(
-    ("model", "kind", "param", "value", "expected"),
-    [
-        ("extra_trees", "regression", "n_jobs", 3, "C001.*cluster.threads_per_worker"),
-        ("hist_gradient_boosting", "multiclass", "learning_rate", -1.0, "C003.*learning_rate"),
-        ("kmeans", "clustering", "n_clusters", 0, "C003.*n_clusters"),
-        ("xgboost", "regression", "eval_metric", "logloss", "C003.*does not judge regression.*rmse"),
-        ("logistic", "regression", "C", 1.0, "C003.*task.kind.*regression is not what logistic does"),
-        ("linear", "classification", "fit_intercept", True, "C003.*classification is not what linear does"),
-    ],
-)
-def test_check_knows_the_kind(spec, model, kind, param, value, expected):
-    with pytest.raises(TipcastError, match=expected):
-        check(spec(model, **{param: value}), kind=kind)
 
 
 @pytest.mark.parametrize(

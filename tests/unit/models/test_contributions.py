@@ -12,7 +12,6 @@ from distributed import Client
 from tipcast.compute.base import Session
 from tipcast.models import fit as fits
 from tipcast.models import native
-from tipcast.models.base import NativeFile
 
 ROWS = 1500
 NAMES = ["first", "second", "town", "third"]
@@ -87,8 +86,8 @@ def test_a_sample_of_the_parts(client: Client) -> None:
 
 
 def test_a_figure_of_many_splits_has_fewer_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    trees, saved = booster("forest"), NativeFile(tmp_path / "model.ubj", "xgboost-ubj")
-    trees.save_model(saved.path)
+    trees, saved = booster("forest"), tmp_path / "model.ubj"
+    trees.save_model(saved)
     splits = sum(tree.count("leaf=") - 1 for tree in trees.get_dump())
     for number, rows in ((1e9, 500), (200.5 * splits, 200), (1.0, 50)):
         monkeypatch.setattr(fits, "DRAWN_SPLITS", number)

@@ -38,7 +38,7 @@ def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: boo
     fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit(Split([FRAME]), seed=0)
     assert fitted.info["rows"] == 300
     saved = fitted.save(tmp_path)
-    labels, far = native.load(saved.path, saved.format).score(FRAME.to_numpy()).T
+    labels, far = native.load(saved, "skops").score(FRAME.to_numpy()).T
     assert adjusted_rand_score(GROUPS, labels) == 1.0
     assert (far < 1e-6).sum() == 300
     others, _ = make_moons(100, noise=0.05, random_state=1)
@@ -78,7 +78,7 @@ def test_categories_are_columns_of_their_own(tmp_path: Path, standardize: bool) 
     theirs = LinearRegression().fit(rows, PRICES.astype(float))
     others = vectorizer.transform(new.assign(shop=new["shop"].astype(str)).to_dict("records"))
     expected = theirs.predict(others)
-    np.testing.assert_allclose(native.load(saved.path, saved.format).score(new.to_numpy()), expected, rtol=1e-4)
+    np.testing.assert_allclose(native.load(saved, "skops").score(new.to_numpy()), expected, rtol=1e-4)
 
 
 PLATT = CalibratedClassifierCV(SVC(C=2.0, gamma=0.1), cv=3, ensemble=False)
@@ -117,7 +117,7 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
     expected = expected[:, 1] if kind == "classification" else expected
     saved = found.save(tmp_path)
-    for scorer in (found.scorer, here.scorer, native.load(saved.path, saved.format)):
+    for scorer in (found.scorer, here.scorer, native.load(saved, "skops")):
         apart = np.abs(scorer.score(held_out) - expected)
         assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
     assert found.info["rows"] == here.info["rows"] == (most or len(x))
@@ -125,13 +125,13 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
 
 def test_a_sample_is_the_same_however_the_rows_are_parted(rows, joined):
     x, y = joined([rows(500, 1), rows(300, 2)])
-    whole = sampling.take(x, y, sampling.chosen_by_part([800], 200, 3)[0])
+    (whole,) = sampling.chosen_by_part([800], 200, 3)
     for cuts in ([0, 800], [0, 100, 100, 101, 650, 800], [0, 799, 800]):
         pairs = list(zip(cuts, cuts[1:], strict=False))
         chosen = sampling.chosen_by_part([b - a for a, b in pairs], 200, 3)
-        taken = [sampling.take(x.iloc[a:b], y.iloc[a:b], at) for (a, b), at in zip(pairs, chosen, strict=True)]
-        for side in (0, 1):
-            np.testing.assert_array_equal(np.concatenate([part[side] for part in taken]), whole[side])
+        taken = [sampling.rows_at(at, x[a:b], y[a:b]) for (a, b), at in zip(pairs, chosen, strict=True)]
+        for side, sampled in zip((x, y), zip(*taken, strict=True), strict=True):
+            assert pd.concat(sampled, ignore_index=True).equals(side.iloc[whole].reset_index(drop=True))
     assert sampling.chosen_by_part([800], None, 3) == sampling.chosen_by_part([800], 900, 3) == [slice(None)]
     assert (sampling.chosen_by_part([800], 200, 4)[0] != sampling.chosen_by_part([800], 200, 3)[0]).any()
 

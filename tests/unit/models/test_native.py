@@ -16,7 +16,7 @@ from tipcast.models.build import build
 def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
     saved = build(spec("random_forest", n_estimators=50), "cpu").fit(Split(*parts[0]), seed=1).save(tmp_path)
     x = np.tile(parts[3][0].to_numpy(), (20, 1))
-    one, several, all_cores = (native.load(saved.path, saved.format, threads=count) for count in (1, 3, 0))
+    one, several, all_cores = (native.load(saved, "treelite", threads=count) for count in (1, 3, 0))
     for scorer in (several, several, all_cores):
         np.testing.assert_array_equal(scorer.score(x), one.score(x))
 
@@ -42,14 +42,14 @@ def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_
     """A warning is an error in tests; one of another major release is refused."""
     fitted = build(spec("random_forest", n_estimators=3), "cpu").fit(Split(*parts[0]), seed=1)
     saved = fitted.save(tmp_path)
-    content = saved.path.read_bytes()
+    content = saved.read_bytes()
     major, minor, patch = struct.unpack_from("<3i", content)
-    saved.path.write_bytes(struct.pack("<3i", major, minor + 1, patch) + content[12:])
+    saved.write_bytes(struct.pack("<3i", major, minor + 1, patch) + content[12:])
     x = parts[3][0]
     for way in native.available("treelite"):
-        scores = native.load(saved.path, "treelite", through=way).score(x)
+        scores = native.load(saved, "treelite", through=way).score(x)
         np.testing.assert_allclose(scores, fitted.scorer.score(x), atol=1e-6)
     assert capfd.readouterr() == ("", "")
-    saved.path.write_bytes(struct.pack("<3i", major + 1, minor, patch) + content[12:])
+    saved.write_bytes(struct.pack("<3i", major + 1, minor, patch) + content[12:])
     with pytest.raises(treelite.TreeliteError, match="different major"):
-        native.load(saved.path, "treelite")
+        native.load(saved, "treelite")

@@ -4,13 +4,12 @@ import os
 import signal
 
 import numpy as np
-import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import hold, hold_saved, predict
+from tipcast.models.fit import hold, predict
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -37,13 +36,12 @@ def test_forest_survives_the_death_of_a_worker(short_lived, parts, spec, joined,
     np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
 
 
-@pytest.mark.parametrize("saved", [False, True])
-def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows, tmp_path, saved):
+def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows, tmp_path):
     x, _ = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    held = hold_saved(short_lived, model.save(tmp_path), "cpu") if saved else hold(short_lived, model.scorer)
+    held = hold(short_lived, model.save(tmp_path), model.format, "cpu")
     first = predict(short_lived, held, x[:1])
     first[0].result()
     os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))], signal.SIGKILL)
     for found, part in zip([first[0], *predict(short_lived, held, x)], [parts[0], *parts], strict=True):
-        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6 if saved else 0, rtol=0)
+        np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6, rtol=0)
