@@ -14,7 +14,6 @@ from distributed import Client
 from tests.conftest import NO_PAGES, python
 
 from tipcast.compute import cluster, gpus, session
-from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
 
@@ -66,21 +65,6 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     made = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
     monkeypatch.setattr(gpus, "visible", lambda: made)
     return made
-
-
-def test_a_backend_brings_its_cluster() -> None:
-    environment = "+cluster.environment.NCCL_DEBUG=INFO"
-    for words, kind in (
-        (["prepare", "backend=gpu", "out=months"], "local_cuda"),
-        (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
-        (["train", "backend=cpu", environment], "local"),
-        (["train", "backend=gpu", environment, "cluster.rmm_pool_size=8GiB"], "local_cuda"),
-    ):
-        (composed,) = compose(words[0], words[1:])
-        spec = to_object(composed.config).cluster
-        assert spec.kind == kind
-        assert environment not in words or spec.environment == {"NCCL_DEBUG": "INFO"}
-    assert spec.rmm_pool_size == "8GiB"
 
 
 @pytest.mark.usefixtures("two", "forked")

@@ -6,10 +6,7 @@ import random as chance
 from typing import Any
 
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.search.proposals import (
     FORMS,
@@ -189,14 +186,3 @@ def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]
     with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
         check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_the_command_line_overrides_the_models_space() -> None:
-    words = ["search.space.max_depth=[6,8,10]", "search.space.subsample=null", "search.space.gamma={log:[0.1,10]}"]
-    (composed,) = compose("sweep", to_overrides(words))
-    config = to_object(composed.config)
-    space = merged_space(config.model, config.search.space, alone=False)
-    assert list(space) == ["colsample_bytree", "gamma", "learning_rate", "max_depth", "min_child_weight"]
-    assert space["max_depth"] == CategoricalDistribution((6, 8, 10))
-    assert space["gamma"] == FloatDistribution(0.1, 10, log=True)
-    assert list(merged_space(config.model, {"max_depth": [6, 8]}, alone=True)) == ["max_depth"]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -52,15 +53,7 @@ def opened(spec: TrackingSpec, **more: Any) -> Any:
     return open_run(spec, name="n", tags={}, params={}, **more)
 
 
-def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec, left: Callable[..., str]) -> None:
-    run_id = left(boot="earlier", start="1")
-    process.close_abandoned(client, STORE)  # it may be of another machine of this name
-    assert status(client, run_id) == "RUNNING"
-    process.close_abandoned(client, str(spec.uri))
-    assert status(client, run_id) == "KILLED"
-
-
-def test_whether_a_process_has_ended() -> None:
+def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not process.has_exited(written(), STORE)
     assert process.has_exited(written(start="1"), STORE), "another has its number now"
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -72,19 +65,12 @@ def test_whether_a_process_has_ended() -> None:
     huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
         assert not process.has_exited({process.PROCESS: text}, STORE), text
-
-
-@pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
-def test_processes_that_proc_hides_count_as_alive(
-    monkeypatch: pytest.MonkeyPatch, problem: Callable[[int], Exception]
-) -> None:
-    tags = written(start="1")
-
-    def hidden(pid: int) -> psutil.Process:
-        raise problem(pid)
-
-    monkeypatch.setattr(process.psutil, "Process", hidden)
-    assert not process.has_exited(tags, STORE)
+    before, earlier = written(start="1"), written(boot="earlier", start="1")
+    assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
+    assert process.has_exited(earlier, "sqlite:///mlflow.db")
+    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):  # as /proc hides processes of others
+        monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
+        assert not process.has_exited(before, STORE)
 
 
 def test_a_lease(client: Any, left: Callable[..., str]) -> None:
@@ -95,22 +81,16 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
         raise KeyboardInterrupt
     with process.leased(client, run_id):
         pass
-    run_id = left(pid=1, host="elsewhere")
-    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
-        process.leased(client, run_id).__enter__()
-    client.set_terminated(run_id, "KILLED")
-    with process.leased(client, run_id):
-        pass
-
-
-def test_a_run_of_this_machine_with_another_temporary_folder(client: Any, left: Callable[..., str]) -> None:
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run_id = left(pid=other.pid, start=process.started(other.pid))
-    with pytest.raises(TipcastError, match=f"S002.*process {other.pid} on "):
-        process.leased(client, run_id).__enter__()
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # of another temporary folder
+    run_id, elsewhere = left(pid=other.pid, start=process.started(other.pid)), left(pid=1, host="elsewhere")
+    for held, holder in ((run_id, f"process {other.pid} on "), (elsewhere, "process 1 on elsewhere works on this run")):
+        with pytest.raises(TipcastError, match=f"S002.*{holder}"):
+            process.leased(client, held).__enter__()
     other.communicate()
-    with process.leased(client, run_id):  # it is gone
-        pass
+    client.set_terminated(elsewhere, "KILLED")
+    for free in (run_id, elsewhere):
+        with process.leased(client, free):
+            pass
 
 
 OPEN = """
