@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,18 +101,6 @@ def test_a_worker_that_dies_comes_back() -> None:
         assert first.status is Status.stopped, "a start that was cut short takes no later one's word"
 
 
-@pytest.mark.parametrize("problem", [RuntimeError, KeyboardInterrupt])
-def test_a_busy_worker_does_not_hold_up_a_failure(problem: type[BaseException]) -> None:
-    with pytest.raises(problem), session(CPU, one()) as opened:
-        client = opened.client
-        (pid,) = client.run(os.getpid).values()
-        future = client.submit(lambda: threading.Event().wait())
-        wait_until(lambda: future.key in next(iter(client.processing().values()), ()))
-        raise problem
-    assert not psutil.pid_exists(pid)
-    assert client.cluster.status is Status.closed
-
-
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
@@ -202,7 +189,6 @@ def cuda(**settings: Any) -> LocalCudaCluster:
     ("backend", "spec", "told"),
     [
         (CPU, scheduler("tcp://10.1.2.3:8786"), "C009"),
-        (CPU, scheduler("10.1.2.3"), "C009"),
         (CPU, scheduler("tcp://127.0.0.1"), ""),
         (CPU, scheduler("localhost:8786"), ""),
         (CPU, scheduler("tcp://[::1]:8786"), ""),
@@ -217,12 +203,9 @@ def cuda(**settings: Any) -> LocalCudaCluster:
         (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
         (GPU, cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"), ""),
         (GPU, cuda(rmm_pool_size=0.5), ""),
-        (GPU, cuda(rmm_pool_size=1 << 30), ""),
         (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
         (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
-        (GPU, cuda(rmm_pool_size="lots"), "C003.*cluster.rmm_pool_size"),
         (GPU, cuda(device_memory_limit=0.0), "C003.*cluster.device_memory_limit"),
-        (GPU, cuda(memory_limit="much"), "C003.*cluster.memory_limit"),
     ],
 )
 def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,23 +127,6 @@ def test_workers_that_share_a_gpu_are_refused(
         session.own_gpus(client)
 
 
-def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device of NVML's and a pool of RMM's kinds, in their place."""
-    device = types.SimpleNamespace(used=1000)
-    nvml = types.SimpleNamespace(nvmlDeviceGetMemoryInfo=lambda _: device)
-    counts = types.SimpleNamespace(allocation_counts=types.SimpleNamespace(current_bytes=100))
-    monkeypatch.setattr(gpus, "EVERY_S", 60)
-    monkeypatch.setattr(gpus, "_pool", lambda: (types.SimpleNamespace(pool_size=lambda: 700), counts))
-    watcher = gpus.Watcher(nvml, None)
-    assert watcher.sample() == 400
-    counts.allocation_counts.current_bytes, device.used = 650, 1100
-    assert watcher.sample() == 1050
-    device.used = 900
-    assert watcher.sample() == 1050
-    monkeypatch.setattr(gpus, "_pool", lambda: (None, None))
-    assert gpus.Watcher(nvml, None).sample() == 900
-
-
 def test_peaks_of_processes(client: Client, tmp_path: Any) -> None:
     """A peak does not fall, but for pages that Linux counts late, and leaves out what started the process."""
     held = psutil.Process().memory_info().rss

@@ -2,18 +2,15 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import psutil
 import pytest
 
-import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -93,57 +90,6 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
             pass
 
 
-OPEN = """
-import sys
-from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.run import open_run
-
-with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
-    print("open", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_run_whose_process_was_killed(
-    spec: TrackingSpec, client: Any, left: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
-    others.append(client.create_run("0").info.run_id)
-    command = [sys.executable, "-c", OPEN, str(spec.uri)]
-    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, cwd=tmp_path
-    ) as killed:
-        assert killed.stdout
-        assert killed.stdout.readline() == b"open\n"
-        with opened(spec):
-            assert caplog.messages == [], "it lives"
-        killed.send_signal(signal.SIGKILL)
-    (run,) = client.search_runs([client.get_experiment_by_name("other").experiment_id])
-    assert run.info.status == "RUNNING"
-    for _ in range(2):
-        with opened(spec):
-            pass
-    assert status(client, run.info.run_id) == "KILLED"
-    assert caplog.messages == [f"closed a run that ended without closing (KILLED): {run.info.run_id}"]
-    assert {status(client, run_id) for run_id in others} == {"RUNNING"}
-
-
-def test_others_runs_never_stop_ones_own(
-    spec: TrackingSpec, client: Any, left: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    left()
-
-    def failing(*_: Any) -> None:
-        raise PermissionError(1, "not permitted")
-
-    monkeypatch.setattr(type(client), "set_tag", failing)  # one's own run is tagged in batches
-    with opened(spec) as run:
-        pass
-    assert status(client, run.id) == "FINISHED"
-    assert caplog.messages == ["runs that ended without closing stay open: [Errno 1] not permitted"]
-
-
 def test_a_run_that_is_taken_up(
     spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,3 +109,21 @@ def test_a_run_that_is_taken_up(
     monkeypatch.setattr(process, "has_exited", taken_up)
     process.close_abandoned(client, str(spec.uri))
     assert status(client, run_id) == "RUNNING", "by another process, while this one looks"
+
+
+def test_a_run_whose_process_was_killed_and_those_of_others(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of others never stop one's own."""
+    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
+    others.append(client.create_run("0").info.run_id)
+    killed = left()
+    with monkeypatch.context() as patch, opened(spec) as run:  # one's own run is tagged in batches
+        patch.setattr(type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted")))
+        with opened(spec):
+            pass
+    for _ in range(2):
+        with opened(spec):
+            pass
+    assert (status(client, run.id), status(client, killed)) == ("FINISHED", "KILLED")
+    assert {status(client, run_id) for run_id in others} == {"RUNNING"}
