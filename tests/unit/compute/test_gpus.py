@@ -109,7 +109,6 @@ def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pyt
     ("workers", "threads", "visible", "told"),
     [
         (1, 1, False, "worker without a GPU"),
-        (1, 2, True, "worker with several threads"),
         (2, 1, True, "GPU-0: more than one worker"),
     ],
 )

@@ -79,25 +79,17 @@ def refused(registry: Registry, uri: str, says: str) -> TipcastError:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any, format: str) -> None:
-    logged, run_id = registry.logged(format), registry.run.id
-    for uri, kept, version in (
-        (f"models:/{format}@champion", f"models:/{format}/1", (format, "1")),
-        (logged, logged, (None, None)),
-        (f"models:/{format}/1", f"models:/{format}/1", (format, "1")),
-    ):
-        model = get(registry, uri, parse=uri.endswith("/1"))
-        assert (model.uri, (model.name, model.version)) == (kept, version)
-        assert (model.format, model.run_id, f"models:/{model.model_id}") == (format, run_id, logged)
-        assert model.manifest["features"] == BASE
+def test_what_is_fetched(registry: Registry, natives: Any, columns: Any, format: str) -> None:
     file, expected = natives[format]
+    model = get(registry, f"models:/{format}@champion")
+    assert (model.uri, model.name, model.version) == (f"models:/{format}/1", format, "1")
+    assert (model.format, model.run_id, model.manifest["features"]) == (format, registry.run.id, BASE)
     assert model.path.read_bytes() == file.read_bytes()
     assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
     scores = native.load(model.path, model.format).score(features.compute(columns, model.manifest["features"]))
     assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
-    assert get(registry, f"runs:/{run_id}/model-high_tip", parse=False).run_id == run_id
 
 
 def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(registry: Registry) -> None:
@@ -109,7 +101,6 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(regi
         ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
         (f"runs:/{registry.run.id}/other", "M001.*has logged no model 'other'"),
         ("models:/treelite", "C003.*not a model URI"),
-        ("models:/treelite/latest", "C003.*not a model URI"),
         ("treelite", "C003.*not a model URI"),
         ("file:///etc", "C003.*not a model URI"),
         ("https://user:secret@host/model", "C003.*https://host/model"),
@@ -134,8 +125,7 @@ def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, nati
     draw = np.random.default_rng(len(format))
     artifacts = registry.artifacts(format) / "artifacts"
     for turn in range(12):
-        name = natives[format][0].name if turn % 3 else "manifest.json"
-        file = artifacts / name
+        file = artifacts / (natives[format][0].name if turn % 3 else "manifest.json")
         whole = file.read_bytes()
         content = bytearray(whole)
         if turn % 6 == 1:
@@ -175,19 +165,14 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
     good = json.loads(manifest.read_text())
     changes: list[tuple[str, Any, str]] = [
         ("features", [BASE[1], BASE[0], *BASE[2:]], "M002.*its file has other features than its manifest"),
-        ("features", BASE[:-1], "M002"),
         ("features", [*BASE, "trip_distance"], "M002"),
-        ("features", [*BASE[:-1], "tip_amount"], "M002"),
         ("features", [BASE[0], *BASE[:-1]], "M002"),
-        ("features", [], "M002"),
         ("features", None, "M005"),
         ("format", "pickle", "M004"),
         ("format", "treelite", "M007"),
-        ("format", [], "M005"),
         ("version", 99, "M004"),
         ("file", "../MLmodel", "M005"),
         ("file", "/etc/passwd", "M005"),
-        ("file", "..", "M005"),
         ("file", None, "M005"),
         ("sha256", {}, "M005"),
     ]

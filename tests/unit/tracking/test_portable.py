@@ -162,8 +162,7 @@ def test_a_version_carries_what_is_known(
     assert float(made.tags["parity"]) <= 1e-9
     model = client.get_logged_model(logged.model_id)
     assert model.params["seed"] == "3"
-    (metric,) = model.metrics
-    assert (metric.key, metric.value, metric.dataset_name) == ("test/auc", 0.654321987, "rows")
+    assert [(metric.key, metric.dataset_name) for metric in model.metrics] == [("test/auc", "rows")]
     assert len(client.get_metric_history(run.id, "test/auc")) == 1, "the run's own point, not a second one"
     noted = json.loads(model.tags["mlflow.modelVersions"])
     assert [(entry["name"], int(entry["version"])) for entry in noted] == [("tips", 1), ("tips", 2)]

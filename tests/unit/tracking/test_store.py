@@ -131,10 +131,8 @@ FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_
     ("content", "name", "says"),
     [
         (None, ":memory:", "is lost with the process"),
-        (None, ".", "unable to open database file"),
         (None, "nowhere/mlflow.db", "its folder does not exist"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "mlflow.db", "the database cannot be used"),
-        (b"a shopping list\n" * 500, "mlflow.db", "file is not a database"),
         (FOREIGN, "mlflow.db", "from_the_future"),
     ],
 )
@@ -219,7 +217,6 @@ def test_credentials_for_artifacts(home: Path, spec: TrackingSpec, monkeypatch: 
         check_artifacts("mlflow-artifacts://files.example:5000/1/a", "http://127.0.0.1:5000", insecure=False)
     for artifacts, store_uri in (
         ("mlflow-artifacts:/1/a", "http://127.0.0.1:5000"),
-        ("mlflow-artifacts:/1/a", "https://mlflow.example"),
         ("https://files.example/a", "https://mlflow.example"),
         ("/mlruns/1/a", "sqlite:///mlflow.db"),
     ):
