@@ -329,25 +329,6 @@ def test_closing_is_bounded_and_leaves_nothing_to_close_later(
         close(timeout=10)
 
 
-def test_failure_starts_no_other_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A nanny that heard of its worker's death before it is closed would start one, and closing wait for it."""
-    kill = cluster._kill
-
-    def heard(started: LocalCluster) -> None:
-        kill(started)
-        (nanny,) = started.workers.values()
-
-        def ended() -> bool:
-            assert nanny.status is not Status.starting
-            return nanny.status is Status.closed
-
-        wait_until(ended)
-
-    monkeypatch.setattr(cluster, "_kill", heard)
-    with pytest.raises(RuntimeError, match="mine"), cluster.opened(one()):
-        raise RuntimeError("mine")
-
-
 PROGRAM = """
 import importlib, os
 from pathlib import Path

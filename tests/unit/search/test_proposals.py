@@ -99,18 +99,7 @@ def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(ou
     assert rest == [whole[proposal.number] for proposal in rest]
 
 
-def test_importance() -> None:
-    drawn = random(search("random", 30), SPACE, 3)
-    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in drawn]
-    shares = importance(trials, SPACE, AUC)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert set(shares) == set(SPACE)
-    assert shares["max_depth"] > 0.8
-    assert importance(trials[:4], SPACE, AUC) == {}
-    assert importance([ended(p.number, p.params, 0.5) for p in drawn], SPACE, AUC) == {}
-
-
-def test_draws_stay_within_bounds_and_types() -> None:
+def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
     def drawn(form: Any) -> list[Any]:
         return [proposal.params["p"] for proposal in random(search("random", 200), parse_space({"p": form}), 0)]
 
@@ -123,6 +112,14 @@ def test_draws_stay_within_bounds_and_types() -> None:
     assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
     assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
     assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
+    tried = random(search("random", 30), SPACE, 3)
+    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
+    shares = importance(trials, SPACE, AUC)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["max_depth"] > 0.8
+    assert set(shares) == set(SPACE)
+    assert importance(trials[:4], SPACE, AUC) == {}
+    assert importance([ended(p.number, p.params, 0.5) for p in tried], SPACE, AUC) == {}
 
 
 def test_a_grid_and_its_points() -> None:
