@@ -19,7 +19,7 @@ from distributed.security import Security
 from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, Turns, wait_until
 
-from tipcast.compute import cluster, gpus
+from tipcast.compute import cluster, forkserver, gpus
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.session import check, recorded, session
 from tipcast.config import schema
@@ -327,6 +327,15 @@ def test_closing_is_bounded_and_leaves_nothing_to_close_later(
     assert not started.shutdown_on_close
     if interrupted:
         close(timeout=10)
+
+
+def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for given in ({}, {"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}):
+        for name in WAITING:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+        assert forkserver.waiting() == (given or WAITING)
 
 
 PROGRAM = """
