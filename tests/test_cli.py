@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -32,29 +33,17 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("trian", 2, "C008.*trian.*did you mean train\\?"),
         ("-vv train", 2, "C008.*-vv.*use one of train"),
         ("train --foo --cfg job", 2, "C005.*--foo: unknown flag, or no value for it.*KEY=VALUE.*--multirun.*--cfg"),
-        ("train -x", 2, "C005.*-x: unknown flag.*--help"),
-        ("train --modle x", 2, "C001.*modle"),
         ("train backend=gpu", 4, "K006.*backend"),
         ("train data=files data.train=no.parquet data.test=no2.parquet", 3, r"D001.*no\.parquet"),
-        ("train data.train=2019-03 data.test=2019-01", 3, "D019.*2019-0[13].*2019-0[13]"),
-        ("train data.train=2019-03 data.test=2019-01 debug=true", 3, "D019"),
+        ("train data.train=2019-03 data.test=2019-01 debug=true", 3, "D019.*2019-0[13].*2019-0[13]"),
         ("prepare out=x", 2, r"C004.*data\.months"),
-        ("score model_uri=models:/a/1 input=x output=/", 2, "C011.*/"),
-        ("train cluster=scheduler cluster.address=tcp://10.0.0.1:8786", 2, "C009.*TLS"),
-        ("train -c all", 2, "C005.*--cfg: must be job, got all"),
         ("train --config-dir nope", 2, "C003.*--config-dir"),
         ("-sc install=tcsh", 2, "C005.*--shell-completion: must be install=bash"),
-        ("-sc bash", 2, "C005.*--shell-completion: must be install=bash"),
         ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),  # not imported before it is checked
     ],
 )
 def test_mistakes_end_in_one_line(
-    command: str,
-    exit_code: int,
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, exit_code: int, line: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -72,14 +61,10 @@ def test_mistakes_end_in_one_line(
 
 OF_CONFIGURATION = {
     "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these bounds",
-    "train data=blobs data.gigabytes=0": "data.gigabytes: must be above 0, got 0",
     "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
     "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave it out",
-    "train data=blobs data.test=2019-01": "data.test: changes nothing with data=blobs here",
-    "prepare data.months=2019-01 data.train=2019-02 out=o": "data.train: changes nothing with data=sample here",
     "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with data=tested here",
     "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
-    "train task.threshold=nan": "task.threshold: must be 0 to below 1000000, got nan",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
     "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. Fix: use auc, ",
@@ -88,7 +73,6 @@ OF_CONFIGURATION = {
     "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
     "sweep search=tpe search.trials=null": "search.trials: tpe needs a number of trials",
     "sweep task.validation=0": "task.validation: must be above 0, to compare trials, got 0",
-    "score model_uri=models:/a/1 input=x output=y block_bytes=9": "block_bytes: must be at least 1024, got 9",
 }
 """Command -> what its configuration alone shows to be wrong with it."""
 WITHOUT_LIBRARIES = """
@@ -133,19 +117,10 @@ def test_signals_are_heeded_while_garbage_is_collected(number: int, code: int, t
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("note", ["", "a run is closed"])
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(
-    ("first", "code", "line"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
-)
+@pytest.mark.parametrize(("first", "line"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
 def test_a_second_signal_does_not_cut_closing_off(
-    first: signal.Signals,
-    code: int,
-    line: str,
-    second: signal.Signals,
-    note: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    first: signal.Signals, line: str, second: signal.Signals, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run that was closed meanwhile is named; a process that goes on keeps its handlers."""
     ended = []
@@ -155,18 +130,18 @@ def test_a_second_signal_does_not_cut_closing_off(
             signal.raise_signal(first)
         except BaseException as problem:
             signal.raise_signal(second)
+            if ended:
+                problem.add_note("a run is closed")
             ended.append(True)
-            if note:
-                problem.add_note(note)
             raise
         return 0
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     monkeypatch.setattr(cli, "_run", struck)
-    for _ in range(2):  # the next job heeds signals again
-        assert cli.main(["train"]) == code
-        assert capsys.readouterr().err == ": ".join(filter(None, [line, note])) + "\n"
+    for told in (line, f"{line}: a run is closed"):  # the next job heeds signals again
+        assert cli.main(["train"]) == 128 + first
+        assert capsys.readouterr().err == f"{told}\n"
     assert ended == [True, True]
     assert [signal.getsignal(number) for number in numbers] == before
 
@@ -198,12 +173,16 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_cfg_shows_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = yaml.safe_load(said(capsys, "train", "--cfg", "job", "seed=7", "data=tlc", "data.train=2019-01"))
-    assert shown["seed"] == 7
+def test_cfg_shows_the_configuration_with_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
+    shown = yaml.safe_load(said(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words))
+    params = shown["model"]["params"]
+    assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
     assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
     assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert "hydra" not in shown
+    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "-c", "job", "experiment=categorical_zones")
+    assert said(capsys, "train", "--version") == said(capsys, "-V")
 
 
 def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -254,11 +233,3 @@ def test_keys_of_hydra_s_own_are_refused(capsys: pytest.CaptureFixture[str]) -> 
         assert cli.main(["train", word]) == 2
         assert capsys.readouterr().err.startswith("error[C006]")
         assert word.lstrip("+").partition("=")[0] in page or "hydra.callbacks" in word
-
-
-def test_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
-    params = yaml.safe_load(said(capsys, "train", "--cfg", "job", *words))["model"]["params"]
-    assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
-    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "-c", "job", "experiment=categorical_zones")
-    assert said(capsys, "train", "--version") == said(capsys, "-V")

@@ -14,7 +14,6 @@ from distributed import Client
 from tests.conftest import NO_PAGES, python
 
 from tipcast.compute import cluster, gpus, session
-from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster, SchedulerCluster
 
@@ -68,21 +67,6 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     return made
 
 
-def test_a_backend_brings_its_cluster() -> None:
-    environment = "+cluster.environment.NCCL_DEBUG=INFO"
-    for words, kind in (
-        (["prepare", "backend=gpu", "out=months"], "local_cuda"),
-        (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
-        (["train", "backend=cpu", environment], "local"),
-        (["train", "backend=gpu", environment, "cluster.rmm_pool_size=8GiB"], "local_cuda"),
-    ):
-        (composed,) = compose(words[0], words[1:])
-        spec = to_object(composed.config).cluster
-        assert spec.kind == kind
-        assert environment not in words or spec.environment == {"NCCL_DEBUG": "INFO"}
-    assert spec.rmm_pool_size == "8GiB"
-
-
 @pytest.mark.usefixtures("two", "forked")
 @pytest.mark.parametrize(("of_driver", "seen"), [("", "1"), ("0", "0")])
 def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +109,6 @@ def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pyt
     ("workers", "threads", "visible", "told"),
     [
         (1, 1, False, "worker without a GPU"),
-        (1, 2, True, "worker with several threads"),
         (2, 1, True, "GPU-0: more than one worker"),
     ],
 )
@@ -141,23 +124,6 @@ def test_workers_that_share_a_gpu_are_refused(
         pytest.raises(TipcastError, match=f"K006.*{told}.*dask cuda worker"),
     ):
         session.own_gpus(client)
-
-
-def test_the_idle_part_of_a_pool_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A device of NVML's and a pool of RMM's kinds, in their place."""
-    device = types.SimpleNamespace(used=1000)
-    nvml = types.SimpleNamespace(nvmlDeviceGetMemoryInfo=lambda _: device)
-    counts = types.SimpleNamespace(allocation_counts=types.SimpleNamespace(current_bytes=100))
-    monkeypatch.setattr(gpus, "EVERY_S", 60)
-    monkeypatch.setattr(gpus, "_pool", lambda: (types.SimpleNamespace(pool_size=lambda: 700), counts))
-    watcher = gpus.Watcher(nvml, None)
-    assert watcher.sample() == 400
-    counts.allocation_counts.current_bytes, device.used = 650, 1100
-    assert watcher.sample() == 1050
-    device.used = 900
-    assert watcher.sample() == 1050
-    monkeypatch.setattr(gpus, "_pool", lambda: (None, None))
-    assert gpus.Watcher(nvml, None).sample() == 900
 
 
 def test_peaks_of_processes(client: Client, tmp_path: Any) -> None:

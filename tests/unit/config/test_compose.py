@@ -50,12 +50,9 @@ def test_every_option_composes(group: str) -> None:
     ("words", "task"),
     [
         ([], "high_tip"),
-        (["data=blobs"], "target"),
         (["data=regression", "model=linear"], "target"),
         (["data=table", "data.train=a.csv"], "target"),
-        (["model=kmeans"], "clusters"),
         (["data=blobs", "model=kmeans"], "clusters"),
-        (["task=clusters", "data=blobs", "model=kmeans"], "clusters"),
         (["data=table", "data.train=a.csv", "task=tip_amount"], "tip_amount"),
     ],
 )
@@ -69,6 +66,17 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
     assert (config.model.params["max_leaves"], config.model.params["max_depth"]) == (8, 6)
     assert (config.tracking.tags, config.cluster.environment) == ({"team": "cabs"}, {"A": "1"})
     assert config.search.space == {"max_depth": {"int": [4, 8]}}
+    environment = "+cluster.environment.NCCL_DEBUG=INFO"
+    for words, kind in (
+        (["prepare", "backend=gpu", "out=months"], "local_cuda"),
+        (["train", "backend=gpu", "cluster=scheduler"], "scheduler"),
+        (["train", "backend=cpu", environment], "local"),
+        (["train", "backend=gpu", environment, "cluster.rmm_pool_size=8GiB"], "local_cuda"),
+    ):
+        spec = load(*words).cluster
+        assert spec.kind == kind, "a backend brings its cluster"
+        assert environment not in words or spec.environment == {"NCCL_DEBUG": "INFO"}
+    assert spec.rmm_pool_size == "8GiB"
     config = load("score", "model_uri=m", "input=x", "output=y", "columns.a=b", "storage_options.anon=true")
     assert (config.columns, config.storage_options) == ({"a": "b"}, {"anon": True})
 
@@ -79,15 +87,10 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["modle=x"], "C001", ["conf/train.yaml", "modle", "model?"]),
         (["data.tran=x"], "C001", ["conf/train.yaml", "data.tran", "data.train?"]),
         (["model.parms.x=1"], "C001", ["model.parms.x"]),
-        (["task.params.x=1"], "C001", ["task.params.x"]),
-        (["model.classes.x=1"], "C001", ["model.classes.x"]),
         (["+foo=1"], "C001", ["foo"]),
-        (["nogroup/x=1"], "C001", ["nogroup"]),
-        (["a" * 400 + "=1"], "C005", ["File name too long"]),
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
         (["seed=abc"], "C003", ["seed", "abc"]),
         (["print=xml"], "C003", ["print", "json"]),
-        (["task.features=5"], "C003", ["task.features"]),
         (["tracking.run_name='${nope}'"], "C003", ["nope"]),
         (["data=files"], "C004", ["data.test"]),
         (["~seed"], "C004", ["seed"]),
@@ -99,15 +102,11 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["--hydra-help"], "C005", ["unknown flag", "--config-dir"]),
         (["=5"], "C005", ["without blanks round the ="]),
         (["n=[1"], "C005", ["n=[1", "'key=[a, b]'"]),
-        (["tracking.tags={a;1}"], "C005", ["'key=[a, b]'"]),
         (["data.train=a,b"], "C005", ["data.train", "'key=[a, b]' for a list"]),
-        (["tracking.run_name=a?;b"], "C005", ["\"key='a, b'\""]),
         (["task.target=Sold for (€)"], "C005", ["quote the value"]),
         (["seed=1,2"], "C005", ["add --multirun"]),
-        (["model=xgboost,knn"], "C005", ["add --multirun"]),
         (["data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv"], "C005", ["'key=[a, b]' for a list"]),
         (["tracking.run_name=https://user:hunter2@here/x?token=hunter2"], "C005", ["tracking.run_name"]),
-        (["tracking.run_name='http://user:hunter2@here/'junk"], "C005", ["tracking.run_name"]),
     ],
 )
 def test_mistakes(words: list[str], code: str, told: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +137,6 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (GLOBAL + b"seed: [1\nprint: 2\n", ["expected ',' or ']'", "line 3, column 6"]),
         (GLOBAL + b"model:\n\tparams: 1\n", ["indent with blanks", "line 3, column 1"]),
-        (GLOBAL + b"name: caf\xe9\n", ["YAML in UTF-8: 'utf-8' codec can't decode byte 0xe9 in position 29"]),
         (GLOBAL + b"seed: 1\nseed: 2\n", ["duplicate key seed"]),
         (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", ["# @package _global_"]),
         ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), ["YAML in UTF-8"]),

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,44 +19,33 @@ def test_versions_are_those_installed() -> None:
     assert all(versions.values())
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Callable[..., str]:
-    """Git in a checkout of one commit, with a file in each folder of the code and one beside them."""
+def test_a_checkout_and_a_tree_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("src/tipcast/a.py", "conf/a.yaml", "README.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("before\n")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
 
     def git(*words: str) -> str:
         command = ["git", "-c", "user.name=n", "-c", "user.email=e", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     git("init", "-q")
+    assert source(tmp_path).tags == {}, "no commit yet"
     git("add", ".")
     git("commit", "-qm", "m")
-    return git
-
-
-def test_a_checkout(checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = checkout("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD")
     (tmp_path / "README.md").write_text("no result comes from it\n")
     (tmp_path / "mlflow.db").write_text("")
     clean = source(tmp_path)
     assert (clean, clean.tags["mlflow.source.git.dirty"], clean.remark) == (origin.Source(commit), "false", "")
+    assert source(tmp_path / "src").tags == {}, "no checkout"
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as a hook has it
     for changed in ("src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"):
         (tmp_path / changed).write_text("after\n")
         dirty = source(tmp_path)
         assert dirty.tags == {"mlflow.source.git.commit": commit, "mlflow.source.git.dirty": "true"}
         assert commit in dirty.remark
-        checkout("stash", "--include-untracked")
-
-
-def test_a_tree_without_a_commit(checkout: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        git("stash", "--include-untracked")
     monkeypatch.setenv("PATH", "")
     assert source(tmp_path).tags == {}, "without git there is no commit"
-    monkeypatch.undo()
-    assert source(tmp_path / "src").tags == {}, "no checkout"
-    checkout("update-ref", "-d", "HEAD")
-    assert source(tmp_path).tags == {}

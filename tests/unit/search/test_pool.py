@@ -176,29 +176,31 @@ def test_a_trial_whose_workers_all_die_or_that_is_out_of_memory_alone_has_failed
         assert happened[-1].problem.what == "worker out of memory, limit 1024 MiB"
 
 
-def test_a_trial_that_takes_too_long_goes_and_those_beside_it_are_begun_again() -> None:
-    def act(workers: Workers) -> None:
+def test_no_trial_takes_too_long_or_begins_after_the_timeout() -> None:
+    """Those beside one that does are begun again, those that run at the end are finished."""
+
+    def slow(workers: Workers) -> None:
         workers.seconds += 1
         if others := [future for future in workers.running if future.proposal.number != 2]:
             workers.end(others[0])
 
-    happened = events(Workers({"a": 1, "b": 3}, act), 8, attempts=1, limit_s=8)
+    happened = events(Workers({"a": 1, "b": 3}, slow), 8, attempts=1, limit_s=8)
     (failed,) = [event for event in happened if isinstance(event, Failed)]
     assert (failed.problem.code, failed.number, failed.retried) == ("S008", 2, False)
     assert "8 s" in str(failed.problem)
     assert ended(happened) == [0, 1, 3, 4, 5, 6, 7]
 
-
-@pytest.mark.parametrize(("timeout_s", "begun"), [(30, 5), (1000, 8)])
-def test_no_trial_begins_after_the_timeout_and_those_that_run_are_finished(timeout_s: int, begun: int) -> None:
     def act(workers: Workers) -> None:
         workers.end(workers.running[0])
         workers.seconds += 10
 
-    workers: Any = Workers({"a": 2}, act)
-    pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda: workers.seconds)
-    assert ended(list(pool.events(listed(8)))) == list(range(begun))
-    assert pool.timed_out == (begun < 8)
+    for timeout_s, begun in ((30, 5), (1000, 8)):
+        workers: Any = Workers({"a": 2}, act)
+        pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda workers=workers: workers.seconds)
+        assert ended(list(pool.events(listed(8)))) == list(range(begun))
+        assert pool.timed_out == (begun < 8)
+    with pytest.raises(CancelledError):  # by others
+        events(Workers({"a": 1}, lambda workers: workers.running[0].end("cancelled")), 1)
 
 
 @pytest.mark.parametrize("comes", [True, False])
@@ -225,11 +227,6 @@ def test_workers_that_go_and_come(comes: bool) -> None:
         with pytest.raises(TipcastError, match="K003"):
             events(workers, 2)
         assert workers.seconds == 420
-
-
-def test_a_task_that_is_cancelled_by_others_is_an_error() -> None:
-    with pytest.raises(CancelledError):
-        events(Workers({"a": 1}, lambda workers: workers.running[0].end("cancelled")), 1)
 
 
 class Reading:

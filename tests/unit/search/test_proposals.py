@@ -6,10 +6,7 @@ import random as chance
 from typing import Any
 
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.search.proposals import (
     FORMS,
@@ -51,24 +48,14 @@ def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
 
 def test_random_trials_begin_with_the_baseline() -> None:
     """Also outside the space, and where it leaves all to the library."""
-    for params in ({"learning_rate": 0.1}, {"learning_rate": 9.0}, dict[str, Any]()):
+    for params in ({"learning_rate": 9.0}, dict[str, Any]()):
         drawn = random(search("random", 9), SPACE, 4, params)
         assert drawn[0] == Proposal(0, params)
         assert drawn[1:] == [Proposal(p.number + 1, p.params) for p in random(search("random", 8), SPACE, 4)]
-        assert random(search("random", 1), SPACE, 4, params) == drawn[:1]
     for a, number in ((2, 6), (7, 7)):  # inside and outside of a small space
         drawn = random(search("random", 100), SMALL, 0, {"a": a, "b": 1})
         assert drawn[0].params == {"a": a, "b": 1}
         assert len(drawn) == len({repr(p.params) for p in drawn}) == number
-
-
-def test_grid() -> None:
-    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
-    every = grid(search("grid", None), space)
-    assert [tuple(p.params.values()) for p in every] == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
-    assert len(grid(search("grid", 6), space)) == 6
-    with pytest.raises(TipcastError, match="C003.*6 points"):
-        grid(search("grid", 5), space)
 
 
 def quality(params: Any) -> float:
@@ -112,18 +99,7 @@ def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(ou
     assert rest == [whole[proposal.number] for proposal in rest]
 
 
-def test_importance() -> None:
-    drawn = random(search("random", 30), SPACE, 3)
-    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in drawn]
-    shares = importance(trials, SPACE, AUC)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert set(shares) == set(SPACE)
-    assert shares["max_depth"] > 0.8
-    assert importance(trials[:4], SPACE, AUC) == {}
-    assert importance([ended(p.number, p.params, 0.5) for p in drawn], SPACE, AUC) == {}
-
-
-def test_draws_stay_within_bounds_and_types() -> None:
+def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
     def drawn(form: Any) -> list[Any]:
         return [proposal.params["p"] for proposal in random(search("random", 200), parse_space({"p": form}), 0)]
 
@@ -136,21 +112,33 @@ def test_draws_stay_within_bounds_and_types() -> None:
     assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
     assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
     assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
+    tried = random(search("random", 30), SPACE, 3)
+    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
+    shares = importance(trials, SPACE, AUC)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["max_depth"] > 0.8
+    assert set(shares) == set(SPACE)
+    assert importance(trials[:4], SPACE, AUC) == {}
+    assert importance([ended(p.number, p.params, 0.5) for p in tried], SPACE, AUC) == {}
 
 
-def test_points_of_a_grid() -> None:
+def test_a_grid_and_its_points() -> None:
+    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
+    for trials in (None, 6):
+        every = [tuple(proposal.params.values()) for proposal in grid(search("grid", trials), space)]
+        assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
+    with pytest.raises(TipcastError, match="C003.*6 points"):
+        grid(search("grid", 5), space)
     for form, number, expected in (
         ({"int": [4, 12]}, 3, (4, 8, 12)),
         ({"int": [4, 5]}, 3, (4, 5)),
         ({"int_log": [50, 800]}, 3, (50, 200, 800)),
         ({"int_log": [1, 4]}, 9, (1, 2, 3, 4)),
-        ({"float": [0.5, 1.0]}, 3, (0.5, 0.75, 1.0)),
         ({"log": [0.01, 1.0]}, 3, (0.01, pytest.approx(0.1), 1.0)),
         ({"float": [0.5, 0.5]}, 3, (0.5,)),
         ([3, 1], 9, (3, 1)),
     ):
         assert points(parse_space({"p": form})["p"], number) == expected
-    assert len(set(points(parse_space({"p": {"int_log": [1, 6]}})["p"], 5))) >= 4
     assert math.prod(len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()) == 3**6
 
 
@@ -189,14 +177,3 @@ def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]
     with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
         check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_the_command_line_overrides_the_models_space() -> None:
-    words = ["search.space.max_depth=[6,8,10]", "search.space.subsample=null", "search.space.gamma={log:[0.1,10]}"]
-    (composed,) = compose("sweep", to_overrides(words))
-    config = to_object(composed.config)
-    space = merged_space(config.model, config.search.space, alone=False)
-    assert list(space) == ["colsample_bytree", "gamma", "learning_rate", "max_depth", "min_child_weight"]
-    assert space["max_depth"] == CategoricalDistribution((6, 8, 10))
-    assert space["gamma"] == FloatDistribution(0.1, 10, log=True)
-    assert list(merged_space(config.model, {"max_depth": [6, 8]}, alone=True)) == ["max_depth"]

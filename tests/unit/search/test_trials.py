@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from tipcast.config import schema
 from tipcast.datasets import rows
 from tipcast.datasets.rows import prepare_fragment
 from tipcast.models.base import Split
-from tipcast.models.build import build
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
@@ -34,7 +32,6 @@ ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
-HEAVY = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
 
 
 def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
@@ -94,7 +91,9 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[Any]) -> None:
+def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[Any], monkeypatch: Any) -> None:
+    """Of the matrices made of them few are kept."""
+    monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
     before = set(client.futures)
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read.clear()
@@ -105,25 +104,12 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[An
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
             kept = worker_side.CACHES[common.sweep]
-            assert len(kept.prepared) == len(bins)
+            assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
         assert len(read) == len(common.fragments)
         assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
-
-
-def test_what_a_process_keeps(study: Made, monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
-    """Threads that come together read once; of matrices those stay that were wanted last."""
-    monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
-    own = worker_side.WorkerCache(study(model("xgboost"), again=True))
-    wanted = [build(model("xgboost", max_bin=bins), "cpu") for bins in (64, 128, 64, 256)]
-    with ThreadPoolExecutor(8) as threads:
-        first = list(threads.map(lambda _: own.ready(wanted[0], 2)[0], range(8)))
-    made = [own.ready(estimator, 1)[0] for estimator in wanted]
-    assert len(read) == len(own.study.fragments)
-    assert all(matrix is made[0] for matrix in first)
-    assert list(own.prepared.values()) == [made[2], made[3]]
 
 
 def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
@@ -214,16 +200,11 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
     assert last.number == 2
 
 
-def test_workers_start_light() -> None:
-    program = "import sys, tipcast.jobs, tipcast.search.trial; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert {"tipcast.jobs", "tipcast.search.trial"} <= set(said)
-    assert not HEAVY & set(said)
-
-
 DRIVER = """
 import sys
 sys.path.insert(0, "tests")
+import tipcast.jobs, tipcast.search.trial
+assert not {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"} & set(sys.modules), "workers start light"
 from distributed import Client
 from tipcast.search.pool import TrialWorkers
 from unit.search.conftest import model, study
@@ -244,7 +225,8 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
     return [*plugins, *(name for name in worker_side.CACHES if name == sweep)]
 
 
-def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
+def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
+    """Also where a driver was killed. Tasks of the sweep alone are given up when their worker dies."""
     command = [sys.executable, "-c", DRIVER, cluster.scheduler_address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as driver:
         assert driver.stdout is not None
@@ -252,10 +234,6 @@ def test_a_driver_that_was_killed_leaves_nothing(cluster: LocalCluster) -> None:
         assert len(left(cluster, sweep)) == 3
         driver.kill()
     wait_until(lambda: not left(cluster, sweep))
-
-
-def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
-    """Tasks of the sweep alone are given up when their worker dies."""
     scheduler = cluster.scheduler
     before = scheduler.allowed_failures
     with Client(cluster) as first, Client(cluster) as second:

@@ -2,9 +2,10 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,28 +79,33 @@ def refused(registry: Registry, uri: str, says: str) -> TipcastError:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_model_by_every_address(registry: Registry, natives: Any, columns: Any, format: str) -> None:
-    logged, run_id = registry.logged(format), registry.run.id
-    for uri, kept, version in (
-        (f"models:/{format}@champion", f"models:/{format}/1", (format, "1")),
-        (logged, logged, (None, None)),
-        (f"models:/{format}/1", f"models:/{format}/1", (format, "1")),
-    ):
-        model = get(registry, uri, parse=uri.endswith("/1"))
-        assert (model.uri, (model.name, model.version)) == (kept, version)
-        assert (model.format, model.run_id, f"models:/{model.model_id}") == (format, run_id, logged)
-        assert model.manifest["features"] == BASE
+def test_what_is_fetched(registry: Registry, natives: Any, columns: Any, format: str) -> None:
     file, expected = natives[format]
+    model = get(registry, f"models:/{format}@champion")
+    assert (model.uri, model.name, model.version) == (f"models:/{format}/1", format, "1")
+    assert (model.format, model.run_id, model.manifest["features"]) == (format, registry.run.id, BASE)
     assert model.path.read_bytes() == file.read_bytes()
     assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
     scores = native.load(model.path, model.format).score(features.compute(columns, model.manifest["features"]))
     assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
-    assert get(registry, f"runs:/{run_id}/model-high_tip", parse=False).run_id == run_id
 
 
-def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
+def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(registry: Registry) -> None:
+    for uri, says in (
+        ("models:/nobody/1", "M001.*no such registered model"),
+        ("models:/treelite/7", "M001.*no such registered model or version"),
+        ("models:/treelite@challenger", "M001.*no such registered model or alias"),
+        ("models:/m-0123456789abcdef0123456789abcdef", "M001.*no such logged model"),
+        ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
+        (f"runs:/{registry.run.id}/other", "M001.*has logged no model 'other'"),
+        ("models:/treelite", "C003.*not a model URI"),
+        ("treelite", "C003.*not a model URI"),
+        ("file:///etc", "C003.*not a model URI"),
+        ("https://user:secret@host/model", "C003.*https://host/model"),
+    ):
+        assert "secret" not in str(refused(registry, uri, says))
     client, logged = registry.client, registry.logged("treelite")
     client.copy_model_version("models:/treelite/1", "production")
     client.copy_model_version("models:/production/1", "abroad")
@@ -114,32 +120,12 @@ def test_a_version_that_mlflow_copied_or_registered(registry: Registry) -> None:
         client.delete_registered_model(name)
 
 
-def test_a_model_that_is_not_there(registry: Registry) -> None:
-    for uri, says in (
-        ("models:/nobody/1", "M001.*no such registered model"),
-        ("models:/treelite/7", "M001.*no such registered model or version"),
-        ("models:/treelite@challenger", "M001.*no such registered model or alias"),
-        ("models:/nobody@champion", "M001.*no such registered model"),
-        ("models:/m-0123456789abcdef0123456789abcdef", "M001.*no such logged model"),
-        ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
-        ("runs:/nothing/model", "M001.*is not there"),
-        (f"runs:/{registry.run.id}/other", "M001.*has logged no model 'other'"),
-        ("models:/treelite", "C003.*not a model URI"),
-        ("models:/treelite/latest", "C003.*not a model URI"),
-        ("treelite", "C003.*not a model URI"),
-        ("file:///etc", "C003.*not a model URI"),
-        ("https://user:secret@host/model", "C003.*https://host/model"),
-    ):
-        assert "secret" not in str(refused(registry, uri, says))
-
-
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, natives: Any, format: str) -> None:
     draw = np.random.default_rng(len(format))
     artifacts = registry.artifacts(format) / "artifacts"
     for turn in range(12):
-        name = natives[format][0].name if turn % 3 else "manifest.json"
-        file = artifacts / name
+        file = artifacts / (natives[format][0].name if turn % 3 else "manifest.json")
         whole = file.read_bytes()
         content = bytearray(whole)
         if turn % 6 == 1:
@@ -179,19 +165,14 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
     good = json.loads(manifest.read_text())
     changes: list[tuple[str, Any, str]] = [
         ("features", [BASE[1], BASE[0], *BASE[2:]], "M002.*its file has other features than its manifest"),
-        ("features", BASE[:-1], "M002"),
         ("features", [*BASE, "trip_distance"], "M002"),
-        ("features", [*BASE[:-1], "tip_amount"], "M002"),
         ("features", [BASE[0], *BASE[:-1]], "M002"),
-        ("features", [], "M002"),
         ("features", None, "M005"),
         ("format", "pickle", "M004"),
         ("format", "treelite", "M007"),
-        ("format", [], "M005"),
         ("version", 99, "M004"),
         ("file", "../MLmodel", "M005"),
         ("file", "/etc/passwd", "M005"),
-        ("file", "..", "M005"),
         ("file", None, "M005"),
         ("sha256", {}, "M005"),
         ("sha256", {**good["sha256"], "model": ""}, "M003"),
@@ -223,21 +204,11 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: s
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
-@pytest.mark.parametrize(
-    ("format", "content"),
-    [
-        ("xgboost-ubj", b""),
-        ("treelite", bytes(range(256)) * 64),
-        ("skops", b"\x80\x04\x95 no pickle is ever opened."),
-    ],
-)
-def test_a_file_that_does_not_parse_ends_a_child_only(registry: Registry, format: str, content: bytes) -> None:
-    planted(registry, format, content)
-    refused(registry, registry.logged(format), "M002|M007")
-
-
-def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> None:
+def test_a_file_that_does_not_parse_or_crashes_its_library(registry: Registry, natives: Any) -> None:
     """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays alive."""
+    for format, bad in (("xgboost-ubj", b""), ("treelite", bytes(range(256)) * 64), ("skops", b"\x80\x04\x95 pickle")):
+        planted(registry, format, bad)
+        refused(registry, registry.logged(format), "M002|M007")
     good = natives["xgboost-ubj"][0].read_bytes()
     draw, codes, crashed = np.random.default_rng(8), set[str](), ""
     for _ in range(40):
@@ -257,26 +228,20 @@ def test_a_file_that_crashes_its_library(registry: Registry, natives: Any) -> No
     assert crashed
 
 
-def test_pickles_and_foreign_flavours_are_not_opened(registry: Registry, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
+def test_pickles_and_what_is_planted_beside_our_files_are_not_run(registry: Registry, tmp_path: Path) -> None:
+    marker, folder = tmp_path / "marker", registry.artifacts("skops")
 
     class Planted(mlflow.pyfunc.PythonModel):
         def load_context(self, context) -> None:
             marker.touch()
 
         def predict(self, context, model_input: pd.DataFrame, params=None):
-            marker.touch()
             return model_input
 
     with mlflow.start_run(run_id=registry.run.id), contextlib.chdir(tmp_path):
         info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
     mlflow.register_model(info.model_uri, "pickled")
     refused(registry, "models:/pickled/1", "M005")
-    assert not marker.exists()
-
-
-def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_path: Path) -> None:
-    marker, folder = tmp_path / "marker", registry.artifacts("skops")
     described = yaml.safe_load((folder / "MLmodel").read_text())
     described["flavors"]["python_function"] |= {"loader_module": "evil", "code": "code", "model_code_path": "evil.py"}
     described["flavors"]["sklearn"] = {"pickled_model": "model.pkl"}
@@ -287,49 +252,40 @@ def test_what_is_planted_beside_our_files_is_not_run(registry: Registry, tmp_pat
         path.write_text(code)
     (folder / "artifacts" / "features.py").write_text(code)
     assert get(registry, "models:/skops/1").format == "skops"
-    assert not marker.exists()
-
-
-def test_an_mlmodel_that_is_none_of_ours_and_files_that_are_gone(registry: Registry) -> None:
-    folder = registry.artifacts("treelite")
-    whole = (folder / "MLmodel").read_text()
-    for content in ("", "[]", "{", "!!python/object/apply:os.system ['touch broken']", "metadata: {}"):
+    for content in ("", "[]", "{", f"!!python/object/apply:os.system ['touch {marker}']", "metadata: {}"):
         (folder / "MLmodel").write_text(content)
-        refused(registry, "models:/treelite/1", "M005")
-    assert not Path("broken").exists()
-    (folder / "MLmodel").write_text(whole)
-    (folder / "artifacts" / "manifest.json").unlink()
+        refused(registry, "models:/skops/1", "M005")
+    assert not marker.exists()
+    (registry.artifacts("treelite") / "artifacts" / "manifest.json").unlink()
     assert refused(registry, "models:/treelite/1", "T007").exit_code == 5
 
 
-@pytest.fixture
-def placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Fetched]:
-    """Fetch the model of a tracking server that says that its files are at a location."""
+def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(mlflow, "get_registry_uri", lambda: "http://127.0.0.1:5000")
-    (tmp_path / "fetched").mkdir()
+    folder, into, inside = registry.artifacts("treelite"), tmp_path / "fetched", tmp_path / "inside"
+    for made in (into, inside):
+        made.mkdir()
+    (inside / "way").symlink_to(folder)
 
     def fetched(location: str, **options: Any) -> Fetched:
         model = SimpleNamespace(model_id="m-0", artifact_location=location, source_run_id="r")
         client = SimpleNamespace(tracking_uri="http://127.0.0.1:5000", get_logged_model=lambda _: model)
-        return fetch(client, "models:/m-0", tmp_path / "fetched", **options)
+        return fetch(client, "models:/m-0", into, **options)
 
-    return fetched
-
-
-SPELLINGS = ["{}", "file://{}", "FILE://{}", "file:{}", "file://localhost{}", "{}/../{name}"]
-
-
-def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
-    registry: Registry, placed: Callable[..., Fetched], tmp_path: Path
-) -> None:
-    folder = registry.artifacts("treelite")
-    (tmp_path / "inside").mkdir()
-    (tmp_path / "inside" / "way").symlink_to(folder)
-    for spelling in (*SPELLINGS, "ftp://host/model", "sftp://host/model", "hdfs://host/model", "dbfs:/model"):
-        for root in (None, str(tmp_path / "elsewhere"), str(folder / "deeper")):
-            with pytest.raises(TipcastError, match="T006"):
-                placed(spelling.format(folder, name=folder.name), root=root)
-    with pytest.raises(TipcastError, match="T006"):  # a link leads out of the shared folder
-        placed(f"file://{tmp_path / 'inside' / 'way'}", root=str(tmp_path / "inside"))
-    assert list((tmp_path / "fetched").iterdir()) == []
-    assert placed(f"file://{folder}", root=str(registry.folder), parse=False).format == "treelite"
+    places = [f"{scheme}{folder}" for scheme in ("", "file://", "FILE://", "file:", "file://localhost")]
+    places += [
+        f"{folder}/../{folder.name}",
+        "ftp://host/model",
+        "sftp://host/model",
+        "hdfs://host/model",
+        "dbfs:/model",
+    ]
+    roots = (None, str(tmp_path / "elsewhere"), str(folder / "deeper"))
+    linked = (f"file://{inside / 'way'}", str(inside))  # a link leads out of the shared folder
+    for place, root in (*itertools.product(places, roots), linked):
+        with pytest.raises(TipcastError, match="T006"):
+            fetched(place, root=root)
+    assert list(into.iterdir()) == []
+    assert fetched(f"file://{folder}", root=str(registry.folder), parse=False).format == "treelite"

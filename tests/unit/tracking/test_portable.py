@@ -1,14 +1,14 @@
 """The portable model on its way into MLflow: logged, held against the estimator, registered, and given an alias."""
 
-import contextlib
 import dataclasses
 import datetime
 import json
 import resource
-from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import mlflow
 import numpy as np
@@ -31,7 +31,6 @@ from tipcast.tracking.store import open_store
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
-TIME = "tpep_pickup_datetime"
 
 
 def _use(saved: Any) -> None:
@@ -50,9 +49,8 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     assert (manifest["format"], manifest["features"]) == (format, FEATURES)
     described = yaml.safe_load(files["MLmodel"])
     assert described["run_id"] == saved[format].run.id
-    inputs = {column["name"]: column for column in json.loads(described["signature"]["inputs"])}
-    assert list(inputs) == [TIME, "passenger_count", "PULocationID", "DOLocationID"]
-    assert [name for name, column in inputs.items() if not column["required"]] == ["passenger_count"]
+    inputs = json.loads(described["signature"]["inputs"])
+    assert [column["name"] for column in inputs if not column["required"]] == ["passenger_count"]
     of_library = {"xgboost-ubj": {"xgboost"}, "skops": {"sklearn"}}.get(format, set())
     assert described["flavors"].keys() - {"python_function"} == of_library
     assert "python_model" not in described["flavors"]["python_function"]
@@ -61,24 +59,13 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
         assert not content.startswith(b"\x80"), name  # the first byte of every pickle since protocol 2
 
 
-def test_the_flavor_of_scikit_learn(saved: Any, trips: pd.DataFrame) -> None:
-    folder = str(saved["skops"].folder)
-    trees = mlflow.sklearn.load_model(folder)
-    assert type(trees).__name__ == "ExtraTreesClassifier"
-    x = mlflow.pyfunc.load_model(folder).predict(trips, params={"output": "features"})
-    np.testing.assert_allclose(trees.predict_proba(x.to_numpy())[:, 1], saved["skops"].expected, atol=1e-12)
-
-
 def test_labels_are_the_targets_own_values() -> None:
     for classes, function, values, labels in (
         (["no high tip", "high tip"], "high_tip", [], [0, 1]),
         (["no", "yes"], None, [], ["no", "yes"]),
         (["2", "2.5", "7"], None, [2.0, 2.5, 7.0], [2, 2.5, 7]),
-        (["0", "1", "2"], None, [], [0, 1, 2]),
-        (["short", "long", "far"], "length", [], ["short", "long", "far"]),
     ):
         assert portable._labels({"classes": classes, "function": function, "values": values}) == labels
-    assert portable._labels({}) == [0, 1]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -91,6 +78,10 @@ def test_a_logged_model_scores_as_the_estimator(saved: Any, trips: pd.DataFrame,
     assert portable.parity(one.logged, trips, wrong) == pytest.approx(0.25, abs=1e-6)
     wrong[17] = np.nan
     assert np.isnan(portable.parity(one.logged, trips, wrong))
+    if format == "skops":  # has the flavor of scikit-learn, too
+        folder = str(one.folder)
+        x = mlflow.pyfunc.load_model(folder).predict(trips, params={"output": "features"}).to_numpy()
+        np.testing.assert_allclose(mlflow.sklearn.load_model(folder).predict_proba(x)[:, 1], one.expected, atol=1e-12)
 
 
 def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,56 +96,32 @@ def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> 
         portable.requirements("new")
 
 
-def test_a_green_model_takes_green_trips(
-    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any]
-) -> None:
-    file, expected = natives["skops"]
-    green = trips.rename(columns={"tpep_pickup_datetime": "lpep_pickup_datetime"})
-    assert list(green)[0] == "lpep_pickup_datetime"
-    with open_run(spec, name="n", tags={}, params={}) as run:
-        logged = portable.log_model(run, file, "skops", facts, Taxi(), {"colour": "green"}, green.head(5))
-        assert portable.parity(logged, green, expected) <= 1e-9
-        with pytest.raises(MlflowException, match="lpep_pickup_datetime"):
-            portable.parity(logged, trips, expected)
-
-
 LIMIT = 3_000_000
 
 
-@contextlib.contextmanager
-def small_files() -> Iterator[None]:
-    """Let this process write no file of more than 3 MB."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-def test_an_artifact_that_does_not_fit(spec: TrackingSpec) -> None:
-    says = "T005.*plots/large.txt.*File too large.*bytes free"
-    with pytest.raises(TipcastError, match=says), open_run(spec, name="n", tags={}, params={}) as run, small_files():
-        run.log_bytes(b"kept", "plots/kept.png")
-        run.log_text("x" * (LIMIT + 1), "plots/large.txt")
-    ended = run.client.get_run(run.id).info
-    assert ended.status == "FAILED"
-    folder = Path(local_file_uri_to_path(ended.artifact_uri))
-    assert [path.name for path in (folder / "plots").iterdir()] == ["kept.png"]
-
-
-def test_a_model_that_does_not_fit(
-    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("says", ["T005.*plots/large.txt.*File too large.*bytes free", "T005"])
+def test_what_does_not_fit(
+    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any], tmp_path: Path, says: str
 ) -> None:
+    """An artifact and a model, where this process may write no file of more than 3 MB."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = tmp_path / "model.tl"
     large.write_bytes(natives["treelite"][0].read_bytes() + bytes(LIMIT))  # what follows the trees is not read
-    with pytest.raises(TipcastError, match="T005"), open_run(spec, name="n", tags={}, params={}) as run, small_files():
-        portable.log_model(run, large, "treelite", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
-    client = run.client
-    (model,) = client.search_logged_models([run.experiment_id])
-    assert model.status != "READY"
+    try:
+        with pytest.raises(TipcastError, match=says), open_run(spec, name="n", tags={}, params={}) as run:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
+            run.log_bytes(b"kept", "plots/kept.png")
+            if says == "T005":
+                portable.log_model(run, large, "treelite", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+            run.log_text("x" * (LIMIT + 1), "plots/large.txt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ended = run.client.get_run(run.id).info
+    assert ended.status == "FAILED"
+    assert [path.name for path in Path(local_file_uri_to_path(ended.artifact_uri), "plots").iterdir()] == ["kept.png"]
+    assert "READY" not in [model.status for model in run.client.search_logged_models([run.experiment_id])]
     with pytest.raises(TipcastError, match="M001.*has logged no model"):
-        fetch(client, f"runs:/{run.id}/model", tmp_path)
+        fetch(run.client, f"runs:/{run.id}/model", tmp_path)
 
 
 # Registered versions and aliases
@@ -193,8 +160,7 @@ def test_a_version_carries_what_is_known(
     assert float(made.tags["parity"]) <= 1e-9
     model = client.get_logged_model(logged.model_id)
     assert model.params["seed"] == "3"
-    (metric,) = model.metrics
-    assert (metric.key, metric.value, metric.dataset_name) == ("test/auc", 0.654321987, "rows")
+    assert [(metric.key, metric.dataset_name) for metric in model.metrics] == [("test/auc", "rows")]
     assert len(client.get_metric_history(run.id, "test/auc")) == 1, "the run's own point, not a second one"
     noted = json.loads(model.tags["mlflow.modelVersions"])
     assert [(entry["name"], int(entry["version"])) for entry in noted] == [("tips", 1), ("tips", 2)]
@@ -227,53 +193,30 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
     assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
 
 
-@pytest.fixture
-def client(saved: Any) -> Iterator[Any]:
-    """A store with three versions of one model."""
+def test_an_alias_that_does_not_move(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     one = saved["skops"]
+    client, move = one.run.client, partial(move_alias, one.run.client, "moved", "champion")
     _use(one)
     for _ in range(3):
         register(one.run, one.logged, "moved", 0.0, {}, "")
-    yield one.run.client
-    one.run.client.delete_registered_model("moved")
 
+    def tags() -> list[dict[str, str]]:
+        versions = [client.get_model_version("moved", version) for version in "123"]
+        return [dict(each.tags) for each in (client.get_registered_model("moved"), *versions)]
 
-@pytest.mark.parametrize("alias", ["", "v3", "V12", "latest", "a b", "é!", "a" * 256, "a/b"])
-def test_names_that_are_none(alias: str) -> None:
-    with pytest.raises(TipcastError, match="C003"):
-        check_alias(alias)
+    for alias in ("", "v3", "V12", "latest", "a b", "é!", "a" * 256, "a/b"):
+        with pytest.raises(TipcastError, match="C003"):
+            check_alias(alias)
     check_alias("blue-green_2")
-
-
-def test_moving_leaves_a_trace(client: Any) -> None:
-    move_alias(client, "moved", "champion", "1", before=None, facts={"why": "first"}, forced=False)
+    move("2", before=None, facts={"why": "first"}, forced=True)
     since = datetime.datetime.fromisoformat(client.get_registered_model("moved").tags["alias.champion.since"])
     assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
-    move_alias(client, "moved", "champion", "2", before="1", facts={}, forced=True)
-    move_alias(client, "moved", "champion", "1", before="2", facts={"why": "back"}, forced=False)
-    first = client.get_registered_model("moved").tags
-    assert (first["alias.champion.previous"], first["alias.champion.why"]) == ("2", "back")
-    client.set_registered_model_alias("moved", "champion", "2")  # by who may write to the registry
-    assert client.get_registered_model("moved").tags["alias.champion.version"] == "1"
-
-
-def _tags(client: Any) -> list[dict[str, str]]:
-    versions = [client.get_model_version("moved", version) for version in "123"]
-    return [dict(each.tags) for each in (client.get_registered_model("moved"), *versions)]
-
-
-def test_an_alias_that_does_not_move(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    move_alias(client, "moved", "champion", "2", before=None, facts={"why": "first"}, forced=True)
-    move_alias(client, "moved", "champion", "3", before="2", facts={}, forced=False)
-    earlier = _tags(client)
+    move("3", before="2", facts={}, forced=False)
+    earlier = tags()
     with pytest.raises(TipcastError, match="M022"):
-        move_alias(client, "moved", "champion", "2", before="1", facts={"why": "x"}, forced=False)
-
-    def refuse(*_: str) -> None:
-        raise MlflowException("it is refused")
-
-    monkeypatch.setattr(client, "set_registered_model_alias", refuse)
+        move("2", before="1", facts={"why": "x"}, forced=False)
+    monkeypatch.setattr(client, "set_registered_model_alias", Mock(side_effect=MlflowException("it is refused")))
     with pytest.raises(MlflowException, match="it is refused"):
-        move_alias(client, "moved", "champion", "1", before="3", facts={"why": "x"}, forced=False)
+        move("1", before="3", facts={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") == "3"
-    assert _tags(client) == earlier
+    assert tags() == earlier

@@ -2,17 +2,15 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-import tipcast
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
@@ -52,15 +50,7 @@ def opened(spec: TrackingSpec, **more: Any) -> Any:
     return open_run(spec, name="n", tags={}, params={}, **more)
 
 
-def test_an_earlier_boot_of_the_only_machine(client: Any, spec: TrackingSpec, left: Callable[..., str]) -> None:
-    run_id = left(boot="earlier", start="1")
-    process.close_abandoned(client, STORE)  # it may be of another machine of this name
-    assert status(client, run_id) == "RUNNING"
-    process.close_abandoned(client, str(spec.uri))
-    assert status(client, run_id) == "KILLED"
-
-
-def test_whether_a_process_has_ended() -> None:
+def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not process.has_exited(written(), STORE)
     assert process.has_exited(written(start="1"), STORE), "another has its number now"
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -72,19 +62,12 @@ def test_whether_a_process_has_ended() -> None:
     huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
         assert not process.has_exited({process.PROCESS: text}, STORE), text
-
-
-@pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])  # of hidepid=2 and hidepid=1
-def test_processes_that_proc_hides_count_as_alive(
-    monkeypatch: pytest.MonkeyPatch, problem: Callable[[int], Exception]
-) -> None:
-    tags = written(start="1")
-
-    def hidden(pid: int) -> psutil.Process:
-        raise problem(pid)
-
-    monkeypatch.setattr(process.psutil, "Process", hidden)
-    assert not process.has_exited(tags, STORE)
+    before, earlier = written(start="1"), written(boot="earlier", start="1")
+    assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
+    assert process.has_exited(earlier, "sqlite:///mlflow.db")
+    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):  # as /proc hides processes of others
+        monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
+        assert not process.has_exited(before, STORE)
 
 
 def test_a_lease(client: Any, left: Callable[..., str]) -> None:
@@ -95,73 +78,16 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
         raise KeyboardInterrupt
     with process.leased(client, run_id):
         pass
-    run_id = left(pid=1, host="elsewhere")
-    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
-        process.leased(client, run_id).__enter__()
-    client.set_terminated(run_id, "KILLED")
-    with process.leased(client, run_id):
-        pass
-
-
-def test_a_run_of_this_machine_with_another_temporary_folder(client: Any, left: Callable[..., str]) -> None:
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run_id = left(pid=other.pid, start=process.started(other.pid))
-    with pytest.raises(TipcastError, match=f"S002.*process {other.pid} on "):
-        process.leased(client, run_id).__enter__()
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # of another temporary folder
+    run_id, elsewhere = left(pid=other.pid, start=process.started(other.pid)), left(pid=1, host="elsewhere")
+    for held, holder in ((run_id, f"process {other.pid} on "), (elsewhere, "process 1 on elsewhere works on this run")):
+        with pytest.raises(TipcastError, match=f"S002.*{holder}"):
+            process.leased(client, held).__enter__()
     other.communicate()
-    with process.leased(client, run_id):  # it is gone
-        pass
-
-
-OPEN = """
-import sys
-from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.run import open_run
-
-with open_run(TrackingSpec(uri=sys.argv[1], experiment="other", system_metrics=False), name="n", tags={}, params={}):
-    print("open", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_a_run_whose_process_was_killed(
-    spec: TrackingSpec, client: Any, left: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
-    others.append(client.create_run("0").info.run_id)
-    command = [sys.executable, "-c", OPEN, str(spec.uri)]
-    variables = {**os.environ, "PYTHONPATH": str(Path(tipcast.__file__).parents[1])}
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=variables, cwd=tmp_path
-    ) as killed:
-        assert killed.stdout
-        assert killed.stdout.readline() == b"open\n"
-        with opened(spec):
-            assert caplog.messages == [], "it lives"
-        killed.send_signal(signal.SIGKILL)
-    (run,) = client.search_runs([client.get_experiment_by_name("other").experiment_id])
-    assert run.info.status == "RUNNING"
-    for _ in range(2):
-        with opened(spec):
+    client.set_terminated(elsewhere, "KILLED")
+    for free in (run_id, elsewhere):
+        with process.leased(client, free):
             pass
-    assert status(client, run.info.run_id) == "KILLED"
-    assert caplog.messages == [f"closed a run that ended without closing (KILLED): {run.info.run_id}"]
-    assert {status(client, run_id) for run_id in others} == {"RUNNING"}
-
-
-def test_others_runs_never_stop_ones_own(
-    spec: TrackingSpec, client: Any, left: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    left()
-
-    def failing(*_: Any) -> None:
-        raise PermissionError(1, "not permitted")
-
-    monkeypatch.setattr(type(client), "set_tag", failing)  # one's own run is tagged in batches
-    with opened(spec) as run:
-        pass
-    assert status(client, run.id) == "FINISHED"
-    assert caplog.messages == ["runs that ended without closing stay open: [Errno 1] not permitted"]
 
 
 def test_a_run_that_is_taken_up(
@@ -183,3 +109,21 @@ def test_a_run_that_is_taken_up(
     monkeypatch.setattr(process, "has_exited", taken_up)
     process.close_abandoned(client, str(spec.uri))
     assert status(client, run_id) == "RUNNING", "by another process, while this one looks"
+
+
+def test_a_run_whose_process_was_killed_and_those_of_others(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of others never stop one's own."""
+    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
+    others.append(client.create_run("0").info.run_id)
+    killed = left()
+    with monkeypatch.context() as patch, opened(spec) as run:  # one's own run is tagged in batches
+        patch.setattr(type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted")))
+        with opened(spec):
+            pass
+    for _ in range(2):
+        with opened(spec):
+            pass
+    assert (status(client, run.id), status(client, killed)) == ("FINISHED", "KILLED")
+    assert {status(client, run_id) for run_id in others} == {"RUNNING"}

@@ -43,6 +43,9 @@ def _only(spec: TrackingSpec) -> Any:
 def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
     spec.tags, spec.run_name, spec.system_metrics = {"team": "fares"}, "mine", True
     with _made(spec) as run:
+        secret = "s3://key:s3cret@trips/2018.parquet?versionId=s3cret"
+        run.log_dataset(secret, "d" * 36, "yellow 2018", "train", {"rows": 10})
+        run.log_dataset("sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5})
         assert run.client.get_run(run.id).info.status == "RUNNING"
         wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
     ended = _only(spec)
@@ -52,6 +55,13 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
     assert {"job": "train", "team": "fares"}.items() <= ended.data.tags.items()
     assert "error.code" not in ended.data.tags
     assert ended.data.metrics["system/system_memory_usage_megabytes"] > 0
+    inputs = {item.tags[0].value: item.dataset for item in ended.inputs.dataset_inputs}
+    train, test = inputs.pop("train"), inputs.pop("test")
+    assert not inputs
+    assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
+    assert test.digest == "e" * 36
+    assert "s3://trips/2018.parquet" in train.source
+    assert "s3cret" not in train.source
 
 
 @pytest.mark.parametrize(
@@ -113,14 +123,6 @@ def test_the_launchers_run_is_joined_once(
     assert ended.data.params == {"data.rows": "'20000'", "seed": "0"}
 
 
-def test_a_joined_run_that_does_not_exist(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
-    with pytest.raises(TipcastError, match="T004.*is not there.*unset MLFLOW_RUN_ID"), _made(spec):
-        raise AssertionError("not reached")
-    assert "MLFLOW_RUN_ID" in os.environ, "the command line tags the launcher's run by it"
-    assert _runs(spec) == []
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
     with pytest.raises(TipcastError, match="M010. test/log_loss: "), _made(spec) as run:
@@ -129,23 +131,6 @@ def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: fl
         run.log_metrics({"test/auc": 0.5, "test/log_loss": value})
     ended = _only(spec)
     assert (ended.info.status, ended.data.tags["error.code"], ended.data.metrics) == ("FAILED", "M010", {})
-
-
-def test_datasets_are_inputs_of_the_run(spec: TrackingSpec) -> None:
-    with _made(spec) as run:
-        run.log_dataset(
-            "s3://key:s3cret@trips/2018.parquet?versionId=s3cret", "d" * 36, "yellow 2018", "train", {"rows": 10}
-        )
-        run.log_dataset("sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5})
-        run.log_dataset("/data/2019-03.parquet", "f" * 8, "yellow 2019-03", "validation", {})
-    inputs = {item.tags[0].value: item.dataset for item in _only(spec).inputs.dataset_inputs}
-    train, test, validation = (inputs.pop(context) for context in ("train", "test", "validation"))
-    assert not inputs
-    assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
-    assert test.digest == "e" * 36
-    assert "s3://trips/2018.parquet" in train.source
-    assert "s3cret" not in train.source
-    assert "2019-03.parquet" in validation.source
 
 
 @pytest.fixture
@@ -197,15 +182,6 @@ def test_a_lock_that_does_not_end(
     assert {client.get_run(run_id).info.status for run_id in (run.id, *trials)} == {"KILLED"}
 
 
-def test_the_link(spec: TrackingSpec) -> None:
-    page = "#/experiments/1/runs/abc?workflowType=machine_learning"
-    assert (
-        Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link == f"https://host.example/mlflow/{page}"
-    )
-    local = Run("abc", "1", "sqlite:///mlflow.db", None).link
-    assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
-
-
 def test_a_run_on_a_server_below_a_path(
     serving: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +207,11 @@ def test_a_run_on_a_server_below_a_path(
         with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
             assert answer.read() == b"seed: 0\n"
     assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
+    page = "#/experiments/1/runs/abc?workflowType=machine_learning"
+    secret = Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None)
+    assert secret.link == f"https://host.example/mlflow/{page}"
+    local = Run("abc", "1", "sqlite:///mlflow.db", None).link
+    assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
     assert (failed.info.status, failed.data.tags["error.code"]) == ("FAILED", "D014")
     assert finished.info.status == "FINISHED"
     assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
@@ -253,25 +234,32 @@ def test_a_server_that_is_gone_is_told_in_one_line(
     mark_launched(problem=mistake)
 
 
-ODD = [
-    "petal length (cm)", "petal length [cm]", "a//b", "/a", "a/", "..", "..x", "a/../b", "", ".", "x\n", "$", "(", "[",
-]  # fmt: skip
-LONG = ["x" * 251, "x" * 252, "(" * 300]
-
-
-def test_names_are_mlflows_and_stay_distinct() -> None:
+def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(spec: TrackingSpec) -> None:
+    odd = [
+        "petal length (cm)",
+        "petal length [cm]",
+        "a//b",
+        "/a",
+        "a/",
+        "..",
+        "..x",
+        "a/../b",
+        "",
+        ".",
+        "x\n",
+        "$",
+        "(",
+    ]
+    odd += ["x" * 251, "x" * 252, "(" * 300]
     usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
     assert [module.name_of(name) for name in usual] == usual
-    names = [module.name_of(name) for name in (*usual, *ODD, *LONG)]
+    names = [module.name_of(name) for name in (*usual, *odd)]
     assert len(set(names)) == len(names)
     assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
     assert max(map(len, names)) == module.MAX_NAME
     assert names == [module.name_of(name) for name in names], "a name that is taken is left as it is"
-
-
-def test_a_run_with_odd_names_and_megabytes_ends_well(spec: TrackingSpec) -> None:
-    names = (*ODD, *LONG, *(f"ENSG{at}(x)" for at in range(3000)))
-    values, huge = {f"unscored/{name}": float(at) for at, name in enumerate(names)}, "x" * 3_000_000
+    huge = "x" * 3_000_000
+    values = {f"unscored/{name}": float(at) for at, name in enumerate([*odd, *(f"ENSG{at}(x)" for at in range(3000))])}
     with open_run(spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}) as run:
         run.log_metrics(values)
         run.log_dataset("made://x", "d", huge, "train", {})
@@ -283,9 +271,7 @@ def test_a_run_with_odd_names_and_megabytes_ends_well(spec: TrackingSpec) -> Non
     assert ended.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}
 
 
-@pytest.fixture
-def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
-    """A store with a sweep and its trial, a training, and another sweep; name -> id."""
+def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: TrackingSpec) -> None:
     ids: dict[str, str] = {}
     for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
         with open_run(spec, name=name, tags={"job": job}, params={}) as run:
@@ -294,11 +280,7 @@ def runs(spec: TrackingSpec) -> tuple[Any, dict[str, str]]:
                 children = Children(run)
                 ids["trial"] = children.begin(0, "key", 1, {})
                 children.end(ids["trial"], "FINISHED")
-    return open_store(spec), ids
-
-
-def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
-    client, ids = runs
+    client = open_store(spec)
     for run_id in ids.values():
         for name in (run_id, run_id[:12]):
             assert find_run(client, name).info.run_id == run_id
@@ -307,28 +289,19 @@ def test_an_id_its_beginning_and_the_newest_run(runs: tuple[Any, dict[str, str]]
     assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
     client.delete_run(ids["second"])
     assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
-    with pytest.raises(TipcastError, match="is not there"):
-        find_run(client, ids["second"][:12])
-
-
-def test_no_run_or_several(runs: tuple[Any, dict[str, str]], spec: TrackingSpec) -> None:
-    client, ids = runs
     with contextlib.closing(sqlite3.connect(str(spec.uri).removeprefix("sqlite:///"))) as database, database:
         for number, name in enumerate(("first", "train")):  # ids that chance seldom gives
             database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
-    for name, experiment, job, says in (
-        ("last", "taxi", "ladder", "experiment taxi has no ladder"),
-        ("last", "nothing", None, "experiment nothing has no run"),
-        ("last", None, None, "is not there"),
-        ("abc", "taxi", None, "its first 4 characters or more"),
-        ("xgboost", "taxi", None, "is not there"),
-        ("%", "taxi", None, "is not there"),
-        ("0000000", "taxi", None, "is not there"),
-        ("0" * 32, "taxi", None, "is not there"),
-        ("abcd", "taxi", None, r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)"),
+    for name, experiment, says in (
+        ("last", "taxi", "experiment taxi has no ladder"),
+        ("last", None, "is not there"),
+        ("abc", "taxi", "its first 4 characters or more"),
+        ("%", "taxi", "is not there"),
+        (ids["second"][:12], "taxi", "is not there"),
+        ("abcd", "taxi", r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)"),
     ):
         with pytest.raises(TipcastError, match=f"T004.*{says}"):
-            find_run(client, name, experiment and TrackingSpec(experiment=experiment), job)
+            find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")
 
 
 @pytest.fixture
@@ -339,6 +312,25 @@ def client(spec: TrackingSpec) -> Any:
     assert store.create_experiment("team") == "1"
     store.delete_experiment(store.create_experiment("gone"))
     return store
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("MLFLOW_EXPERIMENT_ID", "77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
+        ("MLFLOW_EXPERIMENT_ID", "team", "MLFLOW_EXPERIMENT_ID team: is not there"),
+        ("MLFLOW_EXPERIMENT_ID", "2", "experiment gone: was deleted.*mlflow experiments restore"),
+        ("MLFLOW_RUN_ID", "0" * 32, ".*is not there.*unset MLFLOW_RUN_ID"),
+    ],
+)
+def test_what_variables_name_and_is_not_there(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
+        raise AssertionError("not reached")
+    assert variable in os.environ, "the command line tags the launcher's run by it"
+    assert _runs(spec) == []
 
 
 def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,29 +348,9 @@ def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: p
             pass
         assert client.get_experiment(run.experiment_id).name == expected
         assert find_run(client, "last", spec).info.run_id == run.id
-
-
-def test_an_experiment_that_cannot_be(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number, says in (
-        ("77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
-        ("team", "MLFLOW_EXPERIMENT_ID team: is not there"),
-        ("2", "experiment gone: was deleted.*mlflow experiments restore"),
-    ):
-        monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", number)
-        with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
-            raise AssertionError("not reached")
-
-
-def test_a_child_is_in_the_experiment_of_the_launchers_run(
-    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("1").info.run_id)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_ID", "1")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
-    with (
-        open_run(spec, name="all", tags={}, params={}) as parent,
-        open_run(spec, name="one", tags={}, params={}, parent=parent) as child,
-    ):
+    with _made(spec) as parent, _made(spec, parent=parent) as child:
         pass
-    assert (parent.experiment_id, child.experiment_id) == ("1", "1")
+    assert (parent.experiment_id, child.experiment_id) == ("1", "1"), "that of the launcher's run"
     assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id
