@@ -19,17 +19,7 @@ import numpy as np
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.sums import (
-    Cut,
-    Difference,
-    Interval,
-    Parts,
-    added,
-    half_width,
-    root_slope,
-    summed,
-    values_of,
-)
+from tipcast.evaluation.sums import Cut, Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
 from tipcast.tasks.base import KINDS
 
 ENTRY_POINTS = "tipcast.metrics"
@@ -38,8 +28,6 @@ SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
 MAX_KEY = 100
 """Characters of a class's name in a key; MLflow allows 250 in all."""
-ROWS = "rows"
-"""The last entry of an evaluation's metrics."""
 Figures = Iterator[tuple[str, bytes]]
 """Artifact paths and PNGs."""
 Tables = dict[str, dict[str, list[Any]]]
@@ -64,7 +52,7 @@ class Evaluation:
     """How good predictions are; each kind adds what its figures are drawn from."""
 
     metrics: Mapping[str, float]
-    """The headline first, ``rows`` last."""
+    """The headline first, those of users last."""
     interval: Interval
     """Of the headline."""
     sums: Any
@@ -75,7 +63,8 @@ class Evaluation:
     @property
     def rows(self) -> int:
         """Rows evaluated."""
-        return int(self.metrics[ROWS])
+        rows: int = self.sums.rows
+        return rows
 
     @property
     def headline(self) -> float:
@@ -87,21 +76,26 @@ class Evaluation:
         """What a sweep keeps of each trial to draw them together; empty where there is no such curve."""
         return ()
 
-    def shown(self, most: int | None = None) -> dict[str, float]:
-        """Return the metrics for tables, all or the first of them."""
-        return {name: self.metrics[name] for name in [name for name in self.metrics if name != ROWS][:most]}
+    @property
+    def shown(self) -> dict[str, float]:
+        """The first ``SHOWN`` metrics."""
+        return dict(itertools.islice(self.metrics.items(), SHOWN))
 
 
 class Evaluator(ABC):
     """Judges predictions of one kind; without state, so that it travels to workers for nothing."""
 
     kind: ClassVar[str]
-    sums: ClassVar[type]
-    """What ``count`` returns, a dataclass; without arguments it is of no rows."""
+    sums: ClassVar[type[Sums]]
+    """What ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
     figure: ClassVar[str]
     """Artifact path of the leading figure."""
+    odd_predictions: ClassVar[tuple[str, str]] = ("predictions are not finite", "check the model and its input")
+    """What D030 says of rows whose prediction cannot be, and how to mend it."""
+    odd_targets: ClassVar[str] = "targets are not finite"
+    """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
     loss: Callable[[Array, Array], Array]
@@ -134,24 +128,33 @@ class Evaluator(ABC):
         """
         load_entry_points()
         parts, registered = Parts((predictions, targets), client, where), OWN[self.kind]
-        evaluation: Evaluation = self._evaluate(parts, threshold)
+        sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
+        rows = sums.scored + sums.not_numbers
+        if not rows:
+            raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+        if sums.not_numbers:
+            what, fix = self.odd_predictions
+            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
+        if sums.unknown:
+            what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
+            raise TipcastError("D031", where, what, "check the target")
+        evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
-        rows, *sums = parts.add(functools.partial(_row_sums, registered), summed)
-        metrics = {name: value for name, value in evaluation.metrics.items() if name != ROWS}
-        metrics |= {metric.name: total / rows for metric, total in zip(registered, sums, strict=True)}
-        return dataclasses.replace(evaluation, metrics={**metrics, ROWS: evaluation.metrics[ROWS]})
+        totals = parts.add(functools.partial(_row_sums, registered), summed)
+        added_on = {metric.name: total / rows for metric, total in zip(registered, totals, strict=True)}
+        return dataclasses.replace(evaluation, metrics={**evaluation.metrics, **added_on})
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
         return self.evaluate(None, [predictions], [target])
 
-    @abstractmethod
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Evaluate parts, of this process without what only figures need."""
+    def _evaluate(self, parts: Parts, sums: Any, threshold: float | None) -> Any:
+        """Evaluate parts whose sums are good, in as many more passes as it takes."""
+        return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
-        """Compare two models' headline on the same rows, the first less the second, with an interval.
+    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> tuple[float, Interval]:
+        """Compare two models' headline on the same rows, the first less the second, with its 95 % interval.
 
         ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
         interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
@@ -159,7 +162,7 @@ class Evaluator(ABC):
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline
-        return Difference(value, Interval(value - half, value + half))
+        return value, Interval(value - half, value + half)
 
     @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
@@ -216,7 +219,7 @@ def _apart(
 
 def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval, those of classes."""
-    metrics = {f"{split}/{name}": value for name, value in evaluation.shown().items()}
+    metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
     return metrics | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
 
@@ -252,9 +255,9 @@ def load_entry_points() -> None:
 
 
 def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
-    """Return the number of rows, and the sum of each metric's values of them."""
-    predicted, truth = values_of(predictions), values_of(target)
-    xp, sums = module_of(predicted), [float(len(predicted))]
+    """Return the sum of each metric's values of a part's rows."""
+    predicted, truth, sums = values_of(predictions), values_of(target), []
+    xp = module_of(predicted)
     for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):

@@ -95,7 +95,7 @@ def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
 
 def metric_lines(evaluations: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
     """Return (name, one value for each evaluation) of the metrics, the headline with its interval."""
-    first, *names = evaluations[0].shown(most)
+    first, *names = list(evaluations[0].metrics)[:most]
     lines = [(first, [evaluation.interval.around(evaluation.headline) for evaluation in evaluations])]
     return lines + [(name, [number(evaluation.metrics[name]) for evaluation in evaluations]) for name in names]
 

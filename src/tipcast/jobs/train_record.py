@@ -214,7 +214,7 @@ class Record:
     def headlines(self, outcome: Outcome) -> dict[str, float]:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if there is one."""
         threshold = {} if outcome.test.threshold is None else {"threshold": outcome.test.threshold}
-        metrics = {f"test/{name}": value for name, value in (outcome.test.shown(SHOWN) | threshold).items()}
+        metrics = {f"test/{name}": value for name, value in (outcome.test.shown | threshold).items()}
         return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:

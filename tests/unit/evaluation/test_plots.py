@@ -13,7 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from tipcast.evaluation import plots, style
+from tipcast.evaluation import plots
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.regression import Regression
 
@@ -34,8 +34,8 @@ def evaluation() -> ClassificationEvaluation:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     """Figures as they are before they become bytes."""
     figures: list[Figure] = []
-    real = style.png
-    monkeypatch.setattr(style, "png", lambda figure: figures.append(figure) or real(figure))
+    real = plots._png
+    monkeypatch.setattr(plots, "_png", lambda figure: figures.append(figure) or real(figure))
     return figures
 
 
@@ -108,7 +108,7 @@ def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluatio
 def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> None:
     r = np.random.default_rng(2)
     x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(0, 2, (900, 3))
-    plots.centroids("Clusters", x, None, {"centroids": x[:5]}, SUBTITLE)
+    plots.centroids("Clusters", x, [0] * len(x), {"centroids": x[:5]}, SUBTITLE)
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
     names = [f"{100 * value / values.sum():.0f} %" for value in values[:2]]
     axes = drawn[0].axes[0]
@@ -166,7 +166,7 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
-        style.png(figure)
+        plots._png(figure)
 
 
 @pytest.mark.parametrize("many", [3, 8, 60])
