@@ -24,7 +24,7 @@ BUDGET = {
     "compute": 1057,
     "config": 1325,
     "datasets": 3993,
-    "evaluation": 1651,
+    "evaluation": 1614,
     "jobs": 2417,
     "measure": 192,
     "models": 1844,

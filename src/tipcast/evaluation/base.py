@@ -4,14 +4,13 @@ An evaluator adds up sums of each part where its rows lie and makes metrics of t
 not grow with the rows. Of clusters, which have no target, the features take its place.
 """
 
-import dataclasses
 import functools
 import importlib.metadata
 import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +18,7 @@ import numpy as np
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.sums import Cut, Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
+from tipcast.evaluation.sums import Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
 from tipcast.tasks.base import KINDS
 
 ENTRY_POINTS = "tipcast.metrics"
@@ -90,8 +89,8 @@ class Evaluator(ABC):
     """What ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
-    figure: ClassVar[str]
-    """Artifact path of the leading figure."""
+    plots: ClassVar[tuple[str, ...]]
+    """Functions of ``evaluation.plots`` that draw evaluations, the leading figure first."""
     odd_predictions: ClassVar[tuple[str, str]] = ("predictions are not finite", "check the model and its input")
     """What D030 says of rows whose prediction cannot be, and how to mend it."""
     odd_targets: ClassVar[str] = "targets are not finite"
@@ -107,6 +106,11 @@ class Evaluator(ABC):
     def headline(self) -> Metric:
         """What models are ranked by."""
         return self.metrics[0]
+
+    @property
+    def figure(self) -> str:
+        """Artifact path of the leading figure."""
+        return f"plots/{self.plots[0]}.png"
 
     def evaluate(
         self,
@@ -143,7 +147,7 @@ class Evaluator(ABC):
             return evaluation
         totals = parts.add(functools.partial(_row_sums, registered), summed)
         added_on = {metric.name: total / rows for metric, total in zip(registered, totals, strict=True)}
-        return dataclasses.replace(evaluation, metrics={**evaluation.metrics, **added_on})
+        return replace(evaluation, metrics={**evaluation.metrics, **added_on})
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
@@ -164,12 +168,15 @@ class Evaluator(ABC):
         value = evaluations[0].headline - evaluations[1].headline
         return value, Interval(value - half, value + half)
 
-    @abstractmethod
     def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
         """Draw named evaluations: yield artifact paths and PNGs.
 
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
+        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+
+        for name in self.plots:
+            yield f"plots/{name}.png", getattr(plots, name)(drawn, subtitle, classes)
 
     def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: of classes their shares in the training rows."""
@@ -189,10 +196,11 @@ class Evaluator(ABC):
         return {}
 
     @abstractmethod
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Any:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
         ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
+        Of two classes, scores at or above ``threshold`` are called positive.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:

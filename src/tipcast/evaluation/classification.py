@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric, Tables
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
 from tipcast.evaluation.sums import (
     Z95,
-    Cut,
     Floats,
     Interval,
     Ints,
@@ -65,6 +64,12 @@ class Binned(Sums):
     ranked: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
     """(2, rows) score and label of each labelled row; of too many rows none."""
 
+    @property
+    def confusion(self) -> Ints:
+        """Labelled rows (2, 2) by true class and by the class they were called."""
+        (negatives, positives), tp, fp = self.bins.sum(axis=1), self.true_positives, self.false_positives
+        return np.asarray([[negatives - fp, fp], [positives - tp, tp]])
+
     def vertices(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class there."""
         if self.ranked.size:
@@ -77,26 +82,15 @@ class Binned(Sums):
 
 
 @dataclass(frozen=True)
-class Roc:
-    """Points (points,) by falling threshold of the ROC and, with the precision, of the precision-recall curve.
-
-    Calling scores >= threshold positive gives the point; the first, where none is called, has the second's precision.
-    """
-
-    fpr: Floats
-    tpr: Floats
-    precision: Floats
-    thresholds: Floats
-
-
-@dataclass(frozen=True)
 class ClassificationEvaluation(Evaluation):
     """How well scores tell two classes apart."""
 
     threshold: float = field(kw_only=True)
-    confusion: Ints
-    """Rows (2, 2) by true class and by the class they were called."""
-    roc: Roc
+    roc: Mapping[str, Floats]
+    """``fpr``, ``tpr``, ``precision`` (points,) of calling scores at or above each ``threshold`` positive.
+
+    The first point, where none is called, has the second's precision.
+    """
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
@@ -105,7 +99,7 @@ class ClassificationEvaluation(Evaluation):
     @property
     def trial_curve(self) -> Sequence[float]:
         """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
-        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
+        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc["fpr"], self.roc["tpr"])]
 
 
 @final
@@ -124,7 +118,7 @@ class Classification(Evaluator):
         Metric("recall", True),
         Metric("f1", True),
     )
-    figure = "plots/roc.png"
+    plots = ("roc", "precision_recall", "calibration", "confusion")
     odd_predictions = ("scores are outside 0..1 or NaN", "let the model return probabilities")
     odd_targets = "labels are neither 0 nor 1"
     threshold = 0.5
@@ -158,25 +152,13 @@ class Classification(Evaluator):
         value = evaluations[0].headline - evaluations[1].headline
         return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw ROC curves; precision against recall, calibration and confusion."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        first, names = next(iter(drawn.values())), tuple(classes) or ("0", "1")
-        called = f"predicted, at threshold {first.threshold:.3f}"
-        yield self.figure, plots.roc(drawn, subtitle)
-        yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
-        yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
-        yield "plots/confusion.png", plots.confusion(first.confusion, subtitle, names, called)
-
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
-        roc = evaluation.roc
-        columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
+        columns = {name: evaluation.roc[name] for name in ("fpr", "tpr", "threshold")}
         tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
         return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Binned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
@@ -224,7 +206,8 @@ class Classification(Evaluator):
 
     def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
-        negatives, positives = sums.bins.sum(axis=1).tolist()
+        (tn, fp), (fn, tp) = sums.confusion.tolist()
+        rows, negatives, positives = sums.rows, tn + fp, fn + tp
         if not positives or not negatives:
             return None
         scores, p, n = sums.vertices()
@@ -232,8 +215,6 @@ class Classification(Evaluator):
         resolution = of_one_bin / (2.0 * positives * negatives)
         auc, interval = area_under(p, n, resolution)
         hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
-        rows, tp, fp = sums.rows, sums.true_positives, sums.false_positives
-        tn = negatives - fp
         labelled = sums.bins.sum(axis=0)
         fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
         coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
@@ -263,7 +244,6 @@ class Classification(Evaluator):
             metrics,
             interval,
             sums,
-            confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
             roc=curve(scores, p, n),
             calibration=calibration,
             resolution=resolution,
@@ -271,14 +251,15 @@ class Classification(Evaluator):
         )
 
 
-def curve(scores: Floats, positives: Floats, negatives: Floats) -> Roc:
-    """Return the curves of rows of each class (vertices,) by rising score; the last point is below all of them."""
+def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
+    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all of them."""
     below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
     chosen = thin(above / above[-1], below / below[-1])[::-1]
     hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
     precision = hits / np.maximum(hits + alarms, 1)
     precision[0] = precision[1]
-    return Roc(alarms / above[-1], hits / below[-1], precision, np.append(scores, math.inf)[chosen])
+    points = {"fpr": alarms / above[-1], "tpr": hits / below[-1], "precision": precision}
+    return points | {"threshold": np.append(scores, math.inf)[chosen]}
 
 
 def area_under(positives: Floats, negatives: Floats, resolution: float = 0.0) -> tuple[float, Interval]:

@@ -6,15 +6,15 @@ themselves, is of the features and of the centroids of the rows at hand.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, Sums, kept, mean_interval, summed, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Ints, Parts, Sums, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -74,7 +74,7 @@ class Clustering(Evaluator):
         Metric("inertia", False, label="inertia per row"),
         Metric("davies_bouldin", False),
     )
-    figure = "plots/clusters.png"
+    plots = ("clusters",)
     odd_predictions = ("rows have no cluster or no finite distance", "check the model and its input")
 
     def _evaluate(self, parts: Parts, sums: Assigned, threshold: float | None) -> Any:
@@ -97,15 +97,7 @@ class Clustering(Evaluator):
         counts = evaluation.sums.histogram.tolist()
         return {f"cluster_{at}/rows": float(count) for at, count in enumerate(counts) if len(counts) <= MOST_CLUSTERS}
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw rows and centroids on two principal components."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        first = next(iter(drawn.values()))
-        centres = {"centroids": first.centroids[first.sums.histogram > 0]}
-        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle)
-
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)

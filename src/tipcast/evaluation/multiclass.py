@@ -4,15 +4,15 @@ The headline is the log loss: it ranks the probabilities that `score` writes, te
 often, and has a paired difference of rows. Accuracy stands beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric, Tables, keys
-from tipcast.evaluation.sums import Cut, Floats, Ints, Sums, kept, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
+from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, values_of
 
 MOST_CLASSES = 10
 """Of which each has its own recall among the metrics; of more it is in the table only."""
@@ -58,17 +58,10 @@ class Multiclass(Evaluator):
         Metric("f1_macro", True),
         Metric("brier", False),
     )
-    figure = "plots/confusion.png"
+    plots = ("confusion",)
     odd_predictions = ("rows have probabilities outside 0..1 or NaN", "let the model return probabilities")
     odd_targets = "labels are outside the model's {sums.histogram.size} classes, which count from 0"
     loss = staticmethod(log_loss)
-
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw the confusion matrix."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        sums = next(iter(drawn.values())).sums
-        yield self.figure, plots.confusion(sums.confusion, subtitle, _names(sums, classes))
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the recall of each class by its name, of those that have rows."""
@@ -85,7 +78,7 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         scores = values_of(predictions)
         xp, classes = module_of(scores), scores.shape[1]

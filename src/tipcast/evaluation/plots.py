@@ -20,11 +20,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.sums import Floats, Ints
 
 if TYPE_CHECKING:
+    from tipcast.evaluation.base import Evaluation
     from tipcast.evaluation.classification import ClassificationEvaluation
+    from tipcast.evaluation.clustering import ClusteringEvaluation
+
+    Binary = Mapping[str, ClassificationEvaluation]
 
 INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -55,42 +58,44 @@ MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
 
 
-def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
+def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
     figure, axes = _page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
     _shares(axes)
     evaluation, looks = next(iter(evaluations.values())), ((BLUE, 2.8), (ORANGE, 1.8))
-    (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
+    (right, wrong), recall = evaluation.sums.confusion[0], evaluation.metrics["recall"]
     _ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")  # below the diagonal
-        axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
+        axes.plot(each.roc["fpr"], each.roc["tpr"], color=color, linewidth=width, label=text, solid_joinstyle="round")
     _key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
     return _png(figure)
 
 
-def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
+def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw precision against recall with the base rate and the operating point."""
     names = "recall: share of positives found", "precision: share of calls right"
     figure, axes = _page("Precision and recall", subtitle, *names)
-    curve, metrics = evaluation.roc, evaluation.metrics
-    rate = metrics["positive_rate"]
+    evaluation, *_ = evaluations.values()
+    curve, metrics, rate = evaluation.roc, evaluation.metrics, evaluation.metrics["positive_rate"]
     axes.axhline(rate, **GUIDE, label=f"base rate {_percent(rate, 1)}")
     _ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
     text = f"average precision {metrics['average_precision']:.3f}"
-    axes.plot(curve.tpr, curve.precision, color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    axes.plot(curve["tpr"], curve["precision"], color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
     _shares(axes)
     _key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
     return _png(figure)
 
 
-def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: str = "1") -> bytes:
+def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw the rate of positives against the mean score of 16 bins.
 
     Bins of fewer than 10 rows are left out: their rate says nothing.
     """
-    figure, axes = _page("Calibration", subtitle, "mean score of a bin", f"share of rows of class {name}")
+    evaluation, *_ = evaluations.values()
+    positive = classes[1] if classes else "1"
+    figure, axes = _page("Calibration", subtitle, "mean score of a bin", f"share of rows of class {positive}")
     bins, metrics = evaluation.calibration, evaluation.metrics
     some = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     axes.plot([0, 1], [0, 1], **GUIDE)
@@ -102,11 +107,13 @@ def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: st
     return _png(figure)
 
 
-def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
-    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class.
-
-    ``called`` says on the axis how rows were called one class.
-    """
+def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class."""
+    evaluation, *_ = evaluations.values()
+    matrix, called = evaluation.sums.confusion, "predicted"
+    if evaluation.threshold is not None:
+        called += f", at threshold {evaluation.threshold:.3f}"
+    classes = classes or [str(at) for at in range(len(matrix))]
     figure, axes = _page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
     many, few = len(classes), len(classes) < 5
     parts = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
@@ -124,9 +131,10 @@ def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str =
     return _png(figure)
 
 
-def predicted(evaluation: Evaluation, subtitle: str) -> bytes:
+def predicted(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw predicted against true values of some rows of each part."""
     figure, axes = _page("Predicted and true values", subtitle, "true value", "predicted value")
+    evaluation, *_ = evaluations.values()
     truth, values = evaluation.sums.sample.T
     axes.axline((truth[0], truth[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
     axes.scatter(truth, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
@@ -136,24 +144,20 @@ def predicted(evaluation: Evaluation, subtitle: str) -> bytes:
     return _png(figure)
 
 
-def importance(
-    importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
-) -> bytes:
+def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: str = "Feature importance") -> bytes:
     """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
-    total = sum(importance.values()) or 1.0
-    ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
-    values = [value / total for _, value in ranked]
+    total = sum(values.values()) or 1.0
+    ranked = sorted(values.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
+    shares = [value / total for _, value in ranked]
     figure, axes = _rows(title, subtitle, [name for name, _ in ranked], f"share of total {kind}")
-    bars = axes.barh(range(len(values)), values, color=BLUE, **BAR)
-    axes.bar_label(bars, [_percent(value, 1) for value in values], **NOTE)
-    axes.set_xlim(0, max(values, default=1) * 1.17 or 1)
+    bars = axes.barh(range(len(shares)), shares, color=BLUE, **BAR)
+    axes.bar_label(bars, [_percent(share, 1) for share in shares], **NOTE)
+    axes.set_xlim(0, max(shares, default=1) * 1.17 or 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
     return _png(figure)
 
 
-def contributions(
-    values: NDArray[np.floating], added: NDArray[np.floating], names: Sequence[str], subtitle: str
-) -> bytes:
+def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str) -> bytes:
     """Draw what each feature adds to rows' predictions: a point a row, its color the feature's value.
 
     ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows, features). The axis ends
@@ -190,9 +194,14 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     return _png(figure)
 
 
-def centroids(
-    title: str, x: Floats, groups: Sequence[int] | Ints, centres: Mapping[str, Floats], subtitle: str
-) -> bytes:
+def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+    """Draw rows and the centroids of clusters that have rows."""
+    first, *_ = evaluations.values()
+    centres = {"centroids": first.centroids[first.sums.histogram > 0]}
+    return centroids("Clusters", first.sample, first.labels, centres, subtitle)
+
+
+def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats], subtitle: str) -> bytes:
     """Draw rows (rows, features), and the centroids of clusterings of them, on the first two principal components.
 
     The features are standardised. ``groups`` (rows,) color the rows; ``centres`` has the name of a clustering ->
@@ -228,15 +237,13 @@ def centroids(
 # The style
 
 
-def _page(
-    title: str, subtitle: str, x: str, y: str, box: tuple[float, float, float, float] = BOX
-) -> tuple[Figure, Axes]:
+def _page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
     """Return a square figure with title and subtitle, and its axes with the names ``x`` and ``y``."""
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center")
     figure.text(0.035, 0.9, _fit(subtitle, 72), fontsize=SMALL, color=MUTED, va="center")
-    axes = figure.add_axes(box, axisbelow=True)
+    axes = figure.add_axes(BOX, axisbelow=True)
     axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7)
     axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7)
     axes.grid(True, color=GRID, linewidth=1)
@@ -249,7 +256,8 @@ def _page(
 def _rows(title: str, subtitle: str, names: Sequence[str], x: str) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top, and its axes."""
     left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
-    figure, axes = _page(title, subtitle, x, "", (left, 0.125, 0.92 - left, 0.715))
+    figure, axes = _page(title, subtitle, x, "")
+    axes.set_position((left, BOX[1], 0.92 - left, BOX[3]))
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.grid(False, axis="y")

@@ -1,17 +1,16 @@
 """Numbers: errors of predictions, summed part by part where the rows lie."""
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.base import Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Cut, Floats, Sums, added, kept, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Sums, added, kept, mean_interval, values_of
 
 SAMPLE = 512
 """Rows of a part that the figure may show."""
@@ -31,7 +30,7 @@ class Errors(Sums):
     target_mean: float = 0.0
     target_scatter: float = 0.0
     """Sum of the targets' squared distances from their mean."""
-    sample: Floats = dataclasses.field(default_factory=lambda: np.empty((0, 2)))
+    sample: Floats = field(default_factory=lambda: np.empty((0, 2)))
     """(rows, 2) target and prediction of some rows."""
 
 
@@ -54,7 +53,7 @@ class Regression(Evaluator):
         Metric("bias", False, ranks=False),
         Metric("max_error", False),
     )
-    figure = "plots/predicted.png"
+    plots = ("predicted",)
     loss = staticmethod(squared_error)
     root = True
 
@@ -64,13 +63,7 @@ class Regression(Evaluator):
         away = trained.target_sum / trained.rows - sums.target_mean
         return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values of some rows."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        yield self.figure, plots.predicted(next(iter(drawn.values())), subtitle)
-
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Errors:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Errors:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
@@ -85,7 +78,7 @@ class Regression(Evaluator):
         squares = error * error
         mean = float(truth.mean())
         step = -(-len(truth) // SAMPLE)
-        return dataclasses.replace(
+        return replace(
             errors,
             unknown=unknown,
             error_sum=float(error.sum()),
@@ -102,14 +95,10 @@ class Regression(Evaluator):
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
         parts = [Errors(), *parts]
         mean = math.fsum(part.rows * part.target_mean for part in parts) / max(sum(part.rows for part in parts), 1)
-        others: dict[str, Any] = {
-            "largest": max(part.largest for part in parts),
-            "target_mean": mean,
-            "target_scatter": math.fsum(
-                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
-            ),
-            "sample": np.concatenate([part.sample for part in parts]),
-        }
+        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
+        others: dict[str, Any] = {"target_mean": mean, "target_scatter": scatter}
+        others |= {"largest": max(part.largest for part in parts)}
+        others |= {"sample": np.concatenate([part.sample for part in parts])}
         return Errors(**added(parts, but=others), **others)
 
     def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,9 @@ Z95 = 1.959963984540054
 """97.5 % point of the normal distribution."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Cut = float | None
-"""Score at and above which rows are called positive, of two classes."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate's bounds at 95 % confidence."""
 
     low: float

@@ -53,7 +53,7 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
     whole = judge.evaluate_here(predictions, target)
     parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
-    assert (parts.interval.low, parts.interval.high) == pytest.approx((whole.interval.low, whole.interval.high))
+    assert parts.interval == pytest.approx(whole.interval)
     assert parts.threshold == whole.threshold
     known = judge.evaluate_here(predictions[1::2], target[1::2])
     if kind in UNKNOWN:
@@ -170,7 +170,7 @@ def test_the_interval_of_a_mean_and_its_keys_in_mlflow() -> None:
     values = np.random.default_rng(0).normal(3, 2, 500)
     half = 1.959963984540054 * values.std(ddof=1) / np.sqrt(500)
     found = mean_interval(500, values.sum(), (values**2).sum())
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half))
+    assert found == pytest.approx((values.mean() - half, values.mean() + half))
     assert mean_interval(1, 3.0, 9.0) == Interval(0, np.inf)
     assert mean_interval(3, 1.0, 1.0).low == 0, "no loss is below, also where the half width is more than the mean"
     keys = list(logged(Regression(), Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0])), "test"))

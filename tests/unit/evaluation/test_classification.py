@@ -71,7 +71,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
     assert {key: found.metrics[key] for key in expected} == pytest.approx(expected, abs=TIGHT, rel=1e-9)
     assert found.metrics["mean_prediction"] == pytest.approx(wide.mean(), abs=1e-5)
     assert list(found.metrics)[0] == "auc"
-    assert found.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
+    assert found.sums.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
 
 
 @pytest.mark.parametrize("name", list(cases()))
@@ -81,18 +81,18 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
     best = max(np.mean((scores >= t) == labels) for t in [*np.arange(0, 1, 2**-16), 1.0, 2.0])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
-    roc = found.roc
-    assert len(roc.fpr) <= 2000
-    assert (roc.fpr[0], roc.tpr[0], roc.fpr[-1], roc.tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(roc.tpr, roc.fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
-    assert np.isinf(roc.thresholds[0])
-    assert (np.diff(roc.thresholds) < 0).all()
-    for i in np.linspace(1, len(roc.fpr) - 1, 25).astype(int):
-        called = scores >= roc.thresholds[i]
-        assert roc.tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
-        assert roc.fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
-        assert roc.precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
-    assert roc.precision[0] == roc.precision[1]
+    fpr, tpr, precision, thresholds = (found.roc[name] for name in ("fpr", "tpr", "precision", "threshold"))
+    assert len(fpr) <= 2000
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(tpr, fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
+    assert np.isinf(thresholds[0])
+    assert (np.diff(thresholds) < 0).all()
+    for i in np.linspace(1, len(fpr) - 1, 25).astype(int):
+        called = scores >= thresholds[i]
+        assert tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
+        assert fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
+        assert precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
+    assert precision[0] == precision[1]
 
 
 def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest
         assert BINNED < abs(found.headline - exact) <= found.resolution
         delong = area_under(*found.sums.vertices()[1:])[1]
         wider = max(delong.low - found.resolution, 0), min(delong.high + found.resolution, 1)
-        assert (found.interval.low, found.interval.high) == wider
+        assert found.interval == wider
 
 
 def test_bins_count_every_row(client: Client) -> None:
@@ -146,7 +146,7 @@ def test_the_interval_equals_delongs_definition(digits: int) -> None:
     variance = np.var(kernel.mean(axis=1), ddof=1) / len(ones) + np.var(kernel.mean(axis=0), ddof=1) / len(zeros)
     found = JUDGE.evaluate_here(scores, labels).interval
     half = 1.959963984540054 * np.sqrt(variance)
-    assert (found.low, found.high) == pytest.approx((kernel.mean() - half, kernel.mean() + half), abs=TIGHT)
+    assert found == pytest.approx((kernel.mean() - half, kernel.mean() + half), abs=TIGHT)
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_agrees_with_delongs_definition(client: Client, better: float, binned: b
     found, interval = _found(client, labels, first, second, binned=binned)
     assert found == pytest.approx(value, abs=1e-12)
     bounds = (value - Z95 * error, value + Z95 * error)
-    assert (interval.low, interval.high) == pytest.approx(bounds, abs=1e-4 if binned else 1e-12)
+    assert interval == pytest.approx(bounds, abs=1e-4 if binned else 1e-12)
     assert (interval.low > 0) == (better > 0)
     assert _found(client, labels, first, first, binned=binned) == (0, Interval(0, 0))
 
