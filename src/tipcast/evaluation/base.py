@@ -21,14 +21,10 @@ from tipcast.datasets.base import Counts
 from tipcast.evaluation.sums import Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
 from tipcast.tasks.base import KINDS
 
-ENTRY_POINTS = "tipcast.metrics"
-"""Group of entry points that name modules with metrics of users, see ``metric``."""
 SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
-MAX_KEY = 100
-"""Characters of a class's name in a key; MLflow allows 250 in all."""
-Figures = Iterator[tuple[str, bytes]]
-"""Artifact paths and PNGs."""
+RowFunction = Callable[[Array, Array], Array]
+"""(rows,) values of two arrays of a device."""
 Tables = dict[str, dict[str, list[Any]]]
 """Artifact path -> columns."""
 
@@ -58,22 +54,18 @@ class Evaluation:
     """What the metrics are of, see ``Evaluator.sums``."""
     threshold: float | None = field(default=None, kw_only=True)
     """Scores at or above it are called positive; None where no score is called anything."""
+    trial_curve: Sequence[float] = field(default=(), kw_only=True)
+    """True-positive rates at even false-positive rates, of two classes: MLflow draws those of several runs together."""
 
     @property
     def rows(self) -> int:
         """Rows evaluated."""
-        rows: int = self.sums.rows
-        return rows
+        return int(self.sums.rows)
 
     @property
     def headline(self) -> float:
         """The value that models are ranked by."""
         return next(iter(self.metrics.values()))
-
-    @property
-    def trial_curve(self) -> Sequence[float]:
-        """What a sweep keeps of each trial to draw them together; empty where there is no such curve."""
-        return ()
 
     @property
     def shown(self) -> dict[str, float]:
@@ -97,7 +89,7 @@ class Evaluator(ABC):
     """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: Callable[[Array, Array], Array]
+    loss: RowFunction
     """(rows,) values of predictions and target whose mean is the headline, or its square; where it is such a mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
@@ -168,15 +160,15 @@ class Evaluator(ABC):
         value = evaluations[0].headline - evaluations[1].headline
         return value, Interval(value - half, value + half)
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw named evaluations: yield artifact paths and PNGs.
+    def figures(self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Iterator[Any]:
+        """Draw named evaluations: yield (artifact path, PNG).
 
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
         from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
 
         for name in self.plots:
-            yield f"plots/{name}.png", getattr(plots, name)(drawn, subtitle, classes)
+            yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
 
     def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: of classes their shares in the training rows."""
@@ -216,9 +208,7 @@ class Evaluator(ABC):
         return None
 
 
-def _apart(
-    loss: Callable[[Array, Array], Array], slopes: Sequence[float], first: Any, second: Any, target: Any
-) -> list[float]:
+def _apart(loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any) -> list[float]:
     """Return the rows of a part, the sum of what each moves the difference of two headlines by, and of its square."""
     truth = values_of(target)
     apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
@@ -236,7 +226,7 @@ def keys(names: Sequence[str]) -> list[str]:
     """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal ones get a number."""
     taken: list[str] = []
     for name in names:
-        plain = re.sub(r"[^\w.\-: ]", "_", name)[:MAX_KEY].strip()
+        plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # of a key's 250 in MLflow
         plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
         taken.append(next(key for key in itertools.chain([plain], numbered) if key not in taken))
@@ -250,15 +240,13 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 
 # Metrics of users
 
-RowFunction = Callable[[Array, Array], Array]
-
 OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
 """Kind -> a user's metric -> what computes a value of each row."""
 
 
 @functools.cache
 def load_entry_points() -> None:
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in importlib.metadata.entry_points(group="tipcast.metrics"):
         point.load()
 
 

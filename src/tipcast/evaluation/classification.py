@@ -17,19 +17,7 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
-from tipcast.evaluation.sums import (
-    Z95,
-    Floats,
-    Interval,
-    Ints,
-    Parts,
-    Sums,
-    added,
-    half_width,
-    kept,
-    summed,
-    values_of,
-)
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, Sums, added, half_width, kept, summed, values_of
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -95,11 +83,6 @@ class ClassificationEvaluation(Evaluation):
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
     """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
-
-    @property
-    def trial_curve(self) -> Sequence[float]:
-        """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
-        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc["fpr"], self.roc["tpr"])]
 
 
 @final
@@ -220,13 +203,8 @@ class Classification(Evaluator):
         coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
         bins = np.flatnonzero(coarse[2])
         total, of_one, binned = coarse[:, bins]
-        calibration = {
-            "from": bins / CALIBRATION_BINS,
-            "to": (bins + 1) / CALIBRATION_BINS,
-            "rows": binned,
-            "mean_prediction": total / binned,
-            "positive_rate": of_one / binned,
-        }
+        calibration = {"from": bins / CALIBRATION_BINS, "to": (bins + 1) / CALIBRATION_BINS, "rows": binned}
+        calibration |= {"mean_prediction": total / binned, "positive_rate": of_one / binned}
         metrics = {
             "auc": auc,
             "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
@@ -240,14 +218,11 @@ class Classification(Evaluator):
             "mean_prediction": float(total.sum() / rows),
             "calibration_error": float(np.abs(total - of_one).sum() / rows),  # Naeini et al. (2015)
         }
+        roc = curve(scores, p, n)
+        rates = np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), roc["fpr"], roc["tpr"]).tolist()
+        threshold = self.threshold if threshold is None else threshold
         return ClassificationEvaluation(
-            metrics,
-            interval,
-            sums,
-            roc=curve(scores, p, n),
-            calibration=calibration,
-            resolution=resolution,
-            threshold=self.threshold if threshold is None else threshold,
+            metrics, interval, sums, roc, calibration, resolution, threshold=threshold, trial_curve=rates
         )
 
 

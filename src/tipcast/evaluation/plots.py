@@ -280,8 +280,7 @@ def _write(axes: Axes, x: float, y: float, text: str, color: str = INK, **option
 
 def _ring(axes: Axes, x: float, y: float, label: str) -> None:
     """Mark one point with a ring, which the legend names."""
-    look: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": INK, "markeredgewidth": 2.2}
-    axes.plot([x], [y], "o", markersize=10, zorder=7, clip_on=False, label=label, **look)
+    axes.plot([x], [y], "o", ms=10, mfc="white", mec=INK, mew=2.2, zorder=7, clip_on=False, label=label)
 
 
 def _percent(share: float, decimals: int = 0) -> str:

@@ -23,17 +23,16 @@ def note(
     *,
     splits: Sequence[Split],
     phases: Mapping[str, float],
-    command: str,
     validation: Evaluation | None,
     baseline: Mapping[str, float],
     run_id: str,
-    changes: str,
+    repeated: str,
     remark: str,
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
     It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
-    seconds. ``changes`` says in a sentence what the command needs beside a commit to repeat the run.
+    seconds; ``repeated`` is of ``repeat``.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
     head, lines = ["metric", *shown], metric_lines([*shown.values()])
@@ -53,15 +52,13 @@ def note(
         called,
         _splits(splits),
         table(["phase", "seconds"], seconds),
-        repeat(command, changes),
+        repeated,
         remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def version_page(
-    uri: str, model: str, judge: Evaluator, test: Evaluation, *, splits: Sequence[Split], run_id: str
-) -> str:
+def version_page(uri: str, model: str, judge: Evaluator, test: Evaluation, splits: Sequence[Split], run_id: str) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to use it.
 
     ``uri`` is of the logged model, which is known before the version has a number. Facts are the version's tags.
@@ -82,11 +79,8 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
     Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the probabilities are worth.
     """
     losses = [metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline]
-    lines = [
-        f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}"
-        for name in losses
-        if test.metrics[name] >= baseline[name]
-    ]
+    worse = [name for name in losses if test.metrics[name] >= baseline[name]]
+    lines = [f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse]
     return f"The model does not beat a prediction without features: {'; '.join(lines)}." if lines else ""
 
 

@@ -194,11 +194,10 @@ class Record:
                 outcome.test,
                 splits=self._splits(outcome),
                 phases=phases,
-                command=self.context.command,
                 validation=outcome.validation,
                 baseline=outcome.baseline,
                 run_id=self.run.id,
-                changes=origin.source().remark,
+                repeated=report.repeat(self.context.command, origin.source().remark),
                 remark=remark,
             )
         )

@@ -159,7 +159,7 @@ def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) ->
             metric("regression", maximize=False, name="installed")(lambda target, prediction: abs(target))
 
     monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [Point()] if group == base.ENTRY_POINTS else []
+        importlib.metadata, "entry_points", lambda group: [Point()] if group == "tipcast.metrics" else []
     )
     base.load_entry_points.cache_clear()
     assert Regression().evaluate_here(np.zeros(3), np.full(3, 2.0)).metrics["installed"] == 2
