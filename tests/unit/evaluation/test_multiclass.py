@@ -45,7 +45,6 @@ def test_equals_scikit_learn(client: Client) -> None:
     assert (table["class"], table["precision"]) == (names, pytest.approx(precision))
     assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), "of many classes the table alone has it"
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
-    assert list(found.metrics) == ["log_loss", "accuracy", "f1_macro", "brier"]
     few = truth < 2  # of the other classes there is no row
     found = JUDGE.evaluate_here(probabilities[few], truth[few])
     score = reference.f1_score(truth[few], called[few], average="macro")
