@@ -38,7 +38,7 @@ def main() -> None:
         ]
         found = Classification().evaluate(client, *on_workers)
         expected = roc_auc_score(labels, scores), average_precision_score(labels, scores)
-        area = float(np.trapezoid(found.roc.tpr, found.roc.fpr))
+        area = float(np.trapezoid(found.roc["tpr"], found.roc["fpr"]))
         values = found.headline, found.metrics["average_precision"], area
         apart = [abs(value - other) for value, other in zip(values, (*expected, expected[0]), strict=True)]
         if any(far > most for far, most in zip(apart, (AUC, PRECISION, AREA), strict=True)):

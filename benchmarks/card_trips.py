@@ -54,7 +54,7 @@ def recalibrated(model_uri: str, months: tuple[Path, Path], folder: Path) -> dic
     trips = pd.read_parquet(scored[1].with_suffix(".calibrated.parquet"))
     labels = (trips["tip_amount"] / trips["fare_amount"] > 0.2).to_numpy(int)
     found = Classification().evaluate_here(trips["calibrated"].to_numpy(), labels)
-    told = {key: found.metrics[key] for key in TOLD if key in found.metrics}
+    told = {key: found.metrics[key] for key in TOLD if key in found.metrics} | {"rows": found.rows}
     return {**told, "auc_low": found.interval.low, "auc_high": found.interval.high, "auc_card": found.headline}
 
 

@@ -39,7 +39,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
-from tipcast.evaluation import style
+from tipcast.evaluation import plots
 from tipcast.tasks.base import Task
 from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
@@ -153,17 +153,17 @@ def _parsed_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small_pictures() -> Iterator[None]:
     """Pictures of 60 pixels, of each kind the first for all: half of a small job is drawing."""
-    png = style.png
+    png = plots._png
 
     def draw(figure: Any) -> bytes:
-        kind = sys._getframe(1).f_code.co_name, style.DPI  # the function that has made the figure
+        kind = sys._getframe(1).f_code.co_name, plots.DPI  # the function that has made the figure
         if kind not in DRAWN:
             DRAWN[kind] = png(figure)
         return DRAWN[kind]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "DPI", 10)
-        patch.setattr(style, "png", draw)
+        patch.setattr(plots, "DPI", 10)
+        patch.setattr(plots, "_png", draw)
         yield
 
 

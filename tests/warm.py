@@ -20,7 +20,7 @@ import pytest
 import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
-from tipcast.evaluation import style
+from tipcast.evaluation import plots
 from tipcast.models import native
 from tipcast.tracking import models as saved_models
 
@@ -102,7 +102,7 @@ def _run(
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     saved_models._parsed = parsed_here
-    style.png = drawn_here
+    plots._png = drawn_here
     script = arguments[0].endswith(".py")
     sys.argv = arguments if script else ["tipcast", *arguments]
     if before:
@@ -140,8 +140,8 @@ if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
     from tipcast.config.compose import compose
 
     # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and its list of packages
-    style.DPI = 10
-    BLANK = style.png(style.page("", "", "", "")[0])
+    plots.DPI = 10
+    BLANK = plots._png(plots._page("", "", "", "")[0])
     compose("train", [])
     configure_mappers()
     requirements_utils._init_packages_to_modules_map()

@@ -17,7 +17,7 @@ from tests.jobs.conftest import TAGS, children, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.evaluation import base, metric, style
+from tipcast.evaluation import base, metric, plots
 from tipcast.jobs import train
 from tipcast.search import trial as worker_side
 from tipcast.tracking import process
@@ -69,7 +69,7 @@ def points(client: Any, run: Any, name: str) -> tuple[list[int], list[float]]:
 def nine(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """A random search of nine trials."""
     with contextlib.chdir(tmp_path_factory.mktemp("nine")), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "DPI", 150)
+        patch.setattr(plots, "DPI", 150)
         ended = run_job(store, "sweep", *QUICK, FEW, SPACE, "search.trials=9", "tracking.register=swept")
     return ended.said, ended.run, children(client, ended.run)
 

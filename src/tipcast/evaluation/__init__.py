@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.evaluation.base import OWN, ROWS, Evaluator, Metric, RowFunction, load_entry_points
+from tipcast.evaluation.base import OWN, Evaluator, Metric, RowFunction, load_entry_points
 from tipcast.tasks.base import KINDS
 
 __all__ = ["Evaluator", "evaluator", "metric", "ranking"]
@@ -47,7 +47,7 @@ def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[R
 
     def register(function: RowFunction) -> RowFunction:
         added = Metric(name or function.__name__, maximize)
-        if added.name in {ours.name for ours in evaluator(kind).metrics} | {ROWS}:
+        if added.name in {ours.name for ours in evaluator(kind).metrics} | {"rows"}:  # jobs log how many
             raise TipcastError("C003", f"metric {added.name}", "is one of ours", "give it another name")
         if not re.fullmatch(r"\w[\w.\- ]*", added.name):  # which stores would have under another name
             raise TipcastError("C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _")

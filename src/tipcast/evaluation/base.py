@@ -4,14 +4,13 @@ An evaluator adds up sums of each part where its rows lie and makes metrics of t
 not grow with the rows. Of clusters, which have no target, the features take its place.
 """
 
-import dataclasses
 import functools
 import importlib.metadata
 import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,29 +18,13 @@ import numpy as np
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.sums import (
-    Cut,
-    Difference,
-    Interval,
-    Parts,
-    added,
-    half_width,
-    root_slope,
-    summed,
-    values_of,
-)
+from tipcast.evaluation.sums import Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
 from tipcast.tasks.base import KINDS
 
-ENTRY_POINTS = "tipcast.metrics"
-"""Group of entry points that name modules with metrics of users, see ``metric``."""
 SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
-MAX_KEY = 100
-"""Characters of a class's name in a key; MLflow allows 250 in all."""
-ROWS = "rows"
-"""The last entry of an evaluation's metrics."""
-Figures = Iterator[tuple[str, bytes]]
-"""Artifact paths and PNGs."""
+RowFunction = Callable[[Array, Array], Array]
+"""(rows,) values of two arrays of a device."""
 Tables = dict[str, dict[str, list[Any]]]
 """Artifact path -> columns."""
 
@@ -64,18 +47,20 @@ class Evaluation:
     """How good predictions are; each kind adds what its figures are drawn from."""
 
     metrics: Mapping[str, float]
-    """The headline first, ``rows`` last."""
+    """The headline first, those of users last."""
     interval: Interval
     """Of the headline."""
     sums: Any
     """What the metrics are of, see ``Evaluator.sums``."""
     threshold: float | None = field(default=None, kw_only=True)
     """Scores at or above it are called positive; None where no score is called anything."""
+    trial_curve: Sequence[float] = field(default=(), kw_only=True)
+    """True-positive rates at even false-positive rates, of two classes: MLflow draws those of several runs together."""
 
     @property
     def rows(self) -> int:
         """Rows evaluated."""
-        return int(self.metrics[ROWS])
+        return int(self.sums.rows)
 
     @property
     def headline(self) -> float:
@@ -83,28 +68,28 @@ class Evaluation:
         return next(iter(self.metrics.values()))
 
     @property
-    def trial_curve(self) -> Sequence[float]:
-        """What a sweep keeps of each trial to draw them together; empty where there is no such curve."""
-        return ()
-
-    def shown(self, most: int | None = None) -> dict[str, float]:
-        """Return the metrics for tables, all or the first of them."""
-        return {name: self.metrics[name] for name in [name for name in self.metrics if name != ROWS][:most]}
+    def shown(self) -> dict[str, float]:
+        """The first ``SHOWN`` metrics."""
+        return dict(itertools.islice(self.metrics.items(), SHOWN))
 
 
 class Evaluator(ABC):
     """Judges predictions of one kind; without state, so that it travels to workers for nothing."""
 
     kind: ClassVar[str]
-    sums: ClassVar[type]
-    """What ``count`` returns, a dataclass; without arguments it is of no rows."""
+    sums: ClassVar[type[Sums]]
+    """What ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
-    figure: ClassVar[str]
-    """Artifact path of the leading figure."""
+    plots: ClassVar[tuple[str, ...]]
+    """Functions of ``evaluation.plots`` that draw evaluations, the leading figure first."""
+    odd_predictions: ClassVar[tuple[str, str]] = ("predictions are not finite", "check the model and its input")
+    """What D030 says of rows whose prediction cannot be, and how to mend it."""
+    odd_targets: ClassVar[str] = "targets are not finite"
+    """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: Callable[[Array, Array], Array]
+    loss: RowFunction
     """(rows,) values of predictions and target whose mean is the headline, or its square; where it is such a mean."""
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
@@ -113,6 +98,11 @@ class Evaluator(ABC):
     def headline(self) -> Metric:
         """What models are ranked by."""
         return self.metrics[0]
+
+    @property
+    def figure(self) -> str:
+        """Artifact path of the leading figure."""
+        return f"plots/{self.plots[0]}.png"
 
     def evaluate(
         self,
@@ -134,24 +124,33 @@ class Evaluator(ABC):
         """
         load_entry_points()
         parts, registered = Parts((predictions, targets), client, where), OWN[self.kind]
-        evaluation: Evaluation = self._evaluate(parts, threshold)
+        sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
+        rows = sums.scored + sums.not_numbers
+        if not rows:
+            raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+        if sums.not_numbers:
+            what, fix = self.odd_predictions
+            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
+        if sums.unknown:
+            what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
+            raise TipcastError("D031", where, what, "check the target")
+        evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
-        rows, *sums = parts.add(functools.partial(_row_sums, registered), summed)
-        metrics = {name: value for name, value in evaluation.metrics.items() if name != ROWS}
-        metrics |= {metric.name: total / rows for metric, total in zip(registered, sums, strict=True)}
-        return dataclasses.replace(evaluation, metrics={**metrics, ROWS: evaluation.metrics[ROWS]})
+        totals = parts.add(functools.partial(_row_sums, registered), summed)
+        added_on = {metric.name: total / rows for metric, total in zip(registered, totals, strict=True)}
+        return replace(evaluation, metrics={**evaluation.metrics, **added_on})
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
         return self.evaluate(None, [predictions], [target])
 
-    @abstractmethod
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Evaluate parts, of this process without what only figures need."""
+    def _evaluate(self, parts: Parts, sums: Any, threshold: float | None) -> Any:
+        """Evaluate parts whose sums are good, in as many more passes as it takes."""
+        return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> Difference:
-        """Compare two models' headline on the same rows, the first less the second, with an interval.
+    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> tuple[float, Interval]:
+        """Compare two models' headline on the same rows, the first less the second, with its 95 % interval.
 
         ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
         interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
@@ -159,14 +158,17 @@ class Evaluator(ABC):
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline
-        return Difference(value, Interval(value - half, value + half))
+        return value, Interval(value - half, value + half)
 
-    @abstractmethod
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw named evaluations: yield artifact paths and PNGs.
+    def figures(self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Iterator[Any]:
+        """Draw named evaluations: yield (artifact path, PNG).
 
         The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
         """
+        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+
+        for name in self.plots:
+            yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
 
     def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: of classes their shares in the training rows."""
@@ -186,10 +188,11 @@ class Evaluator(ABC):
         return {}
 
     @abstractmethod
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Any:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
         ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
+        Of two classes, scores at or above ``threshold`` are called positive.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -205,9 +208,7 @@ class Evaluator(ABC):
         return None
 
 
-def _apart(
-    loss: Callable[[Array, Array], Array], slopes: Sequence[float], first: Any, second: Any, target: Any
-) -> list[float]:
+def _apart(loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any) -> list[float]:
     """Return the rows of a part, the sum of what each moves the difference of two headlines by, and of its square."""
     truth = values_of(target)
     apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
@@ -216,7 +217,7 @@ def _apart(
 
 def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval, those of classes."""
-    metrics = {f"{split}/{name}": value for name, value in evaluation.shown().items()}
+    metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
     return metrics | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
 
@@ -225,7 +226,7 @@ def keys(names: Sequence[str]) -> list[str]:
     """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal ones get a number."""
     taken: list[str] = []
     for name in names:
-        plain = re.sub(r"[^\w.\-: ]", "_", name)[:MAX_KEY].strip()
+        plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # of a key's 250 in MLflow
         plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
         taken.append(next(key for key in itertools.chain([plain], numbered) if key not in taken))
@@ -239,22 +240,20 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 
 # Metrics of users
 
-RowFunction = Callable[[Array, Array], Array]
-
 OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
 """Kind -> a user's metric -> what computes a value of each row."""
 
 
 @functools.cache
 def load_entry_points() -> None:
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+    for point in importlib.metadata.entry_points(group="tipcast.metrics"):
         point.load()
 
 
 def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
-    """Return the number of rows, and the sum of each metric's values of them."""
-    predicted, truth = values_of(predictions), values_of(target)
-    xp, sums = module_of(predicted), [float(len(predicted))]
+    """Return the sum of each metric's values of a part's rows."""
+    predicted, truth, sums = values_of(predictions), values_of(target), []
+    xp = module_of(predicted)
     for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):

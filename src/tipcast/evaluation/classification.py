@@ -6,7 +6,6 @@ AUC's interval is wider by its largest possible error. Log loss, Brier score and
 of any number.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,21 +16,8 @@ from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables
-from tipcast.evaluation.sums import (
-    Z95,
-    Cut,
-    Difference,
-    Floats,
-    Interval,
-    Ints,
-    Parts,
-    added,
-    half_width,
-    kept,
-    summed,
-    values_of,
-)
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
+from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, Sums, added, half_width, kept, summed, values_of
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -46,18 +32,14 @@ TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 MAX_POINTS = 2000
 """Of a curve: those at even distances along it."""
-NO_COUNTS = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
-class Binned:
-    """Sums over rows with a score in 0..1, on the host. Each labelled row is counted in ``rows`` too."""
+class Binned(Sums):
+    """Sums over rows with a score in 0..1."""
 
-    rows: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
-    """(bins,) all rows that have a score."""
-    positives: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
-    """(bins,) rows labelled 1, and below those labelled 0; empty where no row is labelled."""
-    negatives: NDArray[Any] = field(default_factory=NO_COUNTS.copy)
+    bins: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    """(2, bins) rows labelled 0, and rows labelled 1."""
     called: int = 0
     """All rows with a score at or above the threshold."""
     score_sum: float = 0.0
@@ -67,10 +49,14 @@ class Binned:
     log_loss: float = 0.0
     squares: float = 0.0
     """Sum of squared differences of score and label."""
-    not_numbers: int = 0
-    """Scores that are NaN or outside 0..1."""
     ranked: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
     """(2, rows) score and label of each labelled row; of too many rows none."""
+
+    @property
+    def confusion(self) -> Ints:
+        """Labelled rows (2, 2) by true class and by the class they were called."""
+        (negatives, positives), tp, fp = self.bins.sum(axis=1), self.true_positives, self.false_positives
+        return np.asarray([[negatives - fp, fp], [positives - tp, tp]])
 
     def vertices(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class there."""
@@ -78,21 +64,9 @@ class Binned:
             scores, places = np.unique(self.ranked[0], return_inverse=True)
             positives = np.bincount(places, self.ranked[1])
             return scores, positives, np.bincount(places) - positives
-        used = np.flatnonzero(self.positives + self.negatives)
-        return used / len(self.rows), self.positives[used].astype(float), self.negatives[used].astype(float)
-
-
-@dataclass(frozen=True)
-class Roc:
-    """Points (points,) by falling threshold of the ROC and, with the precision, of the precision-recall curve.
-
-    Calling scores >= threshold positive gives the point; the first, where none is called, has the second's precision.
-    """
-
-    fpr: Floats
-    tpr: Floats
-    precision: Floats
-    thresholds: Floats
+        used = np.flatnonzero(self.bins.any(axis=0))
+        negatives, positives = self.bins[:, used].astype(float)
+        return used / self.bins.shape[1], positives, negatives
 
 
 @dataclass(frozen=True)
@@ -100,18 +74,15 @@ class ClassificationEvaluation(Evaluation):
     """How well scores tell two classes apart."""
 
     threshold: float = field(kw_only=True)
-    confusion: Ints
-    """Rows (2, 2) by true class and by the class they were called."""
-    roc: Roc
+    roc: Mapping[str, Floats]
+    """``fpr``, ``tpr``, ``precision`` (points,) of calling scores at or above each ``threshold`` positive.
+
+    The first point, where none is called, has the second's precision.
+    """
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
     """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
-
-    @property
-    def trial_curve(self) -> Sequence[float]:
-        """True-positive rates of the ROC curve at even false-positive rates from 0 to 1."""
-        return [float(rate) for rate in np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), self.roc.fpr, self.roc.tpr)]
 
 
 @final
@@ -130,20 +101,16 @@ class Classification(Evaluator):
         Metric("recall", True),
         Metric("f1", True),
     )
-    figure = "plots/roc.png"
+    plots = ("roc", "precision_recall", "calibration", "confusion")
+    odd_predictions = ("scores are outside 0..1 or NaN", "let the model return probabilities")
+    odd_targets = "labels are neither 0 nor 1"
     threshold = 0.5
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Evaluate scores with their labels in one pass over the rows."""
-        sums: Binned = parts.add(functools.partial(self.count, threshold=threshold), self.total)
-        rows, positives, negatives = (int(side.sum()) for side in (sums.rows, sums.positives, sums.negatives))
-        parts.refuse(
-            rows + sums.not_numbers,
-            ("D030", sums.not_numbers, "scores are outside 0..1 or NaN", "let the model return probabilities"),
-            ("D031", rows - positives - negatives, "labels are neither 0 nor 1", "check the target"),
-        )
-        if not positives or not negatives:
-            what = f"all {rows} rows are of class {int(positives > 0)}: no curve separates one class"
+    def _evaluate(self, parts: Parts, sums: Binned, threshold: float | None) -> Any:
+        """Choose a threshold where none is given; D015."""
+        _, positives = sums.bins.sum(axis=1)
+        if positives in (0, sums.rows):
+            what = f"all {sums.rows} rows are of class {int(positives > 0)}: no curve separates one class"
             raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
         if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
             borders, *counts = sums.vertices()
@@ -154,7 +121,7 @@ class Classification(Evaluator):
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
         return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: Any) -> Difference:
+    def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
         """Compare two models' AUC by DeLong's variance of paired curves: that of their components' differences.
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
@@ -166,27 +133,15 @@ class Classification(Evaluator):
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
-        return Difference(value, Interval(max(value - half, -1.0), min(value + half, 1.0)))
-
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw ROC curves; precision against recall, calibration and confusion."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        first, names = next(iter(drawn.values())), tuple(classes) or ("0", "1")
-        called = f"predicted, at threshold {first.threshold:.3f}"
-        yield self.figure, plots.roc(drawn, subtitle)
-        yield "plots/precision_recall.png", plots.precision_recall(first, subtitle)
-        yield "plots/calibration.png", plots.calibration(first, subtitle, name=names[1])
-        yield "plots/confusion.png", plots.confusion(first.confusion, subtitle, names, called)
+        return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
-        roc = evaluation.roc
-        columns = {"fpr": roc.fpr, "tpr": roc.tpr, "threshold": roc.thresholds}
+        columns = {name: evaluation.roc[name] for name in ("fpr", "tpr", "threshold")}
         tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
         return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Binned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Binned:
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
@@ -201,65 +156,55 @@ class Classification(Evaluator):
         labels = xp.full(len(places), 2, xp.int32)  # of no class
         if target is not None:
             labels[target == 0], labels[target == 1] = 0, 1
-        cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32).reshape(3, BINS)
-        binned = Binned(cells.sum(axis=0), called=int(called.sum()), score_sum=float(wide.sum()), not_numbers=odd)
-        labelled = labels < 2
+        labelled, rows = labels < 2, len(places)
+        binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
         if not bool(labelled.any()):
             return binned
-        positive = labels == 1
-        few = int(labelled.sum()) <= MOST_EXACT
+        cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32)
+        positive, unknown = labels == 1, rows - int(labelled.sum())
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
         right = xp.where(positive, wide, 1 - wide)[labelled]
         return replace(
             binned,
-            positives=cells[1],
-            negatives=cells[0],
+            unknown=unknown,
+            bins=cells[: 2 * BINS].reshape(2, BINS),
             true_positives=int((called & positive).sum()),
             false_positives=int((called & (labels == 0)).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
             squares=float(((1 - right) ** 2).sum()),
-            ranked=to_host(xp.stack([wide, positive])[:, labelled]) if few else binned.ranked,
+            ranked=to_host(xp.stack([wide, positive])[:, labelled]) if rows - unknown <= MOST_EXACT else binned.ranked,
         )
 
     def total(self, parts: Sequence[Binned]) -> Binned:
         """Return the sums of several parts, with all scores where each has kept its own and they are few."""
         sums = Binned(**added([Binned(), *parts], but=("ranked",)))
-        labelled = int(sums.positives.sum() + sums.negatives.sum())
-        if not labelled or labelled > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
+        if not sums.rows or sums.rows > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
             return sums
         return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
     def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
-        rows = int(sums.rows.sum())
+        rows = sums.scored
         return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
 
     def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
-        positives, negatives = int(sums.positives.sum()), int(sums.negatives.sum())
+        (tn, fp), (fn, tp) = sums.confusion.tolist()
+        rows, negatives, positives = sums.rows, tn + fp, fn + tp
         if not positives or not negatives:
             return None
         scores, p, n = sums.vertices()
-        auc, interval = area_under(p, n)
-        of_one_bin = 0.0 if sums.ranked.size else float((sums.positives * sums.negatives).sum())
+        of_one_bin = 0.0 if sums.ranked.size else float(sums.bins.prod(axis=0).sum())
         resolution = of_one_bin / (2.0 * positives * negatives)
-        interval = Interval(max(interval.low - resolution, 0.0), min(interval.high + resolution, 1.0))
+        auc, interval = area_under(p, n, resolution)
         hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
-        rows, tp, fp = positives + negatives, sums.true_positives, sums.false_positives
-        tn = negatives - fp
-        middles = (np.arange(len(sums.rows)) + 0.5) / len(sums.rows)
-        labelled = sums.positives + sums.negatives
-        fine = np.stack([labelled * middles, sums.positives, labelled])
+        labelled = sums.bins.sum(axis=0)
+        fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
         coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
         bins = np.flatnonzero(coarse[2])
         total, of_one, binned = coarse[:, bins]
-        calibration = {
-            "from": bins / CALIBRATION_BINS,
-            "to": (bins + 1) / CALIBRATION_BINS,
-            "rows": binned,
-            "mean_prediction": total / binned,
-            "positive_rate": of_one / binned,
-        }
+        calibration = {"from": bins / CALIBRATION_BINS, "to": (bins + 1) / CALIBRATION_BINS, "rows": binned}
+        calibration |= {"mean_prediction": total / binned, "positive_rate": of_one / binned}
         metrics = {
             "auc": auc,
             "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
@@ -272,34 +217,31 @@ class Classification(Evaluator):
             "positive_rate": positives / rows,
             "mean_prediction": float(total.sum() / rows),
             "calibration_error": float(np.abs(total - of_one).sum() / rows),  # Naeini et al. (2015)
-            ROWS: float(rows),
         }
+        roc = curve(scores, p, n)
+        rates = np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), roc["fpr"], roc["tpr"]).tolist()
+        threshold = self.threshold if threshold is None else threshold
         return ClassificationEvaluation(
-            metrics,
-            interval,
-            sums,
-            confusion=np.asarray([[tn, fp], [positives - tp, tp]]),
-            roc=curve(scores, p, n),
-            calibration=calibration,
-            resolution=resolution,
-            threshold=self.threshold if threshold is None else threshold,
+            metrics, interval, sums, roc, calibration, resolution, threshold=threshold, trial_curve=rates
         )
 
 
-def curve(scores: Floats, positives: Floats, negatives: Floats) -> Roc:
-    """Return the curves of rows of each class (vertices,) by rising score; the last point is below all of them."""
+def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
+    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all of them."""
     below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
     chosen = thin(above / above[-1], below / below[-1])[::-1]
     hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
     precision = hits / np.maximum(hits + alarms, 1)
     precision[0] = precision[1]
-    return Roc(alarms / above[-1], hits / below[-1], precision, np.append(scores, math.inf)[chosen])
+    points = {"fpr": alarms / above[-1], "tpr": hits / below[-1], "precision": precision}
+    return points | {"threshold": np.append(scores, math.inf)[chosen]}
 
 
-def area_under(positives: Floats, negatives: Floats) -> tuple[float, Interval]:
+def area_under(positives: Floats, negatives: Floats, resolution: float = 0.0) -> tuple[float, Interval]:
     """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by DeLong's variance.
 
-    The interval is cut to 0..1, and all of it where a class has fewer than two rows. A positive's component is the
+    The interval is wider by ``resolution`` on each side, cut to 0..1, and all of it where a class has fewer than two
+    rows. A positive's component is the
     share of negatives below it, a negative's the share of positives above it (ties as halves). The variance of the AUC
     is the sum over both classes of the components' sample variance over their number. The AUC is near to normal where
     both classes have many rows; of few, or close to 1, the interval is too short.
@@ -318,7 +260,7 @@ def area_under(positives: Floats, negatives: Floats) -> tuple[float, Interval]:
     for rows, number, share in zip((positives, negatives), numbers, misses(positives, negatives), strict=True):
         variance += max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
     half = Z95 * math.sqrt(variance)
-    return auc, Interval(max(auc - half, 0.0), min(auc + half, 1.0))
+    return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
 
 
 def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:

@@ -6,15 +6,15 @@ themselves, is of the features and of the centroids of the rows at hand.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, kept, mean_interval, summed, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Ints, Parts, Sums, kept, mean_interval, summed, values_of
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -25,15 +25,13 @@ MOST_CLUSTERS = 16
 
 
 @dataclass(frozen=True)
-class Assigned:
+class Assigned(Sums):
     """Rows by cluster, and sums of their distances to the model's centres."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(clusters,) rows."""
     squares: float = 0.0
     fourths: float = 0.0
-    not_numbers: int = 0
-    """Rows without a cluster or with a distance that is not finite."""
 
 
 def davies_bouldin(centroids: Floats, distances: Floats) -> float:
@@ -76,42 +74,30 @@ class Clustering(Evaluator):
         Metric("inertia", False, label="inertia per row"),
         Metric("davies_bouldin", False),
     )
-    figure = "plots/clusters.png"
+    plots = ("clusters",)
+    odd_predictions = ("rows have no cluster or no finite distance", "check the model and its input")
 
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
+    def _evaluate(self, parts: Parts, sums: Assigned, threshold: float | None) -> Any:
         """Sum features of each cluster in one pass, distances from the rows' centroids in another."""
-        assigned: Assigned = parts.add(self.count, self.total)
-        rows = int(assigned.histogram.sum())
-        what, fix = "rows have no cluster or no finite distance", "check the model and its input"
-        parts.refuse(rows + assigned.not_numbers, ("D030", assigned.not_numbers, what, fix))
-        [sums] = parts.add(functools.partial(_sums, len(assigned.histogram)), summed)
-        centroids = sums / np.maximum(assigned.histogram, 1)[:, None]
+        rows, of_each = sums.rows, sums.histogram
+        [features] = parts.add(functools.partial(_sums, len(of_each)), summed)
+        centroids = features / np.maximum(of_each, 1)[:, None]
         around = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
         distances, sample, labels = zip(*around, strict=True)
-        some = assigned.histogram > 0  # clusters without rows count for nothing, as scikit-learn has it
+        some = of_each > 0  # clusters without rows count for nothing, as scikit-learn has it
         metrics = {
-            "inertia": assigned.squares / rows,
-            "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / assigned.histogram[some]),
-            ROWS: float(rows),
+            "inertia": sums.squares / rows,
+            "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / of_each[some]),
         }
-        interval = mean_interval(rows, assigned.squares, assigned.fourths)
-        drawn = np.concatenate(sample), np.concatenate(labels)
-        return ClusteringEvaluation(metrics, interval, assigned, centroids, *drawn)
+        interval = mean_interval(rows, sums.squares, sums.fourths)
+        return ClusteringEvaluation(metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels))
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the rows of each cluster."""
         counts = evaluation.sums.histogram.tolist()
-        return {f"cluster_{at}/{ROWS}": float(count) for at, count in enumerate(counts) if len(counts) <= MOST_CLUSTERS}
+        return {f"cluster_{at}/rows": float(count) for at, count in enumerate(counts) if len(counts) <= MOST_CLUSTERS}
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw rows and centroids on two principal components."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        first = next(iter(drawn.values()))
-        centres = {"centroids": first.centroids[first.sums.histogram > 0]}
-        yield self.figure, plots.centroids("Clusters", first.sample, first.labels, centres, subtitle)
-
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Assigned:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
@@ -120,13 +106,13 @@ class Clustering(Evaluator):
             return Assigned(not_numbers=odd)
         squares = assigned[:, 1].astype(xp.float64) ** 2
         rows = to_host(xp.bincount(assigned[:, 0].astype(xp.int64)))
-        return Assigned(rows, float(squares.sum()), float(xp.dot(squares, squares)), odd)
+        return Assigned(len(assigned), odd, 0, rows, float(squares.sum()), float(xp.dot(squares, squares)))
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
-        rows, counts = int(sums.histogram.sum()), sums.histogram[:MOST_CLUSTERS].tolist()
-        rates = {f"cluster_{at}_rate": count / max(rows, 1) for at, count in enumerate(counts)}
-        return {"inertia": sums.squares / rows} | rates if rows else {}
+        counts = sums.histogram[:MOST_CLUSTERS].tolist()
+        rates = {f"cluster_{at}_rate": count / sums.rows for at, count in enumerate(counts)}
+        return {"inertia": sums.squares / sums.rows} | rates if counts else {}
 
 
 def _blocks(predictions: Any, x: Any) -> Any:

@@ -4,22 +4,22 @@ The headline is the log loss: it ranks the probabilities that `score` writes, te
 often, and has a paired difference of rows. Accuracy stands beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric, Tables, keys
-from tipcast.evaluation.sums import Cut, Floats, Ints, Parts, kept, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
+from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, values_of
 
 MOST_CLASSES = 10
 """Of which each has its own recall among the metrics; of more it is in the table only."""
 
 
 @dataclass(frozen=True)
-class ClassSums:
+class ClassSums(Sums):
     """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -31,15 +31,6 @@ class ClassSums:
     """Sum of the rows' squared log loss, for the interval."""
     brier: float = 0.0
     """Sum over rows and classes of squared differences of probability and truth."""
-    not_numbers: int = 0
-    """Rows with a probability that is not in 0..1."""
-    unknown: int = 0
-    """Classes that there are not."""
-
-    @property
-    def rows(self) -> int:
-        """Rows whose class is known."""
-        return int(self.confusion.sum())
 
     def right(self, axis: int) -> Floats:
         """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall, 0 the precision."""
@@ -67,27 +58,10 @@ class Multiclass(Evaluator):
         Metric("f1_macro", True),
         Metric("brier", False),
     )
-    figure = "plots/confusion.png"
+    plots = ("confusion",)
+    odd_predictions = ("rows have probabilities outside 0..1 or NaN", "let the model return probabilities")
+    odd_targets = "labels are outside the model's {sums.histogram.size} classes, which count from 0"
     loss = staticmethod(log_loss)
-
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Sum one pass over the rows."""
-        sums: ClassSums = parts.add(self.count, self.total)
-        labels = f"labels are no class: the model knows 0 to {len(sums.histogram) - 1}"
-        what, fix = "rows have probabilities outside 0..1 or NaN", "let the model return probabilities"
-        parts.refuse(
-            int(sums.histogram.sum()) + sums.not_numbers,
-            ("D030", sums.not_numbers, what, fix),
-            ("D031", sums.unknown, labels, "check the target"),
-        )
-        return self.of_sums(sums)
-
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw the confusion matrix."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        sums = next(iter(drawn.values())).sums
-        yield self.figure, plots.confusion(sums.confusion, subtitle, _names(sums, classes))
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the recall of each class by its name, of those that have rows."""
@@ -99,20 +73,20 @@ class Multiclass(Evaluator):
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
         sums, names = evaluation.sums, list(_names(evaluation.sums, classes))
-        columns = {"class": names, ROWS: sums.confusion.sum(axis=1).tolist()}
+        columns = {"class": names, "rows": sums.confusion.sum(axis=1).tolist()}
         columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> ClassSums:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         scores = values_of(predictions)
         xp, classes = module_of(scores), scores.shape[1]
         odd, (scores, truth) = kept(((scores >= 0) & (scores <= 1)).all(axis=1), scores, target)
-        called = scores.argmax(axis=1)
+        rows, called = len(scores), scores.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
         if truth is None or not len(scores):
-            return ClassSums(predicted, np.zeros((classes, classes), dtype=np.int64), not_numbers=odd)
+            return ClassSums(rows, odd, rows, predicted, np.zeros((classes, classes), dtype=np.int64))
         truth = truth.astype(xp.int64)
         unknown, (scores, truth, called) = kept((truth >= 0) & (truth < classes), scores, truth, called)
         cells = xp.bincount(truth * classes + called, minlength=classes * classes)
@@ -120,18 +94,19 @@ class Multiclass(Evaluator):
         came = scores[xp.arange(len(scores)), truth].astype(xp.float64)
         all_squares = float((scores.astype(xp.float64) ** 2).sum())
         return ClassSums(
+            scored=rows,
+            not_numbers=odd,
+            unknown=unknown,
             histogram=predicted,
             confusion=to_host(cells).reshape(classes, classes),
             log_loss=float(losses.sum()),
             squares=float(xp.dot(losses, losses)),
             brier=all_squares + float((1 - 2 * came).sum()),
-            not_numbers=odd,
-            unknown=unknown,
         )
 
     def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""
-        rates = sums.histogram / max(int(sums.histogram.sum()), 1)
+        rates = sums.histogram / max(sums.scored, 1)
         return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
@@ -145,7 +120,6 @@ class Multiclass(Evaluator):
             "accuracy": float(right.sum() / sums.rows),
             "f1_macro": float((2 * right[some] / both[some]).mean()),
             "brier": sums.brier / sums.rows,
-            ROWS: float(sums.rows),
         }
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 

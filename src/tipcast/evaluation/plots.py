@@ -1,33 +1,52 @@
-"""Plots of an evaluation and of a run, in the style of ``style``.
+"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, drawn without any global state.
 
-Each is a PNG of 600 x 600 pixels; ``subtitle`` is the line below its title, as model, rows and period. scikit-learn's
-displays load pyplot, whose state all threads share: here are plain lines.
+``subtitle`` is the line below the title, as model, rows and period. Every property is set on the objects themselves:
+matplotlib's rcParams and pyplot, which scikit-learn's displays load, are shared by all threads, a Figure is not.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
-from tipcast.evaluation import style
-from tipcast.evaluation.base import Evaluation
-from tipcast.evaluation.style import BLUE, DASHES, FAINT, GUIDE, INK, MUTED, ORANGE
 from tipcast.evaluation.sums import Floats, Ints
 
 if TYPE_CHECKING:
+    from tipcast.evaluation.base import Evaluation
     from tipcast.evaluation.classification import ClassificationEvaluation
+    from tipcast.evaluation.clustering import ClusteringEvaluation
 
+    Binary = Mapping[str, ClassificationEvaluation]
+
+INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
+BLUE, ORANGE = "#0072b2", "#d55e00"
+"""Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
+TITLE, TEXT, SMALL = 17, 13, 11.5
+SIZE, DPI = 6.0, 100
+"""Inches, and dots of one: a wider picture makes a note on MLflow's page scroll."""
+BOX = (0.165, 0.125, 0.775, 0.715)
+"""Left, bottom, width, height of the axes within the page."""
+DASHES = (0, (4, 3))
+GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
+"""A line that others are read against."""
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
 """From the lowest value of a feature to the highest."""
 SHADES = LinearSegmentedColormap.from_list("shares", ["white", "#7fb8d8"])
 """Of shares 0 to 1; ink is read on all of them."""
 BAR: dict[str, Any] = {"height": 0.62, "alpha": 0.85, "zorder": 3}
+NOTE: dict[str, Any] = {"padding": 4, "fontsize": SMALL, "color": INK}
+"""At the end of a bar."""
 MARKERS = "osD^vPX*"
 """Of one clustering after another."""
 LEAST_ROWS = 10
@@ -39,113 +58,114 @@ MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
 
 
-def roc(evaluations: Mapping[str, ClassificationEvaluation], subtitle: str) -> bytes:
+def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
-    figure, axes = style.page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
+    figure, axes = _page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
-    style.shares(axes)
+    _shares(axes)
     evaluation, looks = next(iter(evaluations.values())), ((BLUE, 2.8), (ORANGE, 1.8))
-    (right, wrong), recall = evaluation.confusion[0], evaluation.metrics["recall"]
-    style.ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
+    (right, wrong), recall = evaluation.sums.confusion[0], evaluation.metrics["recall"]
+    _ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")  # below the diagonal
-        axes.plot(each.roc.fpr, each.roc.tpr, color=color, linewidth=width, label=text, solid_joinstyle="round")
-    style.key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
-    return style.png(figure)
+        axes.plot(each.roc["fpr"], each.roc["tpr"], color=color, linewidth=width, label=text, solid_joinstyle="round")
+    _key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
+    return _png(figure)
 
 
-def precision_recall(evaluation: ClassificationEvaluation, subtitle: str) -> bytes:
+def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw precision against recall with the base rate and the operating point."""
     names = "recall: share of positives found", "precision: share of calls right"
-    figure, axes = style.page("Precision and recall", subtitle, *names)
-    curve, metrics = evaluation.roc, evaluation.metrics
-    rate = metrics["positive_rate"]
-    axes.axhline(rate, **GUIDE, label=f"base rate {style.percent(rate, 1)}")
-    style.ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
+    figure, axes = _page("Precision and recall", subtitle, *names)
+    evaluation, *_ = evaluations.values()
+    curve, metrics, rate = evaluation.roc, evaluation.metrics, evaluation.metrics["positive_rate"]
+    axes.axhline(rate, **GUIDE, label=f"base rate {_percent(rate, 1)}")
+    _ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
     text = f"average precision {metrics['average_precision']:.3f}"
-    axes.plot(curve.tpr, curve.precision, color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
-    style.shares(axes)
-    style.key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
-    return style.png(figure)
+    axes.plot(curve["tpr"], curve["precision"], color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    _shares(axes)
+    _key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
+    return _png(figure)
 
 
-def calibration(evaluation: ClassificationEvaluation, subtitle: str, *, name: str = "1") -> bytes:
+def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw the rate of positives against the mean score of 16 bins.
 
     Bins of fewer than 10 rows are left out: their rate says nothing.
     """
-    figure, axes = style.page("Calibration", subtitle, "mean score of a bin", f"share of rows of class {name}")
+    evaluation, *_ = evaluations.values()
+    positive = classes[1] if classes else "1"
+    figure, axes = _page("Calibration", subtitle, "mean score of a bin", f"share of rows of class {positive}")
     bins, metrics = evaluation.calibration, evaluation.metrics
     some = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     axes.plot([0, 1], [0, 1], **GUIDE)
     axes.plot(bins["mean_prediction"][some], bins["positive_rate"][some], "o-", color=BLUE, linewidth=2.2)
-    style.write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
+    _write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
     text = f"expected calibration error {metrics['calibration_error']:.4f}\nBrier score {metrics['brier']:.4f}"
-    style.write(axes, 0.97, 0.05, text, ha="right")
-    style.shares(axes)
-    return style.png(figure)
+    _write(axes, 0.97, 0.05, text, ha="right")
+    _shares(axes)
+    return _png(figure)
 
 
-def confusion(matrix: Ints, subtitle: str, classes: Sequence[str], called: str = "predicted") -> bytes:
-    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class.
-
-    ``called`` says on the axis how rows were called one class.
-    """
-    figure, axes = style.page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
+def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class."""
+    evaluation, *_ = evaluations.values()
+    matrix, called = evaluation.sums.confusion, "predicted"
+    if evaluation.threshold is not None:
+        called += f", at threshold {evaluation.threshold:.3f}"
+    classes = classes or [str(at) for at in range(len(matrix))]
+    figure, axes = _page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
     many, few = len(classes), len(classes) < 5
     parts = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axes.imshow(parts, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
-    size = min(style.TEXT, 26 / many) if few else 60 / many
+    size = min(TEXT, 26 / many) if few else 60 / many
     for (row, column), share in np.ndenumerate(parts if many <= MOST_WRITTEN else parts[:0]):
-        text = style.percent(share, int(few)) + (f"\n{matrix[row, column]:,} rows" if few else "")
-        style.write(axes, column, row, text, fontsize=size, ha="center", va="center", bbox=None)
+        text = _percent(share, int(few)) + (f"\n{matrix[row, column]:,} rows" if few else "")
+        _write(axes, column, row, text, fontsize=size, ha="center", va="center", bbox=None)
     axes.grid(False)
     shown = range(0, many, -(-many // 25))
-    names = [style.fit(classes[at], max(3, 40 // many)) for at in shown]
+    names = [_fit(classes[at], max(3, 40 // many)) for at in shown]
     axes.set_xticks(shown, names)
     axes.set_yticks(shown, names, rotation=90 if few else 0, va="center")
-    axes.tick_params(labelsize=style.TEXT if few else 8)
-    return style.png(figure)
+    axes.tick_params(labelsize=TEXT if few else 8)
+    return _png(figure)
 
 
-def predicted(evaluation: Evaluation, subtitle: str) -> bytes:
+def predicted(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw predicted against true values of some rows of each part."""
-    figure, axes = style.page("Predicted and true values", subtitle, "true value", "predicted value")
+    figure, axes = _page("Predicted and true values", subtitle, "true value", "predicted value")
+    evaluation, *_ = evaluations.values()
     truth, values = evaluation.sums.sample.T
     axes.axline((truth[0], truth[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
     axes.scatter(truth, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
     text = f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
-    style.write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
+    _write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
     axes.locator_params(nbins=6)
-    return style.png(figure)
+    return _png(figure)
 
 
-def importance(
-    importance: Mapping[str, float], subtitle: str, *, kind: str = "gain", title: str = "Feature importance"
-) -> bytes:
+def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: str = "Feature importance") -> bytes:
     """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
-    total = sum(importance.values()) or 1.0
-    ranked = sorted(importance.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
-    values = [value / total for _, value in ranked]
-    figure, axes = style.rows(title, subtitle, [name for name, _ in ranked], f"share of total {kind}")
-    bars = axes.barh(range(len(values)), values, color=BLUE, **BAR)
-    style.ends(axes, bars, [style.percent(value, 1) for value in values])
-    axes.set_xlim(0, max(values, default=1) * 1.17 or 1)
+    total = sum(values.values()) or 1.0
+    ranked = sorted(values.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
+    shares = [value / total for _, value in ranked]
+    figure, axes = _rows(title, subtitle, [name for name, _ in ranked], f"share of total {kind}")
+    bars = axes.barh(range(len(shares)), shares, color=BLUE, **BAR)
+    axes.bar_label(bars, [_percent(share, 1) for share in shares], **NOTE)
+    axes.set_xlim(0, max(shares, default=1) * 1.17 or 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    return style.png(figure)
+    return _png(figure)
 
 
-def contributions(
-    values: NDArray[np.floating], added: NDArray[np.floating], names: Sequence[str], subtitle: str
-) -> bytes:
+def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str) -> bytes:
     """Draw what each feature adds to rows' predictions: a point a row, its color the feature's value.
 
     ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows, features). The axis ends
     where 1 of 200 points lie beyond; these are drawn at its ends.
     """
     chosen = np.argsort(-np.abs(added).mean(axis=0), kind="stable")[:MOST_FEATURES]
-    shown = [style.fit(names[at], 21) for at in chosen]
-    figure, axes = style.rows("Contributions of features", subtitle, shown, "added to the margin")
+    shown = [_fit(names[at], 21) for at in chosen]
+    figure, axes = _rows("Contributions of features", subtitle, shown, "added to the margin")
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
     heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)  # so that all show
@@ -156,31 +176,36 @@ def contributions(
     axes.xaxis.set_major_locator(MaxNLocator(5))
     for name, color in (("low value of the feature", VALUES(0.0)), ("high value", VALUES(1.0))):
         axes.scatter([], [], s=50, color=color, label=name)
-    style.key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=2, borderpad=0)
-    return style.png(figure)
+    _key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=2, borderpad=0)
+    return _png(figure)
 
 
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, total = list(seconds), np.zeros(len(seconds))
-    figure, axes = style.rows("The same training, from rung to rung", subtitle, names, "seconds")
+    figure, axes = _rows("The same training, from rung to rung", subtitle, names, "seconds")
     for phase, color in zip(next(iter(seconds.values())), (FAINT, BLUE, ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]
         bars = axes.barh(range(len(names)), wide, left=total, color=color, label=phase, **BAR)
         total = total + wide
-    style.ends(axes, bars, [f"{value:.2f} s, {total[0] / value:.1f} x" for value in total])
+    axes.bar_label(bars, [f"{value:.2f} s, {total[0] / value:.1f} x" for value in total], **NOTE)
     axes.set_xlim(0, total.max() * 1.4)
-    style.key(axes, "lower right")
-    return style.png(figure)
+    _key(axes, "lower right")
+    return _png(figure)
 
 
-def centroids(
-    title: str, x: Floats, groups: Sequence[int] | None, centres: Mapping[str, Floats], subtitle: str
-) -> bytes:
+def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+    """Draw rows and the centroids of clusters that have rows."""
+    first, *_ = evaluations.values()
+    centres = {"centroids": first.centroids[first.sums.histogram > 0]}
+    return centroids("Clusters", first.sample, first.labels, centres, subtitle)
+
+
+def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats], subtitle: str) -> bytes:
     """Draw rows (rows, features), and the centroids of clusterings of them, on the first two principal components.
 
-    The features are standardised. ``groups`` (rows,) color the rows, None where nothing is known of such; ``centres``
-    has the name of a clustering -> (clusters, features) its centroids.
+    The features are standardised. ``groups`` (rows,) color the rows; ``centres`` has the name of a clustering ->
+    (clusters, features) its centroids.
     """
     from sklearn.decomposition import PCA  # of clusterings only
     from sklearn.preprocessing import StandardScaler
@@ -194,19 +219,89 @@ def centroids(
     with np.errstate(invalid="ignore"):
         components = PCA(2, random_state=0).fit(standard(x, 2))
     first, second = np.nan_to_num(components.explained_variance_ratio_)
-    names = f"first component ({style.percent(first)} of variance)", f"second component ({style.percent(second)})"
-    figure, axes = style.page(title, subtitle, *names)
-    colors: Any = FAINT
-    if groups is not None:
-        _, shades = np.unique(np.asarray(groups), return_inverse=True)
-        colors = colormaps["tab20"](shades % 20)
+    names = f"first component ({_percent(first)} of variance)", f"second component ({_percent(second)})"
+    figure, axes = _page(title, subtitle, *names)
+    _, shades = np.unique(groups, return_inverse=True)
     first, second = components.transform(standard(x)).T
-    axes.scatter(first, second, s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
+    axes.scatter(first, second, s=7, c=colormaps["tab20"](shades % 20), alpha=0.35, linewidths=0, zorder=2)
     for at, (name, points) in enumerate(centres.items()):
         look: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.6, "zorder": 6}
         size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
         first, second = components.transform(standard(points)).T
         axes.scatter(first, second, s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
     axes.margins(0.08, 0.16)
-    style.key(axes, "upper center", ncols=min(len(centres), 4), columnspacing=1.2, handletextpad=0.3)
-    return style.png(figure)
+    _key(axes, "upper center", ncols=min(len(centres), 4), columnspacing=1.2, handletextpad=0.3)
+    return _png(figure)
+
+
+# The style
+
+
+def _page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
+    """Return a square figure with title and subtitle, and its axes with the names ``x`` and ``y``."""
+    figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center")
+    figure.text(0.035, 0.9, _fit(subtitle, 72), fontsize=SMALL, color=MUTED, va="center")
+    axes = figure.add_axes(BOX, axisbelow=True)
+    axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7)
+    axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7)
+    axes.grid(True, color=GRID, linewidth=1)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6)
+    return figure, axes
+
+
+def _rows(title: str, subtitle: str, names: Sequence[str], x: str) -> tuple[Figure, Axes]:
+    """Return a page with a row for each name, the first on top, and its axes."""
+    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
+    figure, axes = _page(title, subtitle, x, "")
+    axes.set_position((left, BOX[1], 0.92 - left, BOX[3]))
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
+    axes.grid(False, axis="y")
+    return figure, axes
+
+
+def _shares(axes: Axes) -> None:
+    """Show 0..1 on both axes as 0 % to 100 %."""
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])
+        axis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
+
+
+def _write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options: Any) -> None:
+    """Write a note into the axes on a white ground, so that lines beneath do not cross it."""
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
+    axes.text(x, y, text, **{"color": color, "fontsize": SMALL, "bbox": ground, "zorder": 6, **options})
+
+
+def _ring(axes: Axes, x: float, y: float, label: str) -> None:
+    """Mark one point with a ring, which the legend names."""
+    axes.plot([x], [y], "o", ms=10, mfc="white", mec=INK, mew=2.2, zorder=7, clip_on=False, label=label)
+
+
+def _percent(share: float, decimals: int = 0) -> str:
+    """Return a share as ``12.3 %``."""
+    return f"{100 * share:.{decimals}f} %"
+
+
+def _key(axes: Axes, place: str, **options: Any) -> None:
+    """Show the legend at a place, on a white ground."""
+    look: dict[str, Any] = {"loc": place, "labelcolor": INK, "fontsize": SMALL, "title_fontsize": SMALL}
+    axes.legend(facecolor="white", edgecolor="none", framealpha=0.85, **look, **options)
+
+
+def _png(figure: Figure) -> bytes:
+    """Render a figure."""
+    stream = io.BytesIO()
+    with ThreadPoolExecutor(1) as elsewhere:  # Ctrl-C in the main thread: Matplotlib's C++ makes it another error
+        elsewhere.submit(figure.savefig, stream, format="png", dpi=DPI, metadata={"Software": None}).result()
+    return stream.getvalue()
+
+
+def _fit(text: str, room: int) -> str:
+    """Return a text, cut where it has more characters than there is room for."""
+    return text if len(text) <= room else text[: room - 1].rstrip() + "…"

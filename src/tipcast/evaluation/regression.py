@@ -1,29 +1,26 @@
 """Numbers: errors of predictions, summed part by part where the rows lie."""
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.base import ROWS, Evaluation, Evaluator, Figures, Metric
-from tipcast.evaluation.sums import Cut, Floats, Parts, added, kept, mean_interval, values_of
+from tipcast.evaluation.base import Evaluation, Evaluator, Metric
+from tipcast.evaluation.sums import Floats, Sums, added, kept, mean_interval, values_of
 
 SAMPLE = 512
 """Rows of a part that the figure may show."""
 
 
 @dataclass(frozen=True)
-class Errors:
-    """Sums over rows whose target is known, error = prediction - target; ``scored`` and ``score_sum`` are of all."""
+class Errors(Sums):
+    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is of all."""
 
-    scored: int = 0
     score_sum: float = 0.0
-    rows: int = 0
     error_sum: float = 0.0
     absolute: float = 0.0
     squares: float = 0.0
@@ -33,11 +30,7 @@ class Errors:
     target_mean: float = 0.0
     target_scatter: float = 0.0
     """Sum of the targets' squared distances from their mean."""
-    not_numbers: int = 0
-    """Predictions that are not finite, of rows that then count for nothing."""
-    unknown: int = 0
-    """Targets that are not finite."""
-    sample: Floats = dataclasses.field(default_factory=lambda: np.empty((0, 2)))
+    sample: Floats = field(default_factory=lambda: np.empty((0, 2)))
     """(rows, 2) target and prediction of some rows."""
 
 
@@ -60,19 +53,9 @@ class Regression(Evaluator):
         Metric("bias", False, ranks=False),
         Metric("max_error", False),
     )
-    figure = "plots/predicted.png"
+    plots = ("predicted",)
     loss = staticmethod(squared_error)
     root = True
-
-    def _evaluate(self, parts: Parts, threshold: float | None) -> Any:
-        """Sum errors in one pass."""
-        errors: Errors = parts.add(self.count, self.total)
-        parts.refuse(
-            errors.scored + errors.not_numbers,
-            ("D030", errors.not_numbers, "predictions are not finite", "check the model and its input"),
-            ("D031", errors.unknown, "targets are not finite", "check the target"),
-        )
-        return self.of_sums(errors)
 
     def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
@@ -80,31 +63,23 @@ class Regression(Evaluator):
         away = trained.target_sum / trained.rows - sums.target_mean
         return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
 
-    def figures(self, drawn: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Figures:
-        """Draw predicted against true values of some rows."""
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
-
-        yield self.figure, plots.predicted(next(iter(drawn.values())), subtitle)
-
-    def count(self, predictions: Array, target: Any = None, *, threshold: Cut = None) -> Errors:
+    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Errors:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
         odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
-        errors = Errors(len(scores), float(scores.sum()), not_numbers=odd)
-        if truth is None:
+        errors = Errors(len(scores), odd, len(scores), float(scores.sum()))
+        finite = xp.zeros(len(scores), bool) if truth is None else xp.isfinite(truth)
+        if not bool(finite.any()):  # no largest error
             return errors
-        unknown, (truth, scores) = kept(xp.isfinite(truth), truth.astype(xp.float64), scores)
-        if not len(truth):  # no largest error
-            return dataclasses.replace(errors, unknown=unknown)
+        unknown, (truth, scores) = kept(finite, truth.astype(xp.float64), scores)
         error = scores - truth
         squares = error * error
         mean = float(truth.mean())
         step = -(-len(truth) // SAMPLE)
-        return dataclasses.replace(
+        return replace(
             errors,
-            rows=len(truth),
             unknown=unknown,
             error_sum=float(error.sum()),
             absolute=float(xp.abs(error).sum()),
@@ -120,14 +95,10 @@ class Regression(Evaluator):
         """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
         parts = [Errors(), *parts]
         mean = math.fsum(part.rows * part.target_mean for part in parts) / max(sum(part.rows for part in parts), 1)
-        others: dict[str, Any] = {
-            "largest": max(part.largest for part in parts),
-            "target_mean": mean,
-            "target_scatter": math.fsum(
-                part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
-            ),
-            "sample": np.concatenate([part.sample for part in parts]),
-        }
+        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
+        others: dict[str, Any] = {"target_mean": mean, "target_scatter": scatter}
+        others |= {"largest": max(part.largest for part in parts)}
+        others |= {"sample": np.concatenate([part.sample for part in parts])}
         return Errors(**added(parts, but=others), **others)
 
     def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:
@@ -144,6 +115,5 @@ class Regression(Evaluator):
             "r2": 1 - sums.squares / sums.target_scatter if sums.target_scatter else 0.0,
             "bias": sums.error_sum / sums.rows,
             "max_error": sums.largest,
-            ROWS: float(sums.rows),
         }
         return Evaluation(metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums)

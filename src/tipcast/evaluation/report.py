@@ -23,50 +23,50 @@ def note(
     *,
     splits: Sequence[Split],
     phases: Mapping[str, float],
-    command: str,
     validation: Evaluation | None,
     baseline: Mapping[str, float],
     run_id: str,
-    changes: str,
+    repeated: str,
     remark: str,
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
     It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
-    seconds. ``changes`` says in a sentence what the command needs beside a commit to repeat the run.
+    seconds; ``repeated`` is of ``repeat``.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
-    lines = [
-        [name, *values, *([number(baseline[name]) if name in baseline else ""] if baseline else [])]
-        for name, values in metric_lines(list(shown.values()))
-    ]
+    head, lines = ["metric", *shown], metric_lines([*shown.values()])
+    if baseline:
+        head.append("baseline")
+        lines = [[*line, number(baseline[line[0]]) if line[0] in baseline else ""] for line in lines]
+    called = ""
+    if test.threshold is not None:
+        basis = "the most accurate one on validation rows" if validation else "set beforehand"
+        called = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
     seconds = [[name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
-        table(["metric", *shown, *(["baseline"] if baseline else [])], lines),
+        table(head, lines),
         beaten(judge, test, baseline),
-        _called(test, validation),
+        called,
         _splits(splits),
         table(["phase", "seconds"], seconds),
-        repeat(command, changes),
+        repeated,
         remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def version_page(
-    uri: str, model: str, judge: Evaluator, test: Evaluation, *, splits: Sequence[Split], run_id: str
-) -> str:
+def version_page(uri: str, model: str, judge: Evaluator, test: Evaluation, splits: Sequence[Split], run_id: str) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to use it.
 
     ``uri`` is of the logged model, which is known before the version has a number. Facts are the version's tags.
     """
-    lines = [[name, value] for name, (value,) in metric_lines([test], most=SHOWN)]
     parts = [
         headline(model, judge, test).removeprefix("### "),  # MLflow's list of versions shows it as it is
         plot(run_id, judge.figure),
-        table(["test metric", "value"], lines),
+        table(["test metric", "value"], metric_lines([test])[:SHOWN]),
         _splits(splits),
         USE.format(uri=uri),
     ]
@@ -79,38 +79,27 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
     Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the probabilities are worth.
     """
     losses = [metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline]
-    lines = [
-        f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}"
-        for name in losses
-        if test.metrics[name] >= baseline[name]
-    ]
+    worse = [name for name in losses if test.metrics[name] >= baseline[name]]
+    lines = [f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse]
     return f"The model does not beat a prediction without features: {'; '.join(lines)}." if lines else ""
 
 
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
-    low, high = (number(bound) for bound in (test.interval.low, test.interval.high))
+    low, high = map(number, test.interval)
     return f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % interval {low} to {high})"
 
 
-def metric_lines(evaluations: Sequence[Evaluation], most: int | None = None) -> list[tuple[str, list[str]]]:
-    """Return (name, one value for each evaluation) of the metrics, the headline with its interval."""
-    first, *names = evaluations[0].shown(most)
-    lines = [(first, [evaluation.interval.around(evaluation.headline) for evaluation in evaluations])]
-    return lines + [(name, [number(evaluation.metrics[name]) for evaluation in evaluations]) for name in names]
+def metric_lines(evaluations: Sequence[Evaluation]) -> list[list[str]]:
+    """Return a line of each metric: its name and values of the evaluations, the headline with its interval."""
+    first, *names = evaluations[0].metrics
+    lines = [[first, *(evaluation.interval.around(evaluation.headline) for evaluation in evaluations)]]
+    return lines + [[name, *(number(evaluation.metrics[name]) for evaluation in evaluations)] for name in names]
 
 
 def number(value: float) -> str:
     """Return a metric for a table."""
     return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
-
-
-def _called(test: Evaluation, validation: Evaluation | None) -> str:
-    """Return at which threshold rows are called positive, where they are."""
-    if test.threshold is None:
-        return ""
-    basis = "the most accurate one on validation rows" if validation else "set beforehand"
-    return f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
 
 
 def _splits(splits: Sequence[Split]) -> str:

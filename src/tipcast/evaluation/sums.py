@@ -1,26 +1,22 @@
-"""Sums of parts: added up where the rows lie, on whatever device; estimates, and the difference of two models."""
+"""Sums of parts: added up where the rows lie, on whatever device; and the intervals of what they estimate."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
-from tipcast.config.errors import TipcastError
 
 Z95 = 1.959963984540054
 """97.5 % point of the normal distribution."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Cut = float | None
-"""Score at and above which rows are called positive, of two classes."""
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """An estimate's bounds at 95 % confidence."""
 
     low: float
@@ -44,20 +40,27 @@ class Parts:
 
     def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
         """Count each part where it lies, by ``count`` of its columns, and return the total."""
-        if len({len(column) for column in self.columns}) != 1:
-            raise ValueError(f"partitions differ in number: {[len(column) for column in self.columns]}")
         parts = list(zip(*self.columns, strict=True))
         if self.client is None:
             return total([count(*part) for part in parts])
         return self.client.submit(total, [self.client.submit(count, *part, pure=False) for part in parts]).result()
 
-    def refuse(self, rows: int, *problems: tuple[str, int, str, str]) -> None:
-        """Raise D014 where there are no rows, else the first problem (code, rows that have it, what, fix) there is."""
-        if not rows:
-            raise TipcastError("D014", self.where, "no rows to evaluate", "take a longer period or a weaker filter")
-        for code, odd, what, fix in problems:
-            if odd:
-                raise TipcastError(code, self.where, f"{odd} of {rows} {what}", fix)
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over rows, on the host; each kind adds its own. Without arguments they are of no rows."""
+
+    scored: int = 0
+    """Rows with a prediction that can be, whether or not their target is known."""
+    not_numbers: int = 0
+    """Rows whose prediction cannot be: they count for nothing else."""
+    unknown: int = 0
+    """Scored rows whose target is not known, or cannot be."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that the metrics are of."""
+        return self.scored - self.unknown
 
 
 def added(parts: Sequence[Any], but: Collection[str] = ()) -> dict[str, Any]:
@@ -116,13 +119,3 @@ def root_slope(value: float, root: bool) -> float:
     if not root:
         return 1.0
     return 1 / (2 * value) if value else 0.0
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The headline of the first model less that of the second."""
-
-    value: float
-    """Of all rows."""
-    interval: Interval
-    """95 %, asymptotic."""

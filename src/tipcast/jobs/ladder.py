@@ -244,7 +244,7 @@ def record(
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         centres = {one["rung"]: one["centres"] for one in climbed}
-        drawn = plots.centroids("Centroids of every rung", shared[0], shared[1].tolist(), centres, subtitle)
+        drawn = plots.centroids("Centroids of every rung", shared[0], shared[1], centres, subtitle)
         pictures["plots/centroids.png"] = drawn
     for path, picture in pictures.items():
         run.log_bytes(picture, path)

@@ -20,7 +20,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.evaluation import evaluator, report
-from tipcast.evaluation.base import SHOWN, Evaluation, bounds
+from tipcast.evaluation.base import Evaluation, bounds
 from tipcast.evaluation.sums import Parts
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, given_keys, run_context, run_names
@@ -229,15 +229,15 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
     elif not test.y:
         checks.append(Check("comparison", False, "there is no target that both could be compared by"))
     else:
-        difference = judge.difference(Parts((*predictions, test.y), client), (evaluations[0], evaluations[1]))
-        value, interval, headline = difference.value, difference.interval, judge.headline
+        parts, headline = Parts((*predictions, test.y), client), judge.headline
+        value, interval = judge.difference(parts, (evaluations[0], evaluations[1]))
         key, sign = f"difference/{headline.name}", -1 if headline.maximize else 1
         metrics = {key: value, **bounds(interval, key)}
         limit = f"{'at least' if headline.maximize else 'at most'} {sign * config.margin:g}"
         what = f"{headline.label} {interval.around(value, SIGNED)}, {limit}"
         checks.append(Check("comparison", sign * value <= config.margin, what))
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
-        metrics |= {f"{side}/{name}": value for name, value in evaluation.shown(SHOWN).items()}
+        metrics |= {f"{side}/{name}": value for name, value in evaluation.shown.items()}
     return {**metrics, "test/rows": float(evaluations[0].rows)}
 
 

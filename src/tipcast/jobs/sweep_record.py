@@ -103,7 +103,7 @@ class SweepRecord:
             },
             curves={
                 self.metric: {0: trial.score},  # the first one is what MLflow compares by
-                **{f"validation/{name}": {0: value} for name, value in trial.metrics.items() if name != "rows"},
+                **{f"validation/{name}": {0: value} for name, value in trial.metrics.items()},
                 **{f"seconds/{name}": {0: value} for name, value in trial.phases.items()},
                 **{f"fit/{name}": {0: value} for name, value in numbers.items()},
                 CURVE: stepped(trial.curve),

@@ -187,11 +187,10 @@ class Record:
             outcome.test,
             splits=self._splits(outcome),
             phases=phases,
-            command=self.context.command,
             validation=outcome.validation,
             baseline=outcome.baseline,
             run_id=run.id,
-            changes=origin.source().remark,
+            repeated=report.repeat(self.context.command, origin.source().remark),
             remark=remark,
         )
         run.note(note)
@@ -207,7 +206,7 @@ class Record:
     def headlines(self, outcome: Outcome) -> dict[str, float]:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if there is one."""
         threshold = {} if outcome.test.threshold is None else {"threshold": outcome.test.threshold}
-        metrics = {f"test/{name}": value for name, value in (outcome.test.shown(SHOWN) | threshold).items()}
+        metrics = {f"test/{name}": value for name, value in (outcome.test.shown | threshold).items()}
         return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:

@@ -1,4 +1,7 @@
-"""Metrics of two classes against scikit-learn, over workers and inside one process."""
+"""Metrics of two classes against scikit-learn, and of the difference of two models' AUC against DeLong's definition."""
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,10 +12,11 @@ from tests.unit.evaluation.conftest import spread
 
 from tipcast.evaluation import classification
 from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin
-from tipcast.evaluation.sums import Interval
+from tipcast.evaluation.sums import Interval, Parts
 
 JUDGE = Classification()
 TIGHT = 1e-12
+Z95 = 1.959963984540054
 BINNED = 2e-6
 """How far an AUC of continuous scores may be from scikit-learn's."""
 
@@ -66,12 +70,11 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
         "recall": reference.recall_score(labels, called),
         "f1": reference.f1_score(labels, called),
         "positive_rate": labels.mean(),
-        "rows": len(labels),
     }
+    assert found.rows == len(labels)
     assert {key: found.metrics[key] for key in expected} == pytest.approx(expected, abs=TIGHT, rel=1e-9)
     assert found.metrics["mean_prediction"] == pytest.approx(wide.mean(), abs=1e-5)
-    assert list(found.metrics)[0] == "auc"
-    assert found.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
+    assert found.sums.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
 
 
 @pytest.mark.parametrize("name", list(cases()))
@@ -81,18 +84,18 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
     best = max(np.mean((scores >= t) == labels) for t in [*np.arange(0, 1, 2**-16), 1.0, 2.0])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
-    roc = found.roc
-    assert len(roc.fpr) <= 2000
-    assert (roc.fpr[0], roc.tpr[0], roc.fpr[-1], roc.tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(roc.tpr, roc.fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
-    assert np.isinf(roc.thresholds[0])
-    assert (np.diff(roc.thresholds) < 0).all()
-    for i in np.linspace(1, len(roc.fpr) - 1, 25).astype(int):
-        called = scores >= roc.thresholds[i]
-        assert roc.tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
-        assert roc.fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
-        assert roc.precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
-    assert roc.precision[0] == roc.precision[1]
+    fpr, tpr, precision, thresholds = (found.roc[name] for name in ("fpr", "tpr", "precision", "threshold"))
+    assert len(fpr) <= 2000
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert np.trapezoid(tpr, fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
+    assert np.isinf(thresholds[0])
+    assert (np.diff(thresholds) < 0).all()
+    for i in np.linspace(1, len(fpr) - 1, 25).astype(int):
+        called = scores >= thresholds[i]
+        assert tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
+        assert fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
+        assert precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
+    assert precision[0] == precision[1]
 
 
 def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +111,7 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest
         assert BINNED < abs(found.headline - exact) <= found.resolution
         delong = area_under(*found.sums.vertices()[1:])[1]
         wider = max(delong.low - found.resolution, 0), min(delong.high + found.resolution, 1)
-        assert (found.interval.low, found.interval.high) == wider
+        assert found.interval == wider
 
 
 def test_bins_count_every_row(client: Client) -> None:
@@ -116,7 +119,7 @@ def test_bins_count_every_row(client: Client) -> None:
     scores, labels = cases()["two values"]
     found = JUDGE.evaluate(client, *(spread(client, values, (0, 5000), pd.Series) for values in (scores, labels)))
     assert (16 * found.calibration["from"]).tolist() == [3, 11]
-    with pytest.raises(ValueError, match="differ in number"):
+    with pytest.raises(ValueError, match="zip"):
         JUDGE.evaluate(client, spread(client, scores), spread(client, labels, (1,)))
     scores, labels = cases()["heavy ties"]
     scores = np.round(scores * 64) / 64  # full of scores on the bins' borders
@@ -136,17 +139,58 @@ def test_bins_count_every_row(client: Client) -> None:
     assert found.metrics["calibration_error"] == pytest.approx(error, abs=1e-5)
 
 
+def delong(labels: Any, first: Any, second: Any = 0.0) -> tuple[float, float]:
+    """Return the first model's AUC less the second's (0 of one score for all), and half its interval by DeLong."""
+    kernels = []
+    for scores in (first, second):
+        ones, zeros = (np.broadcast_to(scores, labels.shape)[labels == label] for label in (1, 0))
+        kernels.append((ones[:, None] > zeros) + 0.5 * (ones[:, None] == zeros))
+    apart = kernels[0] - kernels[1]
+    variance = sum(np.var(apart.mean(axis=axis), ddof=1) / apart.shape[1 - axis] for axis in (1, 0))
+    return float(apart.mean()), Z95 * float(np.sqrt(variance))
+
+
 @pytest.mark.parametrize("digits", [1, 2, 3])
 def test_the_interval_equals_delongs_definition(digits: int) -> None:
     r = np.random.default_rng(digits)
     scores = np.round(r.random(700), digits)
     labels = (r.random(700) < 0.2 + 0.6 * scores).astype(int)
-    ones, zeros = scores[labels == 1], scores[labels == 0]
-    kernel = (ones[:, None] > zeros) + 0.5 * (ones[:, None] == zeros)
-    variance = np.var(kernel.mean(axis=1), ddof=1) / len(ones) + np.var(kernel.mean(axis=0), ddof=1) / len(zeros)
+    apart, half = delong(labels, scores)  # from an AUC of 0.5
     found = JUDGE.evaluate_here(scores, labels).interval
-    half = 1.959963984540054 * np.sqrt(variance)
-    assert (found.low, found.high) == pytest.approx((kernel.mean() - half, kernel.mean() + half), abs=TIGHT)
+    assert found == pytest.approx((0.5 + apart - half, 0.5 + apart + half), abs=TIGHT)
+
+
+def difference(client: Client, labels: Any, *scores: Any, binned: bool = False) -> tuple[float, Interval]:
+    *predictions, targets = (spread(client, values, (700, 701, 2200)) for values in (*scores, labels))
+    both = [JUDGE.evaluate(client, each, targets) for each in predictions]
+    if binned:  # as of many rows, whose scores are not kept
+        both = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in both]
+    return JUDGE.difference(Parts([*predictions, targets], client), both)
+
+
+@pytest.mark.parametrize("binned", [False, True])
+@pytest.mark.parametrize("better", [0.0, 0.3])
+def test_the_difference_of_two_models_equals_delongs_definition(client: Client, better: float, binned: bool) -> None:
+    r = np.random.default_rng(1)  # the models share most of their noise; the first is better by so much
+    labels = (r.random(3000) < 0.4).astype(np.int32)
+    shared = labels + r.normal(0, 1.5, 3000)
+    margins = (shared + shift * labels + r.normal(0, 0.7, 3000) for shift in (better, 0.0))
+    first, second = (np.round(1 / (1 + np.exp(-margin)), 3).astype(np.float32) for margin in margins)
+    value, half = delong(labels, first, second)
+    found, interval = difference(client, labels, first, second, binned=binned)
+    assert found == pytest.approx(value, abs=TIGHT)
+    assert interval == pytest.approx((value - half, value + half), abs=1e-4 if binned else TIGHT)
+    assert (interval.low > 0) == (better > 0)
+    assert difference(client, labels, first, first, binned=binned) == (0, Interval(0, 0))
+
+
+def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
+    labels = np.arange(300_000) % 2
+    assert difference(client, labels, 1e-6 * labels, 1e-6 * (1 - labels)) == (0, Interval(-1.0, 1.0))
+    labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])  # and of one positive nothing is known
+    both = [JUDGE.evaluate_here(each, labels) for each in (scores, scores[::-1])]
+    parts = Parts([[scores], [scores[::-1]], [labels]])
+    assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
 
 
 @pytest.mark.parametrize(

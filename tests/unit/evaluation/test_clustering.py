@@ -33,7 +33,7 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
         "inertia": np.mean(predictions[:, 1].astype(float) ** 2),
         "davies_bouldin": reference.davies_bouldin_score(x.astype(float), labels),
     }
-    assert found.shown() == pytest.approx(expected, rel=1e-8)
+    assert found.metrics == pytest.approx(expected, rel=1e-8)
     assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
     assert JUDGE.details(found)["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from tipcast.evaluation import plots, style
+from tipcast.evaluation import plots
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
+from tipcast.evaluation.clustering import Clustering
 from tipcast.evaluation.regression import Regression
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
@@ -34,8 +36,8 @@ def evaluation() -> ClassificationEvaluation:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     """Figures as they are before they become bytes."""
     figures: list[Figure] = []
-    real = style.png
-    monkeypatch.setattr(style, "png", lambda figure: figures.append(figure) or real(figure))
+    real = plots._png
+    monkeypatch.setattr(plots, "_png", lambda figure: figures.append(figure) or real(figure))
     return figures
 
 
@@ -46,16 +48,17 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     centres = {f"{cores} cores": np.array([[0.1, 0.2], [1.0, 0.01 * cores]]) for cores in (1, 2)}
     each: dict[str, tuple[Any, ...]] = {
         "roc": ({"test": found, "validation": found},),
-        "precision_recall": (found,),
-        "calibration": (found,),
-        "confusion": (found.confusion, SUBTITLE, ("low", "high")),
-        "predicted": (Regression().evaluate_here(truth + r.normal(0, 1, 5000), truth),),
-        "centroids": ("Clusters", values[:, :2], [0, 1] * 250, centres),
+        "precision_recall": ({"test": found},),
+        "calibration": ({"test": found},),
+        "confusion": ({"test": found},),
+        "predicted": ({"test": Regression().evaluate_here(truth + r.normal(0, 1, 5000), truth)},),
+        "clusters": ({"test": Clustering().evaluate_here(values[:, 2:4] > 0, values[:, :2])},),
+        "centroids": ("Clusters", values[:, :2], np.arange(500) % 2, centres),
         "contributions": (values, values * np.arange(14) ** 2, names),
         "importance": (IMPORTANCE,),
         "ladder": ({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"},),
     }
-    drawn: bytes = getattr(plots, kind)(*each[kind], *([SUBTITLE] if kind != "confusion" else []))
+    drawn: bytes = getattr(plots, kind)(*each[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {}))
     return drawn
 
 
@@ -94,13 +97,13 @@ def test_is_a_square_png_with_nothing_cut_off_and_no_texts_that_collide(
 
 def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
     plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
-    low, high = evaluation.interval.low, evaluation.interval.high
+    low, high = evaluation.interval
     text = f"AUC {evaluation.metrics['auc']:.3f}\n({low:.3f} to {high:.3f})"
     assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
     legend = drawn[0].axes[0].get_legend().get_window_extent().transformed(drawn[0].axes[0].transData.inverted())
     assert legend.x0 > legend.y1, "below the diagonal, so that it hides no curve"
     ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
-    true_negatives, false_positives = evaluation.confusion[0]
+    true_negatives, false_positives = evaluation.sums.confusion[0]
     wrong = false_positives / (false_positives + true_negatives)
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
 
@@ -108,7 +111,7 @@ def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluatio
 def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> None:
     r = np.random.default_rng(2)
     x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(0, 2, (900, 3))
-    plots.centroids("Clusters", x, None, {"centroids": x[:5]}, SUBTITLE)
+    plots.centroids("Clusters", x, np.zeros(len(x), int), {"centroids": x[:5]}, SUBTITLE)
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
     names = [f"{100 * value / values.sum():.0f} %" for value in values[:2]]
     axes = drawn[0].axes[0]
@@ -121,23 +124,14 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
     np.testing.assert_allclose(centres, rows[:5])
 
 
-def test_confusion_shows_counts_and_shares_of_rows(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
-    plots.confusion(evaluation.confusion, SUBTITLE, ("low", "high"))
-    (misses, hits), said = evaluation.confusion[1], words(drawn[0])
-    cells = "\n".join(said).splitlines()
-    assert f"{hits:,} rows" in cells
-    assert f"{100 * misses / (misses + hits):.1f} %" in cells
-    assert {"low", "high"} <= set(said)
-
-
 def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
-    plots.importance(IMPORTANCE, SUBTITLE)
+    plots.importance(IMPORTANCE, SUBTITLE, kind="gain")
     axes = drawn[0].axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["pickup_hour", "PULocationID", "passenger_count"]
     assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
     assert axes.yaxis_inverted()
     for nothing in ({}, {"a": 0.0}):
-        assert plots.importance(nothing, SUBTITLE).startswith(b"\x89PNG")
+        assert plots.importance(nothing, SUBTITLE, kind="gain").startswith(b"\x89PNG")
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
@@ -166,15 +160,20 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
-        style.png(figure)
+        plots._png(figure)
 
 
 @pytest.mark.parametrize("many", [3, 8, 60])
-def test_confusion_of_many_classes(many: int, drawn: list[Figure]) -> None:
+def test_confusion_shows_counts_and_shares_of_few_classes_and_shades_of_many(many: int, drawn: list[Figure]) -> None:
     matrix = np.random.default_rng(0).integers(0, 50, (many, many)) + 400 * np.eye(many, dtype=int)
-    plots.confusion(matrix, SUBTITLE, [f"a class with a long name {at}" for at in range(many)])
+    evaluation: Any = SimpleNamespace(sums=SimpleNamespace(confusion=matrix), threshold=None)
+    plots.confusion({"test": evaluation}, SUBTITLE, [f"a class with a long name {at}" for at in range(many)])
     axes = drawn[0].axes[0]
     assert axes.images[0].get_array().shape == (many, many)
     assert len(axes.get_xticklabels()) <= 25
     written = [text.get_text() for text in axes.texts]
     assert len(written) == {3: 9, 8: 64, 60: 0}[many]
+    share = 100 * matrix[1, 1] / matrix[1].sum()
+    assert many != 3 or f"{share:.1f} %\n{matrix[1, 1]:,} rows" in written
+    assert many != 8 or f"{share:.0f} %" in written
+    assert many == 60 or f"a class with a long name {many - 1}"[: 40 // many - 1].rstrip() + "…" in words(drawn[0])

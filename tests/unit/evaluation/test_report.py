@@ -16,8 +16,8 @@ def test_says_what_matters() -> None:
 
     def note(**baseline: float) -> str:
         return report.note(
-            "xgboost", JUDGE, evaluation, splits=SPLITS, phases={"read": 1.5, "fit": 2.25}, command=COMMAND,
-            validation=None, baseline=baseline, run_id="abc", changes="", remark="The test is later.",
+            "xgboost", JUDGE, evaluation, splits=SPLITS, phases={"read": 1.5, "fit": 2.25}, validation=None,
+            baseline=baseline, run_id="abc", repeated=report.repeat(COMMAND), remark="The test is later.",
         )  # fmt: skip
 
     text, loss = note(accuracy=0.99, log_loss=0.0), f"{evaluation.metrics['log_loss']:.4f}"
