@@ -38,7 +38,8 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tm
     words = ["data=table", f"data.train={tmp_path}/train.parquet", "data.test_share=0.2", "task.validation=0"]
     words += [f"task.features={COLUMNS}", f"task.target='{target}'", f"tracking.register={name}"]
     tested = [job("train", *words, f"model.params.n_estimators={trees}").run.data.metrics for trees in (3, 20)]
-    assert tested[0]["test/rows"] == 10
+    assert tested[0]["train/rows"] + tested[0]["test/rows"] == tested[0]["train/rows_read"] == 50
+    assert "test/rows_read" not in tested[0], "one reading gives the rows of both sides"
     first = job("promote", f"model_uri=models:/{name}/1").said
     assert (first["moved"], first["metrics"]["test/rows"]) == (True, 10)
     with pytest.raises(TipcastError, match="D014.*10 usable rows, at least 11"):
