@@ -29,14 +29,16 @@ MODELS = (
     ("model=xgboost", "model.params.n_estimators=40", "task.features=[trip_distance,PULocationID]"),
 )
 """How the versions were trained, in their order."""
+COMMIT = "c" * 40
 HIGH_TIPS = "classification of tip_amount / fare_amount"
 Job = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def versions(store: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Versions of known quality of a registered model."""
-    with contextlib.chdir(tmp_path_factory.mktemp("versions")):
+    """Versions of known quality of a registered model, whose code is in no commit."""
+    with contextlib.chdir(tmp_path_factory.mktemp("versions")), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(origin, "source", lambda: origin.Source(COMMIT, dirty=True))
         for words in MODELS:
             run_job(store, "train", "data.rows=8000", *words, f"tracking.register={NAME}")
 
@@ -82,6 +84,10 @@ def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
     def tags() -> dict[str, str]:
         return {key.removeprefix("alias.champion."): tag for key, tag in client.get_registered_model(NAME).tags.items()}
 
+    trained = _trained(client, WORSE).data.tags
+    assert (trained["mlflow.source.git.commit"], trained["mlflow.source.git.dirty"]) == (COMMIT, "true")
+    assert f"uncommitted changes on commit `{COMMIT}`" in trained["mlflow.note.content"]
+    assert client.get_model_version(NAME, WORSE).tags["git.dirty"] == "true"
     _hold(client, WORSE, "challenger")
     first = promote("@challenger").said
     assert (first["moved"], first["forced"], first["holder"], _holder(client)) == (True, False, None, WORSE)
@@ -168,15 +174,6 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
     assert check_test_rows(drawn, table)[1:] == (False, problem)
 
 
-def test_code_that_is_in_no_commit_is_told(job: Job, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = "c" * 40
-    monkeypatch.setattr(origin, "source", lambda: origin.Source(commit, dirty=True))
-    tags = job("train", "data.rows=8000", "model=logistic", "tracking.register=changed").run.data.tags
-    assert (tags["mlflow.source.git.commit"], tags["mlflow.source.git.dirty"]) == (commit, "true")
-    assert f"uncommitted changes on commit `{commit}`" in tags["mlflow.note.content"]
-    assert client.get_model_version("changed", "1").tags["git.dirty"] == "true"
-
-
 def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
     high = f"{HIGH_TIPS} > 0.2"
     for answer, facts in (
@@ -210,22 +207,18 @@ def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", tag)
 
 
-def test_files_that_were_changed(promote: Job, client: Any) -> None:
+def test_a_holder_whose_file_was_changed(promote: Job, client: Any) -> None:
+    """Of the version that is to be moved, tests/unit/tracking/test_models.py tells."""
     _hold(client, BETTER)
-    for version, problem in ((WORSE, None), (BETTER, f"champion: version {BETTER} cannot be compared with")):
-        model = client.get_logged_model(client.get_model_version(NAME, version).source.removeprefix("models:/"))
-        (file,) = (Path(local_file_uri_to_path(model.artifact_location)) / "artifacts").glob("model.*")
-        before = file.read_bytes()
-        file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
-        try:
-            if problem:  # of the holder
-                assert problem in _refused(promote, WORSE)
-                assert promote(WORSE, "force=true").said["moved"]
-            else:
-                _refused(promote, version, "force=true", code="M003")
-                assert _holder(client) == BETTER
-        finally:
-            file.write_bytes(before)
+    model = client.get_logged_model(client.get_model_version(NAME, BETTER).source.removeprefix("models:/"))
+    (file,) = (Path(local_file_uri_to_path(model.artifact_location)) / "artifacts").glob("model.*")
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    try:
+        assert f"champion: version {BETTER} cannot be compared with" in _refused(promote, WORSE)
+        assert promote(WORSE, "force=true").said["moved"]
+    finally:
+        file.write_bytes(before)
 
 
 def test_values_that_make_no_sense(promote: Job, job: Job, client: Any) -> None:
@@ -253,16 +246,15 @@ def test_as_a_user_sees_it(
     refused = f"error[M020] models:/{NAME}/{WORSE}: does not get champion: comparison: AUC -0."
     assert shown.err.splitlines()[-1].startswith(refused)
     assert cli.main([*words, "force=true", "print=json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"] is True
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["forced"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:
+    words = ["data=blobs", "data.rows=3000", "data.test_rows=500", "task=clusters", "model=kmeans"]
     for clusters in (3, 5):
-        words = ["data=blobs", "data.rows=3000", "data.test_rows=500", "task=clusters", "model=kmeans"]
         job("train", *words, f"model.params.n_clusters={clusters}", "tracking.register=clusters")
     assert job("promote", "model_uri=models:/clusters/1").said["moved"]
     with pytest.raises(TipcastError, match="comparison: there is no target that both could be compared by"):
         job("promote", "model_uri=models:/clusters/2")
-    ended = job("promote", "model_uri=models:/clusters/2", "force=true")
-    assert (ended.said["moved"], ended.said["forced"]) == (True, True)
-    assert ended.run.data.metrics["challenger/inertia"] < ended.run.data.metrics["champion/inertia"]
+    metrics = job("promote", "model_uri=models:/clusters/2", "force=true").run.data.metrics
+    assert metrics["challenger/inertia"] < metrics["champion/inertia"]

@@ -6,7 +6,7 @@ import pytest
 
 from tipcast.config.schema import Output
 from tipcast.jobs import say
-from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
+from tipcast.jobs.run_context import LONGEST_NAME, run_names
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,6 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
     assert run_names([("xgboost", command)]) == [expected]
-
-
-@pytest.mark.parametrize("command", ["tipcast ladder {}", "tipcast.ladder(data=frame, overrides=[{}])"])
-def test_keys_are_taken_from_a_command_line_and_from_a_call(command: str) -> None:
-    words = "'cores=[1]' seed=1" if "(" not in command else "'cores=[1]', 'seed=1'"
-    left = "seed=1" if "(" not in command else "'seed=1'"
-    assert without_keys(command.format(words), "cores") == command.format(left)
 
 
 def test_trainings_of_one_command_have_names_of_their_own() -> None:

@@ -46,11 +46,25 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "data: 1", "model: {params: {}}\ndata: {source: sample, seed: '${oc.env:A}'}"]
+    ("part", "change"),
+    [
+        ("model", {"params": {"x": "${oc.env:HOME}"}}),
+        ("model", {"params": {"_target_": "os.getcwd"}}),
+        ("model", {"_target_": "os.system"}),
+        ("model", {"defaults": ["/hydra/launcher/basic"]}),
+        ("data", {"train": "${oc.env:HOME}"}),
+        ("task", {"params": {"password": HIDDEN}}),
+        ("task", {"threshold": "high"}),
+    ],
 )
-def test_what_no_training_wrote_is_not_made_again(text: str) -> None:
-    with pytest.raises(TipcastError, match="M023"):
-        recorded(text, "{}", "run 1")
+def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[str, object]) -> None:
+    given = to_object(compose("sweep", [])[0].config)
+    whole = to_plain(given)
+    for text in ("", "a: [", "data: 1", yaml.safe_dump(whole | {part: whole[part] | change})):
+        with pytest.raises(TipcastError, match="M023"):
+            recorded(text, "{}", "run 1")
+        with pytest.raises(TipcastError, match="S003"):
+            restored(text, given, "run 1")
 
 
 @pytest.mark.parametrize(
