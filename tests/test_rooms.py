@@ -23,14 +23,14 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1057,
     "config": 1325,
-    "datasets": 3993,
+    "datasets": 3935,
     "evaluation": 1726,
     "jobs": 2417,
     "measure": 192,
     "models": 1844,
     "scoring": 830,
     "search": 888,
-    "tasks": 234,
+    "tasks": 239,
     "tipcast": 476,
     "tracking": 1727,
 }

@@ -6,7 +6,7 @@ import pytest
 
 from tipcast.config.schema import Output
 from tipcast.jobs import say
-from tipcast.jobs.run_context import LONGEST_NAME, run_names
+from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,15 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names
         ),
         ("tipcast train --config-dir=mine model=deep", "deep"),
         ("tipcast train from=0123456789abcdef0123456789abcdef seed=2", "xgboost from=01234567 seed=2"),
-        (
-            "tipcast.train(data=frame, overrides=['task=target', 'task.target=\\'it,s\\'', 'print=json'])",
-            "xgboost task=target target=it,s",
-        ),
+        ("tipcast train data.train=FRAME \"task.target='it,s'\" print=json", "xgboost train=FRAME target=it,s"),
     ],
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
     assert run_names([("xgboost", command)]) == [expected]
+
+
+def test_keys_are_taken_from_a_command() -> None:
+    assert without_keys("tipcast ladder 'cores=[1]' seed=1", "cores") == "tipcast ladder seed=1"
 
 
 def test_trainings_of_one_command_have_names_of_their_own() -> None:

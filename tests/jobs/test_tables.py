@@ -123,10 +123,12 @@ def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -
     plain = pd.read_csv(tmp_path / "new.csv", dtype=str, keep_default_na=False)
     np.testing.assert_allclose(loaded.predict(plain), scores, rtol=1e-6)
     np.testing.assert_allclose(loaded.predict(texts), scores, rtol=1e-6)
-    with pytest.raises(mlflow.MlflowException, match="'code' has lost its text: 7 may have been '007' or '7'"):
-        loaded.predict(pd.read_csv(tmp_path / "new.csv", keep_default_na=False))
-    with pytest.raises(mlflow.MlflowException, match="'state' has NaN, which may have been 'NA' or nothing"):
-        loaded.predict(pd.read_csv(tmp_path / "new.csv", dtype=str))
+    for options, error in (
+        ({"keep_default_na": False}, "'code' has lost its text: 7 may have been '007' or '7'"),
+        ({"dtype": str}, "'state' has NaN, which may have been 'NA' or nothing"),
+    ):
+        with pytest.raises(mlflow.MlflowException, match=error):
+            loaded.predict(pd.read_csv(tmp_path / "new.csv", **options))
 
     pd.DataFrame({"size": size, "y": y}).to_csv(tmp_path / "train.csv", index=False)
     model = job("train", *words, f"data.train={tmp_path}/train.csv")

@@ -139,7 +139,7 @@ def _typed(plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpe
             kind, shipped = schema.SOURCES[values["source"]], options("data")[values["source"]]
             here = yaml.safe_load(shipped.read_text("utf-8"))
             values = values | {key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here}
-        typed[name] = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(values)))
+        typed[name] = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values))))
     return typed
 
 

@@ -1,7 +1,5 @@
 """Addresses of data: opening local and remote files, and naming them in messages without credentials."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -42,7 +42,7 @@ class Fragment:
     format: str
     """``parquet``, ``csv``, or a dataset's own word for rows that it makes."""
     part: tuple[int, ...]
-    """Parquet: row-group numbers. CSV: byte offset and length (0, -1 for a compressed file). Rows that are
+    """Parquet: row-group numbers. CSV: byte offset and length (-1: to the end, of a compressed file). Rows that are
     made: what their dataset needs to make them."""
     columns: Mapping[str, str]
     """Canonical name -> the file's own spelling; optional columns that the file lacks are absent."""

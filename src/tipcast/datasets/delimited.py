@@ -1,7 +1,5 @@
 """CSV files: header, how dates are written, digest and blocks; reading these, and the line at fault."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib
@@ -9,17 +7,15 @@ import io
 import itertools
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
-from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, seen_names
@@ -44,6 +40,8 @@ _BOM = b"\xef\xbb\xbf"
 PIECE = 4 << 20
 """Bytes read at once to look at a file; a header is shorter."""
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
+_QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]++|"")*+("?)')
+"""A field in quotes, whose group is empty where it goes on after the end."""
 _FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
     r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value '(?P<value>.*)'))",
@@ -53,52 +51,62 @@ _FAULT = re.compile(
 
 
 @dataclass(frozen=True)
+class Head:
+    """What the beginning of a CSV file tells."""
+
+    names: tuple[str, ...]
+    """Names of the header line, without blanks around them."""
+    header: tuple[str, ...]
+    """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
+    start: int
+    """Offset of the first row."""
+    written: tuple[str, ...] = ()
+    """The names as they stand there, with blanks and line breaks."""
+
+
+@dataclass(frozen=True)
 class Look:
     """What a first look at a CSV file tells."""
 
     uri: str
-    storage: Mapping[str, Any]
-    size: int
-    packed: bool
-    """Whether it is compressed with gzip."""
+    request: ScanRequest
+    """What is asked of the file."""
     head: Head
+    size: int
     digest: str
     dates: str
     """``iso``, ``month_first`` or ``day_first``."""
     slashed: frozenset[tuple[int, ...]]
     """Its distinct dates with slashes, as their three numbers."""
     notes: tuple[str, ...]
-    request: ScanRequest
-    """What is asked of the file."""
     quoted: bool
     """Whether it has quotes, within which lines may break."""
+
+    @property
+    def packed(self) -> bool:
+        """Whether it is compressed with gzip."""
+        return _is_packed(self.uri)
 
     @property
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
         return seen_names(self.head.names, self.request, address.shown(self.uri))
 
-    def fragment(self, columns: Mapping[str, str], times: Sequence[str], period: Period | None) -> Fragment:
-        """Return the whole file as one fragment; ``times`` are the canonical columns that hold dates and times."""
+    def fragments(
+        self, columns: Mapping[str, str], period: Period | None, times: Sequence[str] = ()
+    ) -> tuple[Fragment, ...]:
+        """Cut the file into blocks, a compressed one stays whole; ``times`` are canonical columns that hold times."""
+        storage, start = address.storage(self.uri, self.request.storage), self.head.start
         options = {
-            "storage": self.storage,
-            "header": self.head.header,
-            "dates": self.dates,
-            "start": self.head.start,
-            "times": tuple(times),
-            "quoted": self.quoted,
-            COLUMN_NAMES: dict(self.request.names),
-        }
-        return Fragment(self.uri, "csv", (0, -1), columns, period, self.digest, options=options)
-
-    def cut(self, whole: Fragment, block_bytes: int) -> tuple[Fragment, ...]:
-        """Cut the file into blocks; a compressed one stays whole."""
-        if self.packed:
-            return (whole,)
-        with address.opened(self.uri, self.storage) as file:
-            address.seekable(self.uri, file)
-            cuts = blocks(file, self.head.start, self.size, block_bytes, quoted=self.quoted)
-        return tuple(replace(whole, part=cut) for cut in cuts)
+            "storage": storage, "header": self.head.header, "dates": self.dates, "times": tuple(times),
+            "quoted": self.quoted, COLUMN_NAMES: dict(self.request.names),
+        }  # fmt: skip
+        cuts = [(start, -1)]
+        if not self.packed:
+            with address.opened(self.uri, storage) as file:
+                address.seekable(self.uri, file)
+                cuts = blocks(file, start, self.size, self.request.block_bytes, quoted=self.quoted)
+        return tuple(Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options) for cut in cuts)
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
@@ -107,8 +115,8 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     The period that the file's name tells decides between month/day and day/month. D003 to D005, D007, D016 not the CSV
     it should be, D009 no rows.
     """
-    where, storage = address.shown(uri), address.storage(uri, request.storage)
-    size, packed = address.size(uri, storage), _is_packed(uri)
+    where, storage, packed = address.shown(uri), address.storage(uri, request.storage), _is_packed(uri)
+    size = address.size(uri, storage)
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
     head = read_head(first, where)
@@ -131,7 +139,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     slashed.update(_DATE.findall(rest))
     found = frozenset(tuple(map(int, date)) for date in slashed)
     dates, *notes = reading(found, period) if found else ("iso",)
-    return Look(uri, storage, size, packed, head, digest.hexdigest(), dates, found, tuple(notes), request, quoted)
+    return Look(uri, request, head, size, digest.hexdigest(), dates, found, tuple(notes), quoted)
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
@@ -174,20 +182,6 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     return name, f"dates with slashes read as {order}{both}"
 
 
-@dataclass(frozen=True)
-class Head:
-    """What the beginning of a CSV file tells."""
-
-    names: tuple[str, ...]
-    """Names of the header line, without blanks around them."""
-    header: tuple[str, ...]
-    """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
-    start: int
-    """Offset of the first row."""
-    written: tuple[str, ...] = ()
-    """The names as they stand there, with blanks and line breaks."""
-
-
 def read_head(raw: bytes, where: str) -> Head:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
@@ -204,7 +198,7 @@ def read_head(raw: bytes, where: str) -> Head:
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
-    start = _skip_blank(raw, start)
+    start = _row_at(raw, start)
     try:
         written, end = _row(raw, start)
     except UnicodeDecodeError as problem:
@@ -221,7 +215,7 @@ def read_head(raw: bytes, where: str) -> Head:
     if len(names) == 1 and other:
         what = f"1 column found between commas; the delimiter seems to be {other!r}"
         raise TipcastError("D007", where, what, "write it as CSV with commas")
-    start, fillers = _skip_blank(raw, end), tuple[str, ...]()
+    start, fillers = _row_at(raw, end), tuple[str, ...]()
     with suppress(UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
         fields, _ = _row(raw, start)
         if not any(fields[len(names) :]):
@@ -236,13 +230,9 @@ def _row(raw: bytes, start: int) -> tuple[list[str], int]:
     return next(csv.reader(line.decode() for line in iter(stream.readline, b"")), []), stream.tell()
 
 
-def _skip_blank(raw: bytes, start: int) -> int:
-    while start < len(raw):
-        end = raw.find(b"\n", start) + 1 or len(raw)
-        if raw[start:end].strip():
-            break
-        start = end
-    return start
+def _row_at(raw: bytes, start: int) -> int:
+    """Return the offset of the first line from ``start`` on that is not blank."""
+    return max(raw.rfind(b"\n", start, len(raw) - len(raw[start:].lstrip())) + 1, start)
 
 
 def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: bool = False) -> list[tuple[int, int]]:
@@ -254,38 +244,22 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
     while start < size:
         file.seek(start if quoted else min(start + block_bytes, size) - 1)
         text = (file.read(block_bytes) if quoted else b"") + file.readline()
-        within = quoted and _ends_within_quotes(text, within=False)
+        within = quoted and _ends_within_quotes(text)
         while within and (line := file.readline()):
-            within = _ends_within_quotes(line, within=True)
+            within = _ends_within_quotes(b'"' + line)
         stop = file.tell()
         cut.append((start, stop - start))
         start = stop
     return cut
 
 
-def _ends_within_quotes(lines: bytes, *, within: bool) -> bool:
+def _ends_within_quotes(lines: bytes) -> bool:
     """Whether a field in quotes goes on after whole lines; a quote amid a field without quotes is a character."""
-    values = np.frombuffer(lines, np.uint8)
+    values = np.frombuffer(b"\n" + lines, np.uint8)
     quotes = np.flatnonzero(values == ord('"'))
-    before = np.where(quotes > 0, values[quotes - 1], ord("\n"))
-    opens = (before == ord(",")) | (before == ord("\n"))
-    opening = slice(int(within), None, 2)  # if all of them quote
-    if (opens | (before == ord('"')))[opening].all():
-        return bool((len(quotes) + within) % 2)
-    closed = -1
-    for at, may_open in zip(quotes.tolist(), opens.tolist(), strict=True):
-        if within:
-            within, closed = False, at
-        else:
-            within = may_open or closed == at - 1
-    return within
-
-
-def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
-    """Read columns of a fragment, times or numbers, onto the frames' device; errors as ``read_table``."""
-    times = {fragment.columns[name] for name in fragment.options["times"] if name in fragment.columns}
-    types = {name: pa.timestamp("us") if name in times else pa.float64() for name in columns}
-    return frames.arrays(read_table(fragment, columns, types), columns)
+    if np.isin(values[quotes[::2] - 1], [*b',\n"']).all():  # all of them quote, as nearly always: counting is faster
+        return len(quotes) % 2 == 1
+    return any(not field[1] for field in _QUOTED.finditer(lines))
 
 
 def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
@@ -305,7 +279,7 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
         timestamp_parsers=DATES[fragment.options["dates"]],
     )
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
-    block = _bytes(fragment)
+    block = _bytes(fragment, *fragment.part)
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
     try:
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
@@ -313,18 +287,11 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
         raise _at_fault(fragment, block, problem) from problem
 
 
-def bare_texts(texts: pa.ChunkedArray, missing: Iterable[str] = ()) -> pa.ChunkedArray:
-    """Return texts without blanks around them; null where one says nothing, by ``MISSING`` or by ``missing``."""
-    bare = pc.utf8_trim_whitespace(texts)
-    return pc.if_else(pc.is_in(bare, pa.array([*MISSING, *missing], pa.string())), None, bare)
-
-
-def _bytes(fragment: Fragment) -> bytes:
-    offset, length = fragment.part
+def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
     storage = fragment.options["storage"]
-    if length < 0:
-        return b"".join(pieces(fragment.uri, storage))[fragment.options["start"] :]
-    block = address.read_range(fragment.uri, storage, offset, length)
+    if fragment.part[1] < 0:  # gzip can only be read from its beginning
+        return b"".join(pieces(fragment.uri, storage))[start : None if length < 0 else start + length]
+    block = address.read_range(fragment.uri, storage, start, length)
     if len(block) != length:
         raise address.changed(fragment.uri)
     return block
@@ -335,11 +302,7 @@ def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastE
     where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
-    storage, (offset, length) = fragment.options["storage"], fragment.part
-    if length < 0:
-        before = b"".join(pieces(fragment.uri, storage))[: fragment.options["start"]]
-    else:
-        before = address.read_range(fragment.uri, storage, 0, offset)
+    before = _bytes(fragment, 0, fragment.part[0])
     rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
     line = f"line {before.count(10) + rows[int(fault['row']) - 1]}"
     fix = "correct or remove that row, or download the file again"

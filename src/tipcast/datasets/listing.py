@@ -1,7 +1,5 @@
 """Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing and reading them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os
@@ -11,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from dask.utils import natural_sort_key
 
 from tipcast.compute.base import Array, Frames, count
@@ -149,7 +148,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
     uris = {"/".join(steps[file]): prefix + file for file in data}
-    check_partitions(uris.values(), prefix + start, request)
+    check_partitions(uris.values(), prefix + start, request)  # here too: one partition alone, and files to be scored
     return uris
 
 
@@ -169,9 +168,8 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
         if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            where = address.shown(folder or file)
             fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
-            raise TipcastError("D025", where, what, fix)
+            raise TipcastError("D025", address.shown(folder or file), what, fix)
 
 
 def check_format(uri: str) -> str:
@@ -203,6 +201,10 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
         return {}
-    reader = parquet if fragment.format == "parquet" else delimited
-    read = reader.read(fragment, tuple(fragment.columns[name] for name in wanted), frames)
-    return {name: read[fragment.columns[name]] for name in wanted}
+    own = [fragment.columns[name] for name in wanted]
+    if fragment.format == "parquet":
+        read = parquet.read(fragment, own, frames)
+    else:
+        types = [pa.timestamp("us") if name in fragment.options["times"] else pa.float64() for name in wanted]
+        read = frames.arrays(delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own)
+    return {name: read[column] for name, column in zip(wanted, own, strict=True)}

@@ -1,7 +1,5 @@
 """Tables whose rows are made on the workers by their numbers, the same on every device and in blocks of any size."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Prepared months: a dataset as one Parquet file a month, whose footer says what it was made of."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

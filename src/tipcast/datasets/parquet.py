@@ -1,7 +1,5 @@
 """Parquet files: what their footers tell without reading a row, and reading row groups."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools
@@ -33,12 +31,11 @@ class Footer:
     """What a file's footer tells."""
 
     uri: str
-    storage: Mapping[str, Any]
     metadata: Any
     """pyarrow's."""
     digest: str
     """SHA-256 over the footer's bytes and the file's size."""
-    request: ScanRequest = ScanRequest(())
+    request: ScanRequest
     """What is asked of the file."""
 
     @functools.cached_property
@@ -75,11 +72,6 @@ class Footer:
         """Of the file."""
         return int(self.metadata.num_rows)
 
-    def check_rows(self) -> None:
-        """Refuse a file without rows; D009."""
-        if self.rows == 0:
-            raise TipcastError("D009", address.shown(self.uri), "has no rows", "remove it or download it again")
-
     @functools.cached_property
     def nulls(self) -> dict[str, int]:
         """Rows without a value of each column that all row groups tell it of."""
@@ -93,7 +85,8 @@ class Footer:
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
         """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
-        options = {"storage": self.storage, COLUMN_NAMES: dict(self.request.names)}
+        storage = address.storage(self.uri, self.request.storage)
+        options = {"storage": storage, COLUMN_NAMES: dict(self.request.names)}
         rows = [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
         found = (
             Fragment(self.uri, "parquet", (group,), columns, period, self.digest, number, options)
@@ -104,10 +97,7 @@ class Footer:
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:
-    """Read a file's footer.
-
-    D001 missing, D003 empty, D005 not Parquet or damaged, D022 not reached.
-    """
+    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows, D022 not reached."""
     where, storage = address.shown(uri), address.storage(uri, request.storage)
     with address.opened(uri, storage) as file:
         address.seekable(uri, file)
@@ -127,8 +117,10 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         footer = file.read()
     if pages > size - len(footer):  # so that no worker has to find out
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
+    if metadata.num_rows == 0:
+        raise TipcastError("D009", where, "has no rows", "remove it or download it again")
     digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
-    return Footer(uri, storage, metadata, digest, request)
+    return Footer(uri, metadata, digest, request)
 
 
 def is_number(kind: pa.DataType) -> bool:
@@ -167,7 +159,5 @@ def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str
 def read_host(fragment: Fragment, names: Sequence[str]) -> pa.Table:
     """Read columns of a fragment on the host, of the types that the file has; errors as ``undamaged``."""
     with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
-        table: pa.Table = pq.ParquetFile(file).read_row_groups(
-            list(fragment.part), columns=list(names), use_threads=False
-        )
+        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
         return table.select(list(names))

@@ -1,7 +1,5 @@
 """Datasets by the source that a configuration names, or by the name that a saved model's manifest has."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Mapping
 from typing import Any

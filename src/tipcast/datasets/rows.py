@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -50,14 +50,14 @@ class Recipe:
         """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
         needed = self.dataset.code.needed_columns(self.task.features)
-        found = dict.fromkeys((*time, *self.task.columns, *needed))
-        return tuple(name for name in found if name not in self.dataset.sparse)
+        columns = dict.fromkeys((*time, *self.task.columns, *needed))
+        return tuple(name for name in columns if name not in self.dataset.sparse)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
         needed = self.dataset.code.needed_columns(self.task.features)
-        return tuple(dict.fromkeys(name for name in needed if name in self.dataset.sparse))
+        return tuple(name for name in needed if name in self.dataset.sparse)
 
     def scan(self, which: str) -> Listing:
         """List the rows of a period, see ``Dataset.scan``."""
@@ -287,9 +287,7 @@ def _field(parts: Sequence[Part], side: int, name: str) -> Any:
 
 def total(counts: Sequence[Counts]) -> Counts:
     """Return the sums of counts."""
-    dropped: Counter[str] = Counter()
-    for count in counts:
-        dropped.update(count.dropped)
+    dropped = sum((Counter(count.dropped) for count in counts), Counter[str]())
     classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
     summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
     sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
@@ -298,9 +296,9 @@ def total(counts: Sequence[Counts]) -> Counts:
 
 def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
     """Return address -> sums over its fragments and their parts."""
-    by_file: dict[str, list[Counts]] = {}
+    by_file: dict[str, list[Counts]] = defaultdict(list)
     for fragment, parts in zip(fragments, counts, strict=True):
-        by_file.setdefault(fragment.uri, []).extend(parts)
+        by_file[fragment.uri] += parts
     return {uri: total(parts) for uri, parts in by_file.items()}
 
 

@@ -1,7 +1,5 @@
 """Splitting rows: by time, where validation is the end of the training period and test comes after it, or at random."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -49,10 +49,8 @@ class Table(Dataset):
     notes: tuple[str, ...] = ()
     dates: str = ""
     """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
-    report: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
-    """Of each column of the training files what it is taken for, and why; the driver's alone, as is the next."""
-    seen: Mapping[str, Seen] = field(default_factory=dict, compare=False, repr=False)
-    """Of each column what the training files hold."""
+    taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
+    """Of each column of the training files what it holds, and what it is taken for; the driver's alone."""
     spec: TableData | None = None
     name = "table"
     code: ClassVar[ModuleType] = table_features
@@ -66,11 +64,9 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        where, cells = address.shown(scans[0].uri), scans[0].fragments[0].format == "csv"
-        indexes: Mapping[str, pa.DataType] = scans[0].facts["index"]
+        first, cells = scans[0].facts, scans[0].fragments[0].format == "csv"
         every = {name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()}
         types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
-        types = {name: kind for name, kind in types.items() if name not in indexes}
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 raise unknown("data.time" if name == spec.time else "data.types", "column", name, list(types), "D007")
@@ -79,25 +75,26 @@ class Table(Dataset):
             kind = types[spec.time]
             if not (seen[spec.time].are_times if cells else kind_of(kind) == "time"):
                 what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
+                where = address.shown(scans[0].uri)
                 raise TipcastError("D008", where, what, "write it as a timestamp, or leave data.time")
-        written = scans[0].facts["written"]
-        taken = [
-            table_columns.take(name, written.get(name, name), kind, seen[name], spec.types.get(name), cells=cells)
+        taken = {
+            name: table_columns.take(
+                name, first["written"].get(name, name), kind, seen[name], spec.types.get(name), cells=cells
+            )
             for name, kind in types.items()
-        ]
-        values = [at for at, each in enumerate(taken) if each.column and each.name in each.seen.texts]
+        }
+        values = [each for each in taken.values() if each.column and each.name in each.seen.texts]
         if cells and 2 * len(values) > len(taken):
-            taken[values[0]] = replace(taken[values[0]], note=NO_NAMES, warns=True)
-        for name, kind in ((name, kind) for name, kind in every.items() if name not in types):
-            taken.append(Taken(name, None, str(kind), Seen(), INDEX if name in indexes else PARTIAL))
-        features = [each for each in taken if each.name != spec.time]
+            taken[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
+        for name in (name for name in every if name not in types):
+            taken[name] = Taken(name, None, str(every[name]), Seen(), INDEX if name in first["index"] else PARTIAL)
+        features = [each for each in taken.values() if each.name != spec.time]
         slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
-        table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates=dates, spec=spec)
+        table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates, taken, spec)
         fills = table._medians(scans)
-        columns = tuple(replace(column, fill=fills.get(column.name)) for column in columns)
-        return replace(table, columns=columns, report=tuple(each.line() for each in taken), seen=seen)
+        return replace(table, columns=tuple(replace(each, fill=fills.get(each.name)) for each in columns))
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Table:
@@ -115,6 +112,10 @@ class Table(Dataset):
     @property
     def known_columns(self) -> tuple[str, ...]:
         return self.features if self.time is None else (*self.features, self.time)
+
+    @property
+    def report(self) -> tuple[Mapping[str, Any], ...]:
+        return tuple(each.line() for each in self.taken.values())
 
     @property
     def test_share(self) -> float:
@@ -147,9 +148,9 @@ class Table(Dataset):
         """
         if name is None:
             raise needs_value("task.target", "add task.target=COLUMN")
-        notes = {row["column"]: str(row["note"]) for row in self.report}
-        if name not in self.features and name in notes:
-            what, fix = f"column {name!r} is left out: {notes[name]}", "name another column, or see data.types"
+        note = self.taken[name].note if name in self.taken else ""
+        if name not in self.features and note:
+            what, fix = f"column {name!r} is left out: {note}", "name another column, or see data.types"
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
@@ -169,7 +170,7 @@ class Table(Dataset):
                 classes = tuple(str(bool(value)) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
-            raise TipcastError("D015", "data.train", what, notes.get(name) or "name another column as task.target")
+            raise TipcastError("D015", "data.train", what, note or "name another column as task.target")
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = f"column {name!r} has {len(classes):,} different values: not for {kind or 'classes'}"
@@ -199,7 +200,7 @@ class Table(Dataset):
         """
         rare: dict[str, list[int]] = {}
         for column in (self._by_name[name] for name in task.features):
-            seen = self.seen[column.name]
+            seen = self.taken[column.name].seen
             rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
             if few := [code for code, number in enumerate(rows) if draw.test**number > CHANCE]:
                 rare[column.name] = few
@@ -288,7 +289,7 @@ class Table(Dataset):
             read = frames.arrays(table, [name for name in plain if name not in host])
         for name in host:
             if name == self.time:  # of days
-                read[name] = frames.arrays(pa.table({"": table[name].cast(pa.timestamp("us"))}), [""])[""]
+                read |= frames.arrays(pa.table({name: table[name].cast(pa.timestamp("us"))}), [name])
             else:
                 values = table_columns.values_of(table[name], self._by_name[name], address.shown(fragment.uri))
                 read[name] = frames.xp.asarray(values)
@@ -323,7 +324,7 @@ class Table(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "report": (), "seen": {}}
+        return {**vars(self), "taken": {}}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
@@ -331,9 +332,8 @@ class Table(Dataset):
 
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
-
         values: Array = np.empty(0)
-        if texts := self.seen[name].texts:  # all rows were looked at already
+        if texts := self.taken[name].seen.texts:  # all rows were looked at already
             column = pa.chunked_array([list(texts)], pa.string())
             parts: Iterable[Array] = [table_columns.values_of(column, self._by_name[name], "data.train")]
         else:
@@ -397,36 +397,36 @@ class Table(Dataset):
         return notes
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
-        """Give the files the side's period, and leave out those parts of them that have no row of that time."""
+        """Give the files the side's period, and leave out those parts of them that have no row of that time.
+
+        D010 a file without a time.
+        """
+        time = str(self.time)
+
+        def ends(fragment: Fragment) -> Period | None:
+            values = self.read(fragment, CpuFrames(), (time,))[time]
+            values = values[values != NULL_TIME]
+            return (int(values.min()), int(values.max())) if len(values) else None
+
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
-            ranges = list(pool.map(self._ranges, scans))
-        known = [ends for ends in itertools.chain(*ranges) if ends]
-        low, last = min(first for first, _ in known), max(last for _, last in known)
+            ranges = [pool.map(ends, scan.fragments) for scan in scans]
+        sides = [list(zip(scan.fragments, of_file, strict=True)) for scan, of_file in zip(scans, ranges, strict=True)]
+        for scan, parts in zip(scans, sides, strict=True):
+            if not any(of_part for _, of_part in parts):
+                raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
+        times = [of_part for _, of_part in itertools.chain(*sides) if of_part]
+        low, last = min(first for first, _ in times), max(last for _, last in times)
         high = last + split.MINUTE
         if self.spec and self.spec.test is None:
             border = min(high - int((high - low) * self.spec.test_share), last)  # each side has a row
             low, high = (low, max(border, low + 1)) if which == "train" else (border, high)
         inside = []
-        for scan, of_file in zip(scans, ranges, strict=True):
-            parts = [
-                replace(part, period=(low, high))
-                for part, ends in zip(scan.fragments, of_file, strict=True)
-                if ends and ends[0] < high and ends[1] >= low
-            ]
-            if parts:
-                inside.append(replace(scan, period=(low, high), fragments=tuple(parts)))
+        for scan, parts in zip(scans, sides, strict=True):
+            chosen = [part for part, of_part in parts if of_part and of_part[0] < high and of_part[1] >= low]
+            if chosen:
+                fragments = tuple(replace(part, period=(low, high)) for part in chosen)
+                inside.append(replace(scan, period=(low, high), fragments=fragments))
         return inside
-
-    def _ranges(self, scan: FileScan) -> list[Period | None]:
-        """Return the first and last time in each fragment of a file, None where it has none; D010 no time at all."""
-        time, found = str(self.time), list[Period | None]()
-        for fragment in scan.fragments:
-            values = self.read(fragment, CpuFrames(), (time,))[time]
-            values = values[values != NULL_TIME]
-            found.append((int(values.min()), int(values.max())) if len(values) else None)
-        if not any(found):
-            raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
-        return found
 
 
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
@@ -434,15 +434,12 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
     if check_format(uri) == "parquet":
         footer = parquet.read_footer(uri, request)
-        footer.check_rows()
-        types = {name: footer.types[own] for name, own in footer.names}
-        index = {name: types[name] for name, own in footer.names if own in footer.index}
-        facts |= {"types": types, "footer": footer, "index": index}
+        index = {name for name, own in footer.names if own in footer.index}
+        facts |= {"types": {name: footer.types[own] for name, own in footer.names}, "footer": footer, "index": index}
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
-    whole = look.fragment(dict(look.names), (), None)
-    parts = look.cut(whole, request.block_bytes)
+    parts = look.fragments(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
     spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
-    facts |= {"types": dict.fromkeys(whole.columns, pa.string()), "written": spelled, "slashed": look.slashed}
+    facts |= {"types": dict.fromkeys(parts[0].columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,43 +53,21 @@ class Seen:
     """Texts that stand for no value, as they are written; the empty one apart."""
     many: bool = False
     """Whether the texts are more than can be categories."""
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def present(self) -> int:
         """Rows with a value."""
         return self.counts["rows"] - self.counts["missing"]
 
-    def add(self, column: pa.ChunkedArray, *, cells: bool) -> None:
-        """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
-
-        All is Arrow's work, of which threads do some at once, but for the few texts that are remembered.
-        """
-        found = pc.value_counts(column.combine_chunks())
-        texts, counts = found.field("values"), found.field("counts")
-        bare = pc.utf8_trim_whitespace(texts)
-        absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
-        absent = pc.or_(absent, pc.is_null(texts))
-        is_number = pc.and_(_matches(bare, NUMBER), pc.invert(absent))
-        other = pc.invert(pc.or_(is_number, absent))
-        kinds = {
-            "missing": absent,
-            "numbers": is_number,
-            "codes": pc.and_(is_number, _matches(bare, CODE)),  # no quantities: zeros in front, or too many digits
-            "dates": pc.and_(other, _matches(bare, DATE)),
-            "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
-        }
-        sums = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
-        with self.lock:
-            self.counts.update({"rows": len(column), **sums})
-            self.absent.update({text: rows for text, rows in _pairs(found, absent) if text})
-            self.odd.update(dict(_pairs(found, other, MOST_ODD + 1)))
-            self.many = self.many or len(texts) > MOST_CATEGORIES
-            if not self.many:
-                self.texts.update(dict(_pairs(found, pc.invert(absent))))
-                self.many = len(self.texts) > MOST_CATEGORIES
-            if self.many:
-                self.texts.clear()
+    def add(self, other: Seen) -> None:
+        """Add what another part of the files holds."""
+        self.counts.update(other.counts)
+        self.absent.update(other.absent)
+        self.odd.update(other.odd)
+        self.texts.update(other.texts)
+        self.many = self.many or other.many or len(self.texts) > MOST_CATEGORIES
+        if self.many:
+            self.texts.clear()
 
     @property
     def are_times(self) -> bool:
@@ -98,15 +75,47 @@ class Seen:
         return self.present == self.counts["dates"] > 0
 
 
+def count(column: pa.ChunkedArray, *, cells: bool) -> Seen:
+    """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
+
+    All is Arrow's work, of which threads do some at once, but for the few texts that are remembered.
+    """
+    if not is_text(column.type):  # a footer without statistics
+        return Seen(Counter(rows=len(column), missing=column.null_count))
+    pairs = pc.value_counts(column.combine_chunks())
+    texts, counts = pairs.field("values"), pairs.field("counts")
+    bare = pc.utf8_trim_whitespace(texts)
+    absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
+    absent = pc.or_(absent, pc.is_null(texts))
+    is_number = pc.and_(_matches(bare, NUMBER), pc.invert(absent))
+    other = pc.invert(pc.or_(is_number, absent))
+    kinds = {
+        "missing": absent,
+        "numbers": is_number,
+        "codes": pc.and_(is_number, _matches(bare, CODE)),  # no quantities: zeros in front, or too many digits
+        "dates": pc.and_(other, _matches(bare, DATE)),
+        "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
+    }
+    rows = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
+    many = len(texts) > MOST_CATEGORIES
+    return Seen(
+        Counter(rows | {"rows": len(column)}),
+        Counter() if many else _pairs(pairs, pc.invert(absent)),
+        _pairs(pairs, other, MOST_ODD + 1),
+        _pairs(pairs, pc.and_(absent, pc.not_equal(texts, ""))),  # of a null neither is true
+        many,
+    )
+
+
 def _matches(texts: pa.Array, pattern: str) -> pa.Array:
     """Return which texts, whole, are of a pattern; no null is."""
     return pc.fill_null(pc.match_substring_regex(texts, f"^({pattern})$"), fill_value=False)
 
 
-def _pairs(found: pa.StructArray, mask: pa.Array, most: int | None = None) -> Iterable[tuple[str, int]]:
+def _pairs(pairs: pa.StructArray, mask: pa.Array, most: int | None = None) -> Counter[str]:
     """Return the texts that a mask chooses, at most so many, and the rows of each."""
-    chosen = found.filter(mask).slice(0, most)
-    return zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)
+    chosen = pairs.filter(mask).slice(0, most)
+    return Counter(dict(zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,7 @@ class Taken:
 
 
 def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column that all files have; D008 where it has two.
+    """Return the type of each column that all files have, indexes apart; D008 where it has two.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have any.
     """
@@ -152,14 +161,13 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
             one, other = types[name], scan.facts["types"][name]
             if pa.types.is_null(one):
                 types[name] = other
-            elif _way(one) != _way(other) and not pa.types.is_null(other):
+            elif not pa.types.is_null(other) and (
+                kind_of(one) != kind_of(other) or pa.types.is_boolean(one) != pa.types.is_boolean(other)
+            ):
                 what = f"column {name!r} is {other} where {address.shown(first.uri)} has {one}"
                 raise TipcastError("D008", address.shown(scan.uri), what, "write it as one type in all files")
-    return {name: kind for name, kind in types.items() if all(name in scan.facts["types"] for scan in scans)}
-
-
-def _way(kind: pa.DataType) -> tuple[str, bool]:
-    return kind_of(kind), bool(pa.types.is_boolean(kind))
+    shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(first.facts["index"])
+    return {name: kind for name, kind in types.items() if name in shared}
 
 
 def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
@@ -169,14 +177,9 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     """
     seen = {name: Seen() for name in types}
 
-    def count(fragment: Fragment, names: Sequence[str]) -> None:
+    def look_at(fragment: Fragment, names: Sequence[str]) -> list[Seen]:
         table = stored(fragment, dict.fromkeys(names, pa.string()))
-        for name in names:
-            if is_text(table[name].type):
-                seen[name].add(table[name], cells=fragment.format == "csv")
-            else:  # of which the footer has no statistics
-                with seen[name].lock:
-                    seen[name].counts.update(rows=len(table), missing=table[name].null_count)
+        return [count(table[name], cells=fragment.format == "csv") for name in names]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts = []
@@ -185,11 +188,12 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
             footer: Any = scan.facts.get("footer")
             there = [name for name in seen if name in kinds]
             read = [name for name in there if is_text(kinds[name]) or own[name] not in footer.nulls]
-            parts += [pool.submit(count, part, read) for part in scan.fragments if read]
+            parts += [(read, pool.submit(look_at, part, read)) for part in scan.fragments if read]
             for name in set(there).difference(read):
                 seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own[name]])
-        for part in parts:
-            part.result()
+        for names, part in parts:
+            for name, other in zip(names, part.result(), strict=True):
+                seen[name].add(other)
     return seen
 
 
@@ -283,7 +287,9 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
             return "number", note if named else ""
         if len(seen.texts) != 2:  # two may well be classes, and the file says that it is text
             return "category", f"texts that are numbers{but}: data.types={{{name}: number}} takes them so"
-    if numbers < present and with_signs(seen.texts or seen.odd):
+    texts = seen.texts or seen.odd
+    with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
+    if numbers < present and with_signs >= MOSTLY * len(texts) > 0:
         return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
     for kind, rows in (("numbers", numbers), ("dates", dates)):
         if present / 2 <= rows and numbers < present:
@@ -292,12 +298,6 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         named = _named(seen.absent)
         return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
     return "category", ""
-
-
-def with_signs(texts: Collection[str]) -> bool:
-    """Whether nearly all texts are numbers with a currency, a unit or separators."""
-    alike = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
-    return bool(texts) and alike >= MOSTLY * len(texts)
 
 
 def _named(counts: Counter[str]) -> str:
@@ -339,7 +339,9 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
-    bare = delimited.bare_texts(column, (text.strip() for text in known.missing))
+    bare = pc.utf8_trim_whitespace(column)
+    absent = pa.array([*delimited.MISSING, *(text.strip() for text in known.missing)])
+    bare = pc.if_else(pc.is_in(bare, absent), None, bare)
     if known.booleans:
         lower = pc.utf8_lower(bare)
         bare = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", bare))

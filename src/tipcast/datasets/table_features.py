@@ -67,10 +67,10 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     for value in values:
         text = str(value)
         alike: tuple[str, ...] = (text,) if text in places else ()
+        doubtful = False
         if isinstance(value, bool | np.bool_):
             alike = tuple(dict.fromkeys((*lower.get(text.lower(), ()), *numbers.get(float(value), ()))))
-            if len(alike) > 1:
-                raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
+            doubtful = len(alike) > 1
         elif isinstance(value, int | float | np.number | Decimal):
             number = value if isinstance(value, int) else float(value)  # which has no end
             alike = numbers.get(float(number), alike) if -FINITE < number < FINITE else ()
@@ -79,12 +79,13 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
             own = {text}
             if alike:
                 own |= {str(float(number)), str(int(number)) if float(number).is_integer() else text}
-            if len(alike) > 1 or not own.issuperset(alike):
-                raise ValueError(f"{value} may have been {' or '.join(map(repr, alike))}: read the column as text")
+            doubtful = len(alike) > 1 or not own.issuperset(alike)
         elif hasattr(value, "isoformat"):
             alike = tuple(each for each in (text, text.removesuffix(" 00:00:00"), value.isoformat()) if each in places)
-            if value == value and not alike:
-                raise ValueError(f"{value} may have been written in another way: read the column as text")
+            doubtful = value == value and not alike  # NaT is not itself
+        if doubtful:
+            meant = " or ".join(map(repr, alike)) or "written in another way"
+            raise ValueError(f"{value} may have been {meant}: read the column as text")
         found.append(places[alike[0]] if alike else np.nan)
     return found
 

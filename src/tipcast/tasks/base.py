@@ -1,6 +1,7 @@
 """What a task is, and how one is made of its configuration, of a saved model's manifest, or of a user's function."""
 
 import importlib.metadata
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -175,17 +176,21 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
         raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
-    threshold = {} if spec.threshold is None else {"threshold": spec.threshold}
-    params = {**spec.params, **threshold}
+    params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
     kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
     if spec.function is not None:
         resolved = _function(spec.function)
+        try:
+            inspect.signature(resolved).bind({}, None, **params)
+        except TypeError as problem:
+            what = f"do not fit the target function {spec.function!r}: {problem}"
+            raise TipcastError("C003", "task.params", what, "name the parameters that it has") from problem
         if kind in (None, "clustering"):
             raise TipcastError("C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}")
-        if kind != "regression":
-            classes = classes or (("0", "1") if kind == "classification" else ())
+        if kind == "classification":
+            classes = classes or ("0", "1")
         if kind == "multiclass" and not classes:
             raise TipcastError("C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]")
     elif kind != "clustering":

@@ -1,7 +1,5 @@
 """Tests of remote addresses on real servers on this machine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

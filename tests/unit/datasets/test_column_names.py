@@ -1,24 +1,22 @@
 """A user's own names of columns: mapped by configuration for every dataset of files, and kept by the saved model."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import high_tip_task
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, OwnData, TableData
-from tipcast.datasets import delimited, parquet, registry, table_features
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, FileScan, Listing, ScanRequest, as_named, seen_names
-from tipcast.datasets.listing import check_format, gather, read_fragment, request_of, scan_files
+from tipcast.config.schema import FilesData, TableData
+from tipcast.datasets import registry
+from tipcast.datasets.base import COLUMN_NAMES, ScanRequest, as_named, seen_names
+from tipcast.datasets.listing import read_fragment
 from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -27,10 +25,8 @@ USUAL = {"tpep_pickup_datetime": "started_at", **{name: own for name, own in OWN
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 
 
-def files(path: Path, **settings: Any) -> FilesData:
-    return FilesData(
-        source="files", train=str(path), test=str(path), months=None, block_bytes=4096, **{"columns": OWN, **settings}
-    )
+def files(path: Path, columns: dict[str, str] = OWN) -> FilesData:
+    return FilesData("files", train=str(path), test=str(path), months=None, block_bytes=4096, columns=columns)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -66,18 +62,6 @@ def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: st
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
-    frame, path = pd.DataFrame(np.ones((9, 4)), columns=["a", "len", "len", "y"]), tmp_path / f"t.{ending}"
-    if ending == "csv":
-        frame.to_csv(path, index=False)
-    else:
-        pq.write_table(pa.Table.from_arrays([*frame.to_numpy().T], names=list(frame)), path)
-    spec = TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096)
-    with pytest.raises(TipcastError, match="D006.*'len' is there twice"):
-        registry.open_dataset(spec)
-
-
 def test_what_is_mapped_hides_the_column_of_that_name() -> None:
     request = ScanRequest((), names={"x": "newer"})
     assert seen_names(["x", "y", "newer"], request, "f") == [("y", "y"), ("x", "newer")]
@@ -99,68 +83,21 @@ def test_a_model_takes_rows_by_the_names_of_its_training(trip_files: Any) -> Non
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_table(tmp_path: Path, ending: str) -> None:
-    draw = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "Preis": draw.normal(size=300),
-            "Wort": draw.choice(["a", "b"], 300),
-            "am": pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(300), unit="h"),
-        }
-    )
-    path = tmp_path / f"t.{ending}"
-    frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
-    names = {"price": "Preis", "word": "Wort", "time": "am"}
-    spec = TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096, time="time", columns=names)
+def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
+    columns = ["Preis", "Wort", "am"]
+    values = [np.arange(300.0), ["a", "b", "b"] * 100, pd.date_range("2020-01-01", periods=300, freq="h")]
+    for names in (columns, ["Preis", "am", "am"]):
+        table, path = pa.table(values, names=names), tmp_path / f"{names[1]}.{ending}"
+        pq.write_table(table, path) if ending == "parquet" else pa.csv.write_csv(table, path)
+    spec = TableData("table", str(tmp_path / f"Wort.{ending}"), test=None, test_share=0.2, block_bytes=4096)
+    spec.time, spec.columns = "time", dict(zip(("price", "word", "time"), columns, strict=True))
     dataset = registry.open_dataset(spec)
     assert dataset.features == ("price", "word")
     listing = dataset.scan("train", ("price", "word", "time"))
     read = dataset.read(listing.fragments[0], CpuFrames(), ("word", "price", "time"))
     rows = len(read["price"])
-    assert np.array_equal(read["price"], frame["Preis"][:rows])
-    assert np.array_equal(read["word"], (frame["Wort"][:rows] == "b").astype(float))
+    assert np.array_equal(read["price"], values[0][:rows])
+    assert np.array_equal(read["word"], np.resize([0, 1, 1], rows))
     assert [column.spellings[0] for column in as_named(dataset.raw_columns(("word",), {}), listing.facts)] == ["Wort"]
-
-
-class Own(Dataset):
-    """A dataset of somebody's own files, of a column x."""
-
-    name, code, features = "own", table_features, ("x",)
-
-    def __init__(self, spec: OwnData) -> None:
-        self.spec = spec
-
-    @classmethod
-    def open(cls, spec: Any) -> Own:
-        """Make it of its configuration."""
-        return cls(spec)
-
-    def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the files."""
-        scans, notes = scan_files(self.spec.train, request_of(self.spec, columns), f"data.{which}", self.look)
-        return gather(scans, "rows", {}, notes)
-
-    def look(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file."""
-        if check_format(uri) == "parquet":
-            footer = parquet.read_footer(uri, request)
-            return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest)
-        look = delimited.look(uri, request, None)
-        return FileScan(uri, look.cut(look.fragment(dict(look.names), (), None), 1 << 20), None, look.digest)
-
-    def read(self, fragment: Any, frames: Any, columns: Sequence[str] | None = None) -> dict[str, Any]:
-        """Read a fragment."""
-        return read_fragment(fragment, frames, columns)
-
-
-@pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_dataset_of_one_s_own_has_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
-    monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
-    monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))
-    registry.register("own", Own)
-    frame, path = pd.DataFrame({"theirs": np.arange(20.0), "y": 1}), tmp_path / f"t.{ending}"
-    frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
-    dataset = registry.open_dataset(OwnData("own", str(path), test=None, months=None, columns={"x": "theirs"}))
-    listing = dataset.scan("train", ("x",))
-    assert listing.facts == {COLUMN_NAMES: {"x": "theirs"}}
-    assert dataset.read(listing.fragments[0], CpuFrames(), ("x",))["x"].tolist() == list(range(20))
+    with pytest.raises(TipcastError, match="D006.*'am' is there twice"):
+        registry.open_dataset(TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096))

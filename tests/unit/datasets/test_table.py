@@ -1,11 +1,8 @@
 """Anybody's tables: what columns hold, how rows are split, and what a saved model knows of them."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask.dataframe
@@ -19,8 +16,6 @@ from tipcast import api
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TableData, TaskSpec
-from tipcast.datasets import parquet
-from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
@@ -80,22 +75,16 @@ def rows_of(table: Table, recipe: Recipe, which: str = "train") -> tuple[pd.Data
     return x, y, [sum(part[side].counts.rows for part in parts) for side in range(len(parts[0]))]
 
 
-def test_columns_by_their_type(table: Callable[..., Table]) -> None:
+def test_features_of_each_type(table: Callable[..., Table]) -> None:
     opened = table()
     kinds = {column.name: column.type for column in opened.columns}
     assert kinds == {name: "number" for name in ("size", "count", "flag", "class", "price")} | {"word": "category"}
-    assert next(column for column in opened.columns if column.name == "word").categories == ("apple", "fig", "pear")
+    assert opened.columns[2].categories == ("apple", "fig", "pear")
     assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
-
-
-def test_features_of_each_type(table: Callable[..., Table]) -> None:
-    opened = table()
-    asked = task(opened, "class")
+    asked, expected = task(opened, "class"), frame()
     assert asked.features == ("size", "count", "word", "flag", "price")
     x, y, _ = rows_of(opened, Recipe(opened, asked))
-    expected = frame()
     assert (asked.kind, asked.classes) == ("classification", ("3", "7"))
-    assert y.dtype == np.int32
     assert y.tolist() == (expected["class"] == 7).astype(int).tolist()
     assert x.dtypes.unique().tolist() == [np.dtype("float32")]
     codes = expected["word"].map({"apple": 0, "fig": 1, "pear": 2}).fillna(-1)
@@ -106,112 +95,60 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     np.testing.assert_allclose(x["size"][known], expected["size"][known].astype(np.float32))
 
 
-@pytest.mark.parametrize(
-    ("target", "kind", "found"),
-    [
-        ("class", None, "classification"),
-        ("word", None, "multiclass"),
-        ("flag", None, "classification"),
-        ("price", None, "regression"),
-        ("count", None, "regression"),
-        ("count", "multiclass", "multiclass"),
-        ("class", "regression", "regression"),
-    ],
-)
-def test_the_kind_is_what_the_column_says(
-    table: Callable[..., Table], target: str, kind: str | None, found: str
-) -> None:
+def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
     opened = table()
-    asked = task(opened, target, kind=kind)
-    assert asked.kind == found
-    assert target not in asked.features
-    _, y, _ = rows_of(opened, Recipe(opened, asked))
-    missing = int(frame()[target].isna().sum())
-    assert len(y) == HOURS - missing, "a row without an answer is dropped"
-    assert y.dtype == (np.float64 if found == "regression" else np.int32)
-    if found != "regression":
-        assert sorted(set(y)) == list(range(len(asked.classes)))
+    for target, kind, expected in [
+        ("class", None, "classification"), ("word", None, "multiclass"), ("flag", None, "classification"),
+        ("count", None, "regression"), ("price", None, "regression"), ("count", "multiclass", "multiclass"),
+        ("class", "regression", "regression"),
+    ]:  # fmt: skip
+        asked = task(opened, target, kind=kind)
+        assert (asked.kind, target in asked.features) == (expected, False)
+        _, y, _ = rows_of(opened, Recipe(opened, asked))
+        assert len(y) == frame()[target].notna().sum(), "a row without an answer is dropped"
+        assert y.dtype == (np.float64 if expected == "regression" else np.int32)
+        assert expected == "regression" or sorted(set(y)) == list(range(len(asked.classes)))
+    for code, settings in [
+        ("C003", {"target": "word", "kind": "regression"}), ("C003", {"target": "word", "kind": "classification"}),
+        ("C003", {"target": "word", "classes": ["apple", "pear"]}), ("D007", {"target": "weight"}),
+        ("C003", {"target": "class", "features": ["size", "class"]}), ("C004", {"target": None}),
+        ("C003", {"target": "class", "features": ["weight"]}),
+    ]:  # fmt: skip
+        with pytest.raises(TipcastError, match=code):
+            task(opened, **settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "code"),
-    [
-        ({"target": "word", "kind": "regression"}, "C003"),
-        ({"target": "word", "kind": "classification"}, "C003"),
-        ({"target": "weight"}, "D007"),
-        ({"target": "word", "classes": ["apple", "pear"]}, "C003"),
-        ({"target": None}, "C004"),
-        ({"target": "class", "features": ["size", "class"]}, "C003"),
-        ({"target": "class", "features": ["weight"]}, "C003"),
-    ],
-)
-def test_what_cannot_be_asked(table: Callable[..., Table], settings: dict[str, Any], code: str) -> None:
-    with pytest.raises(TipcastError) as caught:
-        task(table(), **settings)
-    assert caught.value.code == code
+def test_numbers_are_categories_where_xgboost_takes_them_so(tmp_path: Path) -> None:
+    columns = {"id": range(10_002), "size": 1.5, "count": np.arange(10_002) % 9}
+    opened = file(tmp_path, pa.table(pd.DataFrame(columns)))
+    gap = {"count": np.array([3.0, np.nan])}
+    assert opened.with_categories(["count"]).compute(gap, ["count"], np).tolist() == [[3.0], [-1.0]]
+    assert opened.compute(gap, ["count"], np).tolist() == [[3.0], [4.0]], "elsewhere the median"
+    for name in ("id", "size"):
+        with pytest.raises(TipcastError, match=f"C003.*task.categorical.*at most 10,000 whole .* from 0: not '{name}'"):
+            opened.with_categories([name])
 
 
-def test_numbers_are_categories_where_xgboost_takes_them_so(table: Callable[..., Table]) -> None:
-    opened = table().with_categories(["count", "word"])
-    gap = opened.compute({"count": np.array([3.0, np.nan])}, ["count"], np)
-    assert gap.tolist() == [[3.0], [-1.0]]  # a missing number is no category, where elsewhere it is the median
-    assert table().compute({"count": np.array([np.nan])}, ["count"], np)[0] > 0
-    with pytest.raises(TipcastError, match=r"C003.*task.categorical.*whole numbers from 0: not 'size'"):
-        opened.with_categories(["size"])
+def file(folder: Path, values: pa.Table, **options: Any) -> Table:
+    """Write a Parquet file and open it."""
+    pq.write_table(values, folder / "t.parquet", **options)
+    return Table.open(TableData("table", str(folder / "t.parquet"), test=None, test_share=0.2))
 
 
-def test_more_numbers_than_texts_may_be_are_no_categories(tmp_path: Path) -> None:
-    pd.DataFrame({"id": range(10_002), "price": 1.5}).to_parquet(tmp_path / "ids.parquet")
-    opened = Table.open(TableData("table", str(tmp_path / "ids.parquet"), test=None, test_share=0.2))
-    with pytest.raises(TipcastError, match=r"C003.*at most 10,000 whole numbers from 0: not 'id'"):
-        opened.with_categories(["id"])
-
-
-def test_nulls_are_counted_where_a_footer_has_no_statistics(tmp_path: Path) -> None:
-    values = pa.table({"size": pa.array([None] * 4, pa.int32()), "price": pa.array([1.0, None, 3.0, 4.0])})
-    pq.write_table(values, tmp_path / "bare.parquet", write_statistics=False)
-    opened = Table.open(TableData("table", str(tmp_path / "bare.parquet"), test=None, test_share=0.2))
-    assert {row["column"]: row["missing"] for row in opened.report} == {"size": 4, "price": 1}
+def test_nulls_are_counted_where_a_footer_has_no_statistics_and_names_are_needed(tmp_path: Path) -> None:
+    values = {"size": pa.array([None] * 4, pa.int32()), "price": [1.0, None, 3.0, 4.0], "": [1.0, 2.0, 3.0, 4.0]}
+    opened = file(tmp_path, pa.table(values), write_statistics=False)
+    assert {row["column"]: row["missing"] for row in opened.report} == {"size": 4, "price": 1, "": 0}
     assert opened.features == ("price",)
-
-
-def test_a_column_without_a_name_is_no_feature(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"": [1.0, 2.0], "x": [1.0, 3.0]}), tmp_path / "t.parquet")
-    opened = Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2))
-    assert opened.features == ("x",)
     assert "column '' is no feature: it has no name" in opened.notes
 
 
-def test_a_footer_tells_nulls_of_a_column_only_if_all_row_groups_do(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"x": [1.0, None], "y": [None, None]}), tmp_path / "t.parquet", row_group_size=1)
-    read = parquet.read_footer(str(tmp_path / "t.parquet"), ScanRequest(())).metadata
-    told = [read.row_group(at) for at in range(2)]
-    bare = SimpleNamespace(column=lambda at: SimpleNamespace(path_in_schema="xy"[at], statistics=None))
-    for groups, nulls in ((told, {"x": 1, "y": 2}), ([told[0], bare], {"y": 2})):  # y's type tells that it is empty
-        sizes = {"num_row_groups": 2, "num_columns": 2, "num_rows": 2}
-        metadata = SimpleNamespace(row_group=groups.__getitem__, schema=read.schema, **sizes)
-        assert parquet.Footer("t", {}, metadata, "").nulls == nulls
-
-
-def test_values_of_texts_that_were_looked_at_are_not_read_again(tmp_path: Path) -> None:
-    pd.DataFrame({"y": [0, 1, 1.5] * 50, "x": [3, 1, 2] * 50}).to_csv(tmp_path / "t.csv", index=False)
-    opened = Table.open(TableData("table", str(tmp_path / "t.csv"), test=None, test_share=0.2, block_bytes=4096))
-    (tmp_path / "t.csv").unlink()
-    assert opened.target_column("x", None).classes == ("1", "2", "3")
-    assert opened.with_categories(["x"]).columns[1].fill is None
-    with pytest.raises(TipcastError, match="C003.*not 'y'"):
-        opened.with_categories(["y"])
-    assert pickle.loads(pickle.dumps(opened)).seen == {}
-
-
 @pytest.mark.parametrize(("value", "shown"), [(1, "1"), ("yes", "yes")])
-@pytest.mark.parametrize("kind", [None, "classification"])
-def test_a_target_of_one_value(tmp_path: Path, value: object, shown: str, kind: str | None) -> None:
-    pd.DataFrame({"x": range(300), "y": value}).to_csv(tmp_path / "const.csv", index=False)
-    opened = Table.open(TableData("table", str(tmp_path / "const.csv"), test=None, test_share=0.2, block_bytes=4096))
-    with pytest.raises(TipcastError, match=rf"all rows of column 'y' have the same value \({shown}\)") as caught:
-        task(opened, "y", kind=kind)
-    assert caught.value.code == "D015"
+def test_a_target_of_one_value(tmp_path: Path, value: object, shown: str) -> None:
+    opened = file(tmp_path, pa.table(pd.DataFrame({"x": range(300), "y": value})))
+    for kind in (None, "classification"):
+        with pytest.raises(TipcastError, match=rf"D015.*all rows of column 'y' have the same value \({shown}\)"):
+            task(opened, "y", kind=kind)
 
 
 @pytest.mark.parametrize(("target", "shares"), [("class", None), ("word", None), ("price", [60, 36, 203])])
@@ -259,14 +196,12 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
 
 
 def test_other_files_must_have_the_same_columns(table: Callable[..., Table], tmp_path: Path) -> None:
-    other = frame().assign(size=pd.Timestamp("2020-01-01"))
-    other.to_parquet(tmp_path / "other.parquet")
-    frame().drop(columns="count").to_parquet(tmp_path / "less.parquet")
     recipe = Recipe(opened := table(), task(opened, "class"))
-    for name, code, column in (("other", "D008", "size"), ("less", "D007", "count")):
-        with pytest.raises(TipcastError, match=f"{name}.parquet.*'{column}'") as caught:
-            table(test=str(tmp_path / f"{name}.parquet")).scan("test", recipe.columns)
-        assert caught.value.code == code
+    other = frame().assign(size=pd.Timestamp("2020-01-01"))
+    for changed, error in ((other, "D008.*'size'"), (frame().drop(columns="count"), "D007.*'count'")):
+        changed.to_parquet(tmp_path / "other.parquet")
+        with pytest.raises(TipcastError, match=error):
+            table(test=str(tmp_path / "other.parquet")).scan("test", recipe.columns)
 
 
 def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(table: Callable[..., Table]) -> None:
@@ -281,9 +216,9 @@ def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(table: Calla
 
 def test_a_saved_model_knows_its_columns(table: Callable[..., Table]) -> None:
     opened = table(time="at")
+    assert pickle.loads(pickle.dumps(opened)).report == (), "workers have no use of what the files hold"
     again = Table.of_model(opened.facts())
-    assert again.columns == opened.columns
-    assert again.time == "at"
+    assert (again.columns, again.time) == (opened.columns, "at")
     raw = opened.raw_frame({"word": np.array([0.0, np.nan, 2.0]), "size": np.ones(3)}, {})
     assert raw["word"].tolist()[::2] == ["apple", "pear"]
     assert raw["word"].isna().tolist() == [False, True, False]

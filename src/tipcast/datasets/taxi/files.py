@@ -104,7 +104,6 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request)
     columns, colour, notes = _columns(footer.names, uri, request)
-    footer.check_rows()
     for canonical, own in columns.items():
         kind = footer.schema.field(own).type
         if canonical not in schema.TIMES and not parquet.is_number(kind):
@@ -127,7 +126,7 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     where = address.shown(uri)
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
-    parts = look.cut(look.fragment(columns, schema.TIMES, period), request.block_bytes)
+    parts = look.fragments(columns, period, schema.TIMES)
     ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))  # what is packed is read from its beginning
     empty = [name for name in columns if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)]
     for end in ends:  # so that most damage shows before a cluster starts
