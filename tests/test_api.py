@@ -135,7 +135,7 @@ def test_a_data_frame(kind: str, store: str) -> None:
     assert run.metrics["test/auc"] > 0.8
     assert mlflow.MlflowClient(store).get_run(run.run_id).data.tags["command"] == run.command
     assert "data=table" in run.command.split()
-    assert "data.train='FRAME'" in shlex.split(run.command)
+    assert "data.train=FRAME" in shlex.split(run.command)
     assert "parquet" not in run.command
     assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
 

@@ -202,7 +202,7 @@ def _call(
         if not isinstance(task, Mapping) or task.get("name", "target") != "target":
             raise incompatible("task", "target")
         keys["task"] = {**task, "name": "target", "target": target}
-    from tipcast.config.arguments import as_overrides
+    from tipcast.config import arguments
     from tipcast.config.disk import temporary_folder
     from tipcast.config.schema import Output
     from tipcast.tracking.store import resolve, without_autologging
@@ -214,14 +214,15 @@ def _call(
         if files:
             keys["data"] = {"source": "table", **files}
         folder = keys.pop("config_dir", None)
-        words = [*as_overrides(keys), *overrides]
+        words = [*arguments.as_overrides(keys), *overrides]
         (composed,) = compose_jobs(job, [f"--config-dir={folder}", *words] if folder else words)
         composed.config.print = Output.none
         if files and not (kind := composed.config.cluster.kind).startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
             raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
-        for side, file in files.items():
-            composed = replace(composed, command=composed.command.replace(file, STAND_INS[side]))
+        stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
+        words = [stand_ins.get(word.partition("=")[0], word) for word in arguments.given(composed.command)]
+        composed = replace(composed, command=arguments.with_given(composed.command, words))
         details = composed.run()
         tracked = hasattr(composed.config, "tracking")
         return Result(

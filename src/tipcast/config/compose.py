@@ -49,20 +49,20 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     cannot be read.
     """
     _register()
-    flags = {item for item in overrides if item.startswith("-")}
+    flags = [item for item in overrides if item.startswith("-")]
     for flag in flags:
         if flag.startswith(FOLDER):
             conf_files.use(flag.removeprefix(FOLDER))
     chosen = _register_recorded(recorded) if recorded else []
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
     try:
-        if HELP & flags or SHOW in flags:
+        if (asked := HELP & set(flags)) or SHOW in flags:
             config, choices = _by_api(job, overrides)
-            page = help.text(job, config, choices, overrides) if HELP & flags else OmegaConf.to_yaml(config).rstrip()
+            page = help.text(job, config, choices, overrides) if asked else OmegaConf.to_yaml(config).rstrip()
         else:
             own = [f"{FOLDER}{folder}" for folder in [conf_files.own_dir()] if folder]
             made = []
-            for words in _combinations(overrides) if MULTIRUN & flags else [overrides]:
+            for words in _combinations(overrides) if MULTIRUN & set(flags) else [overrides]:
                 config, _ = _by_api(job, words)
                 OmegaConf.resolve(config)
                 made.append(Composed(config, [*own, *(word for word in words if word not in chosen)]))
@@ -173,6 +173,9 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
         return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
     key = given[1] if given else where
     if file := re.search(r"In '([^']+)'", text):
+        if key == "task" and file[1].startswith("data/"):  # which only a job that asks something has
+            what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
+            return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
     near = list[str]()

@@ -75,10 +75,11 @@ class Seen:
         return self.present == self.counts["dates"] > 0
 
 
-def count(column: pa.ChunkedArray, *, cells: bool) -> Seen:
+def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
 
-    All is Arrow's work, of which threads do some at once, but for the few texts that are remembered.
+    All is Arrow's work, of which threads do some at once, but for the few texts that are remembered: none where other
+    parts have too ``many`` already.
     """
     if not is_text(column.type):  # a footer without statistics
         return Seen(Counter(rows=len(column), missing=column.null_count))
@@ -97,7 +98,7 @@ def count(column: pa.ChunkedArray, *, cells: bool) -> Seen:
         "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
     }
     rows = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
-    many = len(texts) > MOST_CATEGORIES
+    many = many or len(texts) > MOST_CATEGORIES
     return Seen(
         Counter(rows | {"rows": len(column)}),
         Counter() if many else _pairs(pairs, pc.invert(absent)),
@@ -179,7 +180,7 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
 
     def look_at(fragment: Fragment, names: Sequence[str]) -> list[Seen]:
         table = stored(fragment, dict.fromkeys(names, pa.string()))
-        return [count(table[name], cells=fragment.format == "csv") for name in names]
+        return [count(table[name], cells=fragment.format == "csv", many=seen[name].many) for name in names]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts = []
@@ -191,7 +192,9 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
             parts += [(read, pool.submit(look_at, part, read)) for part in scan.fragments if read]
             for name in set(there).difference(read):
                 seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own[name]])
-        for names, part in parts:
+        parts.reverse()
+        while parts:  # and no list of all, as the texts of many parts would fill the memory
+            names, part = parts.pop()
             for name, other in zip(names, part.result(), strict=True):
                 seen[name].add(other)
     return seen

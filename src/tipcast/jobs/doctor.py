@@ -20,7 +20,6 @@ from tipcast.config.schema import BackendSpec, ClusterSpec, DoctorConfig, LocalC
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
-from tipcast.tracking.run import check_store
 
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "xgboost", "xgboost-cpu", "cudf-cu13", "cuml-cu13")
 """Packages whose versions must be the same on a scheduler's workers."""
@@ -32,14 +31,18 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         "gpus": show_gpus,
         "packages": show_packages,
         "workers": lambda: check_workers(config.backend, config.cluster),
-        "tracking": lambda: check_store(config.tracking),
     }
+
+    def check_store() -> str:
+        from tipcast.tracking.run import check_store  # MLflow takes seconds to load, or may not load at all
+
+        return check_store(config.tracking)
 
     def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
         return open_dataset(config.data).describe(side)
 
     sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
-    checks |= {f"data.{side}": partial(check_data, side) for side in sides}
+    checks |= {"tracking": check_store} | {f"data.{side}": partial(check_data, side) for side in sides}
     problems: list[TipcastError] = []
     rows: list[dict[str, str]] = []
     for name, check in checks.items():

@@ -27,10 +27,10 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.data.months is None:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
-    if not config.out.strip():
+    if not config.out.strip() or config.out.endswith("://"):
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
     clock, out = Clock(), config.out.rstrip("/")
-    if "://" not in out:
+    if "://" not in config.out:
         out = str(Path(config.out).expanduser().resolve())  # as the driver sees it, whatever folder a worker is in
     with clock.phase("list"):
         dataset = open_dataset(config.data)

@@ -132,13 +132,14 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> Scorin
         try:
             draft = Entry(input=redact(uri), input_stamp=file_stamp(uri, storage), recipe=recipe)
             item = Item(name, uri, storage, draft)
-            if entry := _kept(item, present, config.storage_options):
-                return entry
+        except TipcastError as problem:
+            return _refused(problem)
+        if entry := _kept(item, present, config.storage_options):
+            return entry
+        try:
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
-            if stops_all(problem):
-                raise
-            return problem
+            return _refused(problem)
         notes.update(scan.notes)
         return replace(item, fragments=scan.fragments)
 
@@ -200,6 +201,13 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
         return None
     sha256 = entry.sha256 or file_sha256(scores, storage)
     return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
+
+
+def _refused(problem: TipcastError) -> TipcastError:
+    """Return the error of one file; raise one that concerns more."""
+    if stops_all(problem):
+        raise problem
+    return problem
 
 
 def stops_all(problem: BaseException) -> bool:

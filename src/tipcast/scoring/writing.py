@@ -248,7 +248,7 @@ def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
 
 @contextlib.contextmanager
 def alone(folder: str) -> Iterator[None]:
-    """Keep other jobs out of a folder on a disk; at the end remove what killed jobs or workers left unfinished.
+    """Keep other jobs out of a folder on a disk, and remove what killed jobs or workers left unfinished.
 
     S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
@@ -265,14 +265,18 @@ def alone(folder: str) -> Iterator[None]:
             except BlockingIOError as problem:
                 fix = "wait for it to end, or stop it"
                 raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
-        stack.callback(_clear, folder)
+            _clear(folder)  # without a lock it may be another job's that looks unfinished
+            stack.callback(_clear, folder)
+        stack.callback(_leave, folder)
         yield
 
 
 def _clear(folder: str) -> None:
-    for above, _, names in os.walk(folder, topdown=False):
-        for name in names:
-            if name.startswith(UNFINISHED):
-                Path(above, name).unlink(missing_ok=True)
+    for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
+        path.unlink(missing_ok=True)
+
+
+def _leave(folder: str) -> None:
+    for empty, _, _ in os.walk(folder, topdown=False):
         with contextlib.suppress(OSError):  # others have scores
-            Path(above).rmdir()
+            Path(empty).rmdir()

@@ -201,8 +201,12 @@ class TrialSlots(WorkerPlugin):
 
 async def load(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process, beside its event loop; return what was read of each fragment."""
-    cache = CACHES[sweep]
-    await asyncio.to_thread(travelling(cache.ready), cache.study.estimator({}), int(dask_worker.state.nthreads))
+    return await asyncio.to_thread(_load, CACHES[sweep], int(dask_worker.state.nthreads))
+
+
+@travelling
+def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
+    cache.ready(cache.study.estimator({}), threads)  # which loads a library, too long for the loop's heartbeats
     return cache.counts
 
 

@@ -92,16 +92,20 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     _check_location(client, uri, model.artifact_location, root)
     repository = get_artifact_repository(model.artifact_location, client.tracking_uri)
 
-    def get(path: str, sha256: str = "") -> Path:
+    def get(path: str, sha256: str | None = None) -> Path:
         try:
             file = Path(repository.download_artifacts(path, dst_path=str(folder)))
         except Exception as problem:  # every store's client has its own
             what = f"{path} cannot be fetched: {redact(first_line(problem))}"
             raise TipcastError("T007", uri, what, "check the artifact store and the access to it") from None
-        if sha256 and (actual := digest(file)) != sha256:
-            what = f"{file.name} is not the file that was logged: SHA-256 {actual[:16]}..., not {sha256[:16]}..."
-            raise TipcastError("M003", uri, what, AGAIN)
+        if sha256 is not None:
+            same(file.name, digest(file), sha256)
         return file
+
+    def same(name: str, actual: str, sha256: str) -> None:
+        if actual != sha256:
+            what = f"{name} is not the file that was logged: SHA-256 {actual[:16]}..., not {sha256[:16]}..."
+            raise TipcastError("M003", uri, what, AGAIN)
 
     try:
         described = yaml.safe_load(get("MLmodel").read_bytes())["metadata"]["tipcast"]
@@ -110,10 +114,10 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
         what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
         raise TipcastError("M005", uri, what, fix) from problem
     if version:  # who may write to the artifact store can make MLmodel fit, and not the registry
-        sha256 = version.tags.get(MANIFEST_TAG, sha256)
+        same("the manifest", sha256, version.tags.get(MANIFEST_TAG, sha256))
     manifest = _manifest(get("artifacts/manifest.json", sha256).read_bytes(), uri)
     fetched = Fetched(
-        path=get(f"artifacts/{manifest['file']}", manifest["sha256"]["model"]),
+        path=get(f"artifacts/{manifest['file']}", str(manifest["sha256"]["model"])),
         format=manifest["format"],
         manifest=manifest,
         name=version.name if version else None,

@@ -1,7 +1,6 @@
 """The life of a run: opened or joined, written by the driver alone, closed in every ending; found again by name."""
 
 import hashlib
-import io
 import json
 import logging
 import math
@@ -33,6 +32,7 @@ from mlflow.utils.mlflow_tags import (
     MLFLOW_SOURCE_NAME,
 )
 
+from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
@@ -168,12 +168,16 @@ class Run:
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        try:
-            self.client.log_stream(self.id, io.BytesIO(content), path)
-        except OSError as problem:  # Python names the file that it opens, and not one that outgrows its disk
-            root = self.client.get_run(self.id).info.artifact_uri
-            problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
-            raise
+        with temporary_folder() as folder:  # not by log_stream, which does not tell whose disk is full
+            file = folder / Path(path).name
+            with writing(folder):
+                file.write_bytes(content)
+            try:
+                self.client.log_artifact(self.id, str(file), str(Path(path).parent) if "/" in path else None)
+            except OSError as problem:  # Python names the file that it opens, and not one that outgrows its disk
+                root = self.client.get_run(self.id).info.artifact_uri
+                problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
+                raise
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
@@ -242,6 +246,8 @@ def open_run(
             if spec.system_metrics:
                 monitor = SystemMetricsMonitor(opened.id, SAMPLING_S, resume_logging=bool(resume), tracking_uri=store)
                 stack.callback(monitor.finish)  # raises nothing, and its thread reads the run: it ends before the run
+                # A transaction that was cut off keeps the database that the thread waits for.
+                stack.push(lambda _, problem, __: release(problem) if problem else None)
                 monitor.start()
             yield opened
             stack.close()

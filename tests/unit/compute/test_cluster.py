@@ -53,9 +53,10 @@ def processes() -> Iterator[Client]:
         for name in WAITING:
             patch.delenv(name, raising=False)
         before = _listening()
-        with session(CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"})) as opened:
+        own = {"OMP_WAIT_POLICY": "active", "MINE": "3"}
+        with session(CPU, one(environment=own, dashboard=True)) as opened:
             addresses = [address for address, _ in _listening() - before]
-            assert len(addresses) >= 3, "scheduler, nanny and worker"
+            assert len(addresses) >= 4, "scheduler, its dashboard, nanny and worker"
             assert set(addresses) <= {"127.0.0.1", "::1"}
             yield opened.client
 

@@ -194,10 +194,18 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
         ("file", "..", "M005"),
         ("file", None, "M005"),
         ("sha256", {}, "M005"),
+        ("sha256", {**good["sha256"], "model": ""}, "M003"),
+        ("sha256", {**good["sha256"], "model": None}, "M003"),
     ]
     for name, value, says in changes:
         rewrite(registry, "xgboost-ubj", **{**good, name: value})
         assert refused(registry, registry.logged("xgboost-ubj"), says).exit_code == 6
+    described = yaml.safe_load((manifest.parents[1] / "MLmodel").read_text())
+    for sha256 in ("", "0" * 64):
+        described["metadata"]["tipcast"]["manifest_sha256"] = sha256
+        (manifest.parents[1] / "MLmodel").write_text(yaml.safe_dump(described))
+        refused(registry, registry.logged("xgboost-ubj"), "M003")
+        refused(registry, "models:/xgboost-ubj/1", "M003.*the manifest")
     rewrite(registry, "xgboost-ubj", **good)
     booster = xgboost.Booster(model_file=natives["xgboost-ubj"][0])
     booster.feature_names = None
@@ -211,7 +219,7 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: s
     good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
     good.classes_ = 1 - good.classes_
     planted(registry, "skops", skops.io.dumps(good))
-    refused(registry, f"models:/skops{by}", "M003.*manifest.json is not the file that was logged")
+    refused(registry, f"models:/skops{by}", "M003.*the manifest is not the file that was logged")
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
