@@ -35,8 +35,6 @@ MOST_OF_MODEL = 25
 """Metrics of the model that a run may have."""
 TAGS = {"job", "command", "tipcast.process"}
 """Tags of every run of a job."""
-PARSED: set[str] = set()
-"""Formats of models that were parsed in a process of their own."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +65,9 @@ def _small_pictures(small_pictures: None) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _parsed_here(_parsed_once: None) -> Iterator[None]:
-    """The first model of each format is parsed in a process of its own, which takes seconds; the others are not."""
-    elsewhere = saved_models._parsed
-
-    def parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-        parse = warm.parsed_here if format in PARSED else elsewhere
-        PARSED.add(format)
-        return parse(path, format, where)
-
+    """No model is parsed in a process of its own, which takes seconds: unit tests tell of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_models, "_parsed", parsed)
+        patch.setattr(saved_models, "_parsed", warm.parsed_here)
         yield
 
 

@@ -12,7 +12,6 @@ import pytest
 import tipcast
 from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
-from tipcast.jobs import ladder
 from tipcast.jobs.ladder import Rung, compared
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
@@ -87,12 +86,6 @@ def test_speed_up_efficiency_and_agreement() -> None:
     assert [row["verdict"] for row in apart] == ["equal", "NOT equal"]
     clusters = [climbed("cpu", size, 1, 0.5, adjusted_rand=rand) for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))]
     assert [row["verdict"] for row in compared(clusters, "auc", 0.01)] == ["equal", "equal", "NOT equal"]
-
-
-def test_a_rung_has_as_many_threads_as_it_says() -> None:
-    for size, workers, threads in ((1, 1, 1), (2, 2, 1), (3, 3, 1), (12, 2, 6), (64, 4, 16), (34, 17, 2)):
-        spec: Any = ladder._cluster(LocalCluster("local", memory_limit="2GiB"), "cpu", size)
-        assert (spec.n_workers, spec.threads_per_worker, spec.memory_limit) == (workers, threads, "2GiB")
 
 
 @pytest.mark.parametrize(

@@ -73,18 +73,6 @@ def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None
     assert pq.read_metadata(out / NAMES[0]).row_group(0).num_rows > 500
 
 
-def test_training_on_months_is_training_on_their_source(job: Job, out: Path) -> None:
-    model = ("model=logistic", "task.validation=0")
-    direct = job("train", *model, *SAMPLE, "data.train=2019-01..2019-02", "data.test=2019-03")
-    for months in ("2019-01..2019-02", "2019-03"):
-        job("prepare", *SAMPLE, f"data.months={months}", f"out={out}")
-    train = f'["{out / NAMES[0]}","{out / NAMES[1]}"]'
-    prepared = job("train", *model, "data=files", f"data.train={train}", f"data.test={out / NAMES[2]}")
-    for name in ("train/rows", "test/rows", "train/positive_rate", "test/positive_rate"):
-        assert prepared.run.data.metrics[name] == direct.run.data.metrics[name]
-    assert prepared.auc == pytest.approx(direct.auc, abs=1e-6)
-
-
 def test_csv_becomes_months(job: Job, out: Path, taxi: Path) -> None:
     source = taxi / "no_repo_license" / "green_tripdata_2020-10.csv.gz"
     said = job("prepare", *FILES, f"data.months={source}", f"out={out}").said

@@ -4,11 +4,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mlflow
 import pytest
 from tests.jobs.test_repeat import write
 
@@ -23,37 +21,23 @@ CANARIES = {name: f"canary{number}x7Yq" for number, name in enumerate(PLACES.spl
 """Where a secret is -> the secret."""
 
 
-@pytest.fixture
-def trips(tmp_path: Path, bucket: Any) -> Iterator[str]:
-    """Two months in an object store."""
+def test_no_canary_is_found(
+    bucket: Any, tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, caplog: Any
+) -> None:
+    """Two months in an object store are trained on and scored."""
+    files, endpoint = "s3://trips/yellow_tripdata_2019-0{}.parquet", os.environ["AWS_ENDPOINT_URL"]
     for month in ("2019-01", "2019-02"):
         write(tmp_path / "months", month, rows=1500)
         bucket.put(str(tmp_path / "months" / f"yellow_{month}.parquet"), f"trips/yellow_tripdata_{month}.parquet")
     shutil.rmtree(tmp_path / "months")
-    yield "s3://trips/yellow_tripdata_2019-0{}.parquet"
-    mlflow.set_tracking_uri(None)
-    mlflow.set_registry_uri(None)
-
-
-@pytest.mark.usefixtures("small_pictures")
-def test_no_canary_is_found(
-    trips: str,
-    tables: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.chdir(tmp_path)
     shutil.copy(tables, tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
     for name, value in CANARIES.items():
         if name.isupper():
             monkeypatch.setenv(name, value)
-    files, endpoint = trips, os.environ["AWS_ENDPOINT_URL"]
     words = ["data=files", f"data.train={files.format(1)}", f"data.test={files.format(2)}", "data.limits.min_rows=10"]
     words += ["print=json", "model=logistic", "cluster.n_workers=1", "tracking.register=tipcast", "debug=true"]
-    words.append("cluster.performance_report=true")
+    words += ["cluster.performance_report=true"]
     (composed,) = compose("train", words)
     config = to_object(composed.config)
     assert isinstance(config.data, FilesData)

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
 from tipcast.config.plain import HIDDEN, flatten, recorded, redact, redact_address, restored, to_plain
 from tipcast.config.plain import tested as source_of_tests
 from tipcast.config.schema import DataSpec, FilesData, Output
@@ -42,6 +43,28 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeyp
     assert recorded(text, "{}", "run 1")["data"] == to_plain(here.data)
     assert restored(text, to_object(compose("sweep", [])[0].config), "run 1").data == here.data
     assert restored(text, mine, "run 1").data == mine.data, "the command line may choose them"
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("model", {"params": {"x": "${oc.env:HOME}"}}),
+        ("model", {"params": {"_target_": "os.getcwd"}}),
+        ("model", {"_target_": "os.system"}),
+        ("model", {"defaults": ["/hydra/launcher/basic"]}),
+        ("data", {"train": "${oc.env:HOME}"}),
+        ("task", {"params": {"password": HIDDEN}}),
+        ("task", {"threshold": "high"}),
+    ],
+)
+def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[str, object]) -> None:
+    given = to_object(compose("sweep", [])[0].config)
+    whole = to_plain(given)
+    for text in ("", "a: [", "data: 1", yaml.safe_dump(whole | {part: whole[part] | change})):
+        with pytest.raises(TipcastError, match="M023"):
+            recorded(text, "{}", "run 1")
+        with pytest.raises(TipcastError, match="S003"):
+            restored(text, given, "run 1")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""Tables with columns as people call them: what trains is promoted, and every row is scored as MLflow does it."""
+
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tipcast.config.errors import TipcastError
+
+COLUMNS = ["petal length (cm)", "petal length {cm}", "size <mm>"]
+FLOWERS = ["setosa", "versicolor", "virginica"]
+TARGETS = {"two (classes)": "auc", "three [classes]": "log_loss", "income (k$)": "rmse"}
+"""Column -> the metric that leads in its kind."""
+
+
+def flowers(count: int, seed: int) -> pd.DataFrame:
+    """Make two numbers and a text, and two classes, three and a value, to be learnt of them."""
+    draw = np.random.default_rng(seed)
+    rows = pd.DataFrame(draw.normal(size=(count, 2)), columns=COLUMNS[:2])
+    rows[COLUMNS[2]] = draw.choice(["small", "large"], count)
+    size = 2 * rows[COLUMNS[1]] + (rows[COLUMNS[2]] == "large")
+    for name, bounds in zip(TARGETS, ([0.5], [-0.5, 1]), strict=False):
+        rows[name] = np.array(FLOWERS)[np.digitize(size + 0.3 * draw.normal(size=count), bounds)]
+    return rows.assign(**{"income (k$)": size})
+
+
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
+@pytest.mark.parametrize("target", TARGETS)
+def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tmp_path: Path, target: str) -> None:
+    headline = TARGETS[target]
+    name = f"flowers by {headline}"
+    flowers(50, 0).to_parquet(tmp_path / "train.parquet", index=False)
+    words = ["data=table", f"data.train={tmp_path}/train.parquet", "data.test_share=0.2", "task.validation=0"]
+    words += [f"task.features={COLUMNS}", f"task.target='{target}'", f"tracking.register={name}"]
+    tested = [job("train", *words, f"model.params.n_estimators={trees}").run.data.metrics for trees in (3, 20)]
+    assert tested[0]["train/rows"] + tested[0]["test/rows"] == tested[0]["train/rows_read"] == 50
+    assert "test/rows_read" not in tested[0], "one reading gives the rows of both sides"
+    first = job("promote", f"model_uri=models:/{name}/1").said
+    assert (first["moved"], first["metrics"]["test/rows"]) == (True, 10)
+    with pytest.raises(TipcastError, match="D014.*10 usable rows, at least 11"):
+        job("promote", f"model_uri=models:/{name}/2", "data.limits.min_rows=11")
+    second = job("promote", f"model_uri=models:/{name}/2", "margin=9")
+    said, metrics = second.said, second.said["metrics"]
+    assert (said["moved"], said["checks"]["test rows"]["what"]) == (True, "held out by the same draw")
+    for side, before in (("challenger", tested[1]), ("champion", tested[0])):
+        assert metrics[f"{side}/{headline}"] == pytest.approx(before[f"test/{headline}"]), "the rows it was tested on"
+    difference = metrics[f"difference/{headline}"]
+    assert difference == pytest.approx(metrics[f"challenger/{headline}"] - metrics[f"champion/{headline}"])
+    assert metrics[f"difference/{headline}_low"] <= difference <= metrics[f"difference/{headline}_high"]
+    assert "Scored on the same rows of " in second.run.data.tags["mlflow.note.content"]
+    if headline == "rmse":
+        with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
+            job("promote", f"model_uri=models:/{name}/1")
+        (plot,) = mlflow.MlflowClient(store).list_artifacts(second.run.info.run_id, "plots")
+        assert plot.path == "plots/predicted.png"
+
+    def score() -> Any:
+        files = [f"input={tmp_path}/new", f"output={tmp_path}/scored"]
+        return job("score", f"model_uri=models:/{name}/2", *files, "block_bytes=20000")
+
+    known = flowers(2000, 1)
+    known.loc[1, COLUMNS[0]], known.loc[2, COLUMNS[1]] = np.nan, np.inf
+    (tmp_path / "new").mkdir()
+    file = tmp_path / "new" / "known.parquet"
+    known.to_parquet(file, index=False, row_group_size=700)
+    known[COLUMNS].drop(index=2).to_csv(tmp_path / "new" / "unknown.csv", index=False)
+    ended = score()
+    metrics, given, table = ended.run.data.metrics, pq.read_table(file), pq.read_table(tmp_path / "scored" / file.name)
+    assert table.select(given.column_names).equals(given.replace_schema_metadata(None))
+    assert [at for at, value in enumerate(table["prediction"].to_pylist()) if value is None] == [2]
+    assert (metrics["score/rows"], metrics["score/unscored"], metrics["labelled/rows"]) == (3999, 1, 1999)
+    mlflow.set_tracking_uri(store)
+    found, model = table.to_pandas().drop(index=2), mlflow.pyfunc.load_model(f"models:/{name}/2")
+    expected = np.asarray(model.predict(found[COLUMNS]))
+    several = [f"probability_{flower}" for flower in FLOWERS]
+    added = {"auc": ["probability"], "log_loss": several, "rmse": []}[headline]
+    assert [*found] == [*known, *added, "prediction", "model_name", "model_version"]
+    if added:
+        np.testing.assert_allclose(found[added].to_numpy().squeeze(), expected, atol=1e-6)
+        named = found["prediction"] if several == added else np.array(FLOWERS)[found["prediction"].astype(int)]
+        assert [*named] == model.predict(found[COLUMNS], params={"output": "label"}).tolist()
+        assert metrics["labelled/accuracy"] == pytest.approx((named == found[target]).mean())
+    else:
+        np.testing.assert_allclose(found["prediction"], expected, atol=1e-5)
+        error = float(np.sqrt(((found["prediction"] - found[target]) ** 2).mean()))
+        assert metrics["labelled/rmse"] == pytest.approx(error, rel=1e-5)
+        assert metrics["score/mean"] == pytest.approx(found["prediction"].mean(), rel=1e-5)
+    unknown = pq.read_table(tmp_path / "scored" / "unknown.csv.parquet")
+    assert unknown.schema.field(COLUMNS[0]).type == pa.float64()
+    assert unknown["prediction"].to_pylist() == found["prediction"].to_list()
+    assert score().said["scored"] == 0
+    if headline == "rmse":
+        texts = known.astype({target: str})
+        texts.to_parquet(file, index=False)
+        assert score().run.data.metrics["labelled/rmse"] == metrics["labelled/rmse"], "numbers written as texts"
+        texts.assign(**{COLUMNS[0]: pd.Timestamp("2020-01-01")}).to_parquet(file, index=False)
+        with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
+            score()
+
+
+def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -> None:
+    """Texts that pandas takes for missing, codes, odd texts, blanks, and numbers that are too large."""
+    rng = np.random.default_rng(5)
+    state, code = rng.choice(["NA", "CA", "", " "], 300), rng.choice(["007", "7", "12"], 300)
+    size = rng.normal(size=300).round(3).astype(str)
+    size[::30] = "?"
+    y = np.where((state == "NA") | (code == "7"), 5.0, 0.0)
+    texts = pd.DataFrame({"state": state, "code": code, "y": y})
+    texts.to_parquet(tmp_path / "train.parquet", index=False)
+    words = ["data=table", f"data.train={tmp_path}/train.parquet", "task.target=y", "task.kind=regression"]
+    words += ["task.validation=0", "model.params.n_estimators=4"]
+    model = job("train", *words, "data.types={state: text}", "data.types.code=category")
+    texts.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
+    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scores")
+    scores = pd.read_parquet(tmp_path / "scores")["prediction"].to_numpy()
+    assert len(set(scores)) > 1
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    plain = pd.read_csv(tmp_path / "new.csv", dtype=str, keep_default_na=False)
+    np.testing.assert_allclose(loaded.predict(plain), scores, rtol=1e-6)
+    np.testing.assert_allclose(loaded.predict(texts), scores, rtol=1e-6)
+    for options, error in (
+        ({"keep_default_na": False}, "'code' has lost its text: 7 may have been '007' or '7'"),
+        ({"dtype": str}, "'state' has NaN, which may have been 'NA' or nothing"),
+    ):
+        with pytest.raises(mlflow.MlflowException, match=error):
+            loaded.predict(pd.read_csv(tmp_path / "new.csv", **options))
+
+    pd.DataFrame({"size": size, "y": y}).to_csv(tmp_path / "train.csv", index=False)
+    model = job("train", *words, f"data.train={tmp_path}/train.csv")
+    (tmp_path / "new.csv").write_text("size\n0.5\n \n?\n 0.5 \n1e39\nNA\n")
+    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/more")
+    scores = pd.read_parquet(tmp_path / "more")["prediction"].to_numpy()
+    assert np.isnan(scores).tolist() == [False] * 4 + [True, False]
+    assert scores[0] == scores[3]
+    assert scores[1] == scores[2] == scores[5]
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    for options in ({}, {"dtype": str, "keep_default_na": False}):
+        found = loaded.predict(pd.read_csv(tmp_path / "new.csv", skip_blank_lines=False, **options))
+        np.testing.assert_allclose(found, scores, rtol=1e-6)
+    with pytest.raises(mlflow.MlflowException, match="'size' cannot be read"):
+        loaded.predict(pd.DataFrame({"size": pd.to_datetime(["2019-01-01"])}))
+
+
+def test_a_model_of_many_features_is_promoted(job: Any, store: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    rows = pd.DataFrame(rng.normal(size=(80, 1200)).round(2)).add_prefix("gene ")
+    rows.assign(y=rows["gene 7"]).to_parquet(tmp_path / "wide.parquet", index=False)
+    words = ["data=table", f"data.train={tmp_path}/wide.parquet", "task.target=y", "model=ridge", "task.validation=0"]
+    job("train", *words, "tracking.register=wide")
+    assert job("promote", "model_uri=models:/wide/1").said["moved"]
+    mlflow.MlflowClient(store).copy_model_version("models:/wide/1", "wide")
+    done = job("promote", "model_uri=models:/wide/2", "margin=0").said
+    assert (done["moved"], done["metrics"]["difference/rmse"]) == (True, 0)
+
+
+def test_what_a_user_may_not_expect_is_said(job: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An index without a name, rows that are dropped, dates that fit either order, a loss near 0."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=600)
+    rows = pd.DataFrame({"x": x, "when": "01/02/2019", "y": np.where(x > 0, "a", np.where(x > -1, "b", "c"))})
+    rows.loc[::10, "x"] = np.inf
+    rows.to_csv(tmp_path / "train.csv")
+    words = ["data=table", f"data.train={tmp_path}/train.csv", "task.target=y", "model.params.n_estimators=30"]
+    model = job("train", *words)
+    assert "60 of 600 rows of train.csv are not used: non_finite" in caplog.text
+    assert "month/day/year, though all fit either order" in caplog.text
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    assert loaded.metadata.signature.inputs.input_names() == ["Unnamed: 0", "x"]
+    assert len(loaded.predict(pd.read_csv(tmp_path / "train.csv"))) == 600
+    assert model.run.data.metrics["test/log_loss_low"] >= 0
