@@ -23,7 +23,7 @@ MAX_LINES = 450
 BUDGET = {
     "compute": 1057,
     "config": 1328,
-    "datasets": 3938,
+    "datasets": 3943,
     "evaluation": 1570,
     "jobs": 2408,
     "measure": 192,

@@ -281,6 +281,11 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
     block = _bytes(fragment, *fragment.part)
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
+    if form.newlines_in_values and _ends_within_quotes(block):  # pyarrow takes all that follows for one field
+        opening = max((field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0)
+        line = _bytes(fragment, 0, fragment.part[0]).count(10) + block[:opening].count(10) + 1
+        what, fix = f"line {line}: a quote opens that is never closed", "close it, or write it twice within quotes"
+        raise TipcastError("D005", address.shown(fragment.uri), what, fix)
     try:
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
     except ValueError as problem:

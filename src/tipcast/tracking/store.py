@@ -143,7 +143,7 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
             room = f", {free(path)}" if problem.errno in FULL else ""
             return "T005", path, f"cannot be written: {problem.strerror or problem}{room}", rights
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
-        fix = "check the file, the free space and that this MLflow made it, or set tracking.uri"
+        fix = "check the free space and that this MLflow made it, delete what was never whole, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     return None
 

@@ -73,6 +73,8 @@ BAD_BYTES: list[tuple[str, str, Change, str, str]] = [
     ("B34", "t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
     ("B35", "t.csv", lambda b: _edit(b, 700, 8, b"1.5,7"), "D005", "line 700 has 10 fields, not 9"),
     ("B36", "t.csv", lambda b: b[:-20], "D005", "line 1001 has"),
+    ("open quote", "t.csv", lambda b: _edit(b, 300, 3, b'"1'), "D005", "line 300: a quote opens that is never closed"),
+    ("the same", "t.csv.gz", lambda b: gzip.compress(_edit(b, 300, 3, b'"1')), "D005", "line 300: a quote opens"),
     ("B37", "t.csv", lambda b: _edit(b, 300, 1, b"31/31/2019"), "D005", f"300: column '{PICKUP}': cannot read '31/31/"),
     ("B38", "t.csv", lambda b: _edit(b, 900, 7, b"ten"), "D005", "line 900: column 'fare_amount': cannot read 'ten'"),
     ("B39", "t.csv", lambda b: b.replace(b",", b";"), "D007", "';'"),
