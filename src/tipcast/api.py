@@ -1,7 +1,5 @@
 """Jobs as functions: `tipcast.train(model="xgboost", data={"rows": 100_000})` does what `tipcast train ...` does."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import logging
@@ -32,7 +30,7 @@ class Composed:
     job: str
     config: Any  # an instance of the job's schema
     command: str  # what a shell repeats it with
-    many: Sequence[Composed] = ()  # the trainings of ``--multirun``, which share one cluster and one run
+    many: Sequence[Any] = ()  # the trainings of ``--multirun``, which share one cluster and one run
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""

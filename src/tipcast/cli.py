@@ -1,7 +1,5 @@
 """The command `tipcast JOB key=value ...`: compose the configuration, run the job, end with a documented exit code."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import gc
@@ -89,7 +87,7 @@ def _run(job: str, arguments: list[str]) -> int:
     return 0
 
 
-def _load_ahead(composed: Composed) -> None:
+def _load_ahead(composed: "Composed") -> None:
     """Let the libraries of worker processes load while this process loads its own."""
     from tipcast.compute import forkserver
 
@@ -160,7 +158,7 @@ class _Stop:
             self._until = time.monotonic() + CLOSING_S
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
-    def again(self, dropped: sys.UnraisableHookArgs) -> None:
+    def again(self, dropped: "sys.UnraisableHookArgs") -> None:
         """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
         if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
             number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM

@@ -1,7 +1,5 @@
 """Anybody's table in Parquet or CSV: numbers, booleans, texts as categories, a time to split by or a random split."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections import Counter
@@ -97,7 +95,7 @@ class Table(Dataset):
         return replace(table, columns=tuple(replace(each, fill=fills.get(each.name)) for each in columns))
 
     @classmethod
-    def of_model(cls, manifest: Mapping[str, Any]) -> Table:
+    def of_model(cls, manifest: Mapping[str, Any]) -> Self:
         lists = ("spellings", "categories", "missing")
         columns = [
             RawColumn(**{**column, **{name: tuple(column.get(name, ())) for name in lists}})

@@ -1,13 +1,11 @@
 """What the columns of a table's training files hold: one pass over all rows decides how each is taken, and says so."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -59,7 +57,7 @@ class Seen:
         """Rows with a value."""
         return self.counts["rows"] - self.counts["missing"]
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: Self) -> None:
         """Add what another part of the files holds."""
         self.counts.update(other.counts)
         self.absent.update(other.absent)

@@ -1,7 +1,5 @@
 """Features of tables: columns as they are; this file travels inside saved models and imports nothing but NumPy."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Load saved models and score with them; this file travels inside saved models and imports nothing of tipcast."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools

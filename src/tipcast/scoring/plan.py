@@ -1,7 +1,5 @@
 """What a scoring has to do, and what is refused: which files are new or have changed since they were scored."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -53,7 +51,7 @@ class Scoring:
     """A model, all files as they are before any worker starts, and what becomes of those that are due."""
 
     config: ScoreConfig
-    fetched: Fetched
+    fetched: "Fetched"
     dataset: Dataset
     task: Task
     present: Scores
@@ -103,7 +101,7 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*predicted, "model_name", "model_version")
 
 
-def plan_files(config: ScoreConfig, present: Scores, fetched: Fetched) -> Scoring:
+def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scoring:
     """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
 
     What lies in the folder of scores is never scored itself. The only file's error is raised, others' are returned.

@@ -1,7 +1,5 @@
 """Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is retried."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -57,7 +55,7 @@ class Pool:
 
     def __init__(
         self,
-        workers: TrialWorkers,
+        workers: "TrialWorkers",
         attempts: int,
         limit_s: float | None = None,
         timeout_s: float | None = None,

@@ -1,7 +1,5 @@
 """The space that is searched, and what is tried of it in which order: Optuna proposes, on the driver alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import logging
@@ -144,7 +142,7 @@ def _axis(name: str, form: Any) -> Axis:
 
 def searcher(
     spec: SearchSpec, space: Space, seed: int, objective: Objective, known: Known, baseline: Params | None
-) -> Searcher:
+) -> "Searcher":
     """Return what decides on the next trial; trial 0 has the parameters of the baseline, where there is one."""
     if spec.name == "tpe":
         return Tpe(space, seed, objective, spec, known, baseline)

@@ -1,7 +1,5 @@
 """Trials of a sweep: what is tried, what a worker does for it on the rows that it keeps, and what happens to it."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import gc
@@ -55,7 +53,7 @@ class Objective:
         """Return the name that a trial has in every attempt and every resumed sweep."""
         return f"{self.study}-{number:04d}"
 
-    def rank(self, trial: Trial) -> tuple[float, int]:
+    def rank(self, trial: "Trial") -> tuple[float, int]:
         """Return what trials are sorted by, the best first; of equals the first."""
         return -trial.score if self.maximize else trial.score, trial.number
 

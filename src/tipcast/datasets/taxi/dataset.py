@@ -1,12 +1,10 @@
 """Taxi trips of any source (samples, files, months as the TLC publishes them), and which of them can be used."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -56,11 +54,11 @@ class Taxi(Dataset):
     spec: Any = None
 
     @classmethod
-    def open(cls, spec: DataSpec) -> Taxi:
+    def open(cls, spec: DataSpec) -> Self:
         return cls(spec)
 
     @classmethod
-    def of_model(cls, manifest: Mapping[str, Any]) -> Taxi:
+    def of_model(cls, manifest: Mapping[str, Any]) -> Self:
         return cls()
 
     name = "taxi"

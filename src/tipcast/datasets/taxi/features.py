@@ -1,7 +1,5 @@
 """Features of raw trips; this file travels inside saved models and imports nothing but NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any

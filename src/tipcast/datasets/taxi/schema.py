@@ -1,7 +1,5 @@
 """What the columns of a trip file mean: canonical names, their spellings, and the eras that cannot be used."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The code that MLflow runs to load a tipcast model: raw rows in, predictions out; it needs no tipcast installed."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
