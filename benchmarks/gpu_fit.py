@@ -69,22 +69,23 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
     if model.name == "random_forest":
         settings = CumlForest(model.params, model.fit, "cuda").settings
         return lambda: client.submit(bare_forest, joined, settings, pure=False).result()
-    planned = XGBoost(model.params, model.fit, device).planned
-    words = dict(planned.params), planned.rounds, planned.max_bin
-    return lambda: client.submit(bare_xgboost, joined, *words, pure=False).result()
+    estimator = XGBoost(model.params, model.fit, device)
+    params, rounds, _ = estimator.planned
+    return lambda: client.submit(bare_xgboost, joined, params, rounds, estimator.bins, pure=False).result()
 
 
 def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
     """Train through xgboost.dask."""
-    planned = XGBoost(model.params, model.fit, device).planned
+    estimator = XGBoost(model.params, model.fit, device)
+    params, rounds, _ = estimator.planned
     like = pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}), pd.Series(np.empty(0, np.int32))
     with client.as_current():
         both = [
             dd.from_delayed(list(parts), meta=meta, verify_meta=False)
             for parts, meta in zip((data.x, data.y), like, strict=True)
         ]
-        matrix = dxgb.DaskQuantileDMatrix(client, *both, max_bin=planned.max_bin)
-        dxgb.train(client, {**planned.params, "seed": 0}, matrix, planned.rounds, verbose_eval=False)
+        matrix = dxgb.DaskQuantileDMatrix(client, *both, max_bin=estimator.bins)
+        dxgb.train(client, {**params, "seed": 0}, matrix, rounds, verbose_eval=False)
 
 
 def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class Others:
 
     def _settings(self, number: int) -> tuple[dict[str, Any], int]:
         params = {**self.common.model.params, **self.proposals[number].params}
-        planned = XGBoost(params, {}, "cpu").planned
-        return {**planned.params, "seed": 0}, planned.rounds
+        planned, rounds, _ = XGBoost(params, {}, "cpu").planned
+        return {**planned, "seed": 0}, rounds
 
     def _trial(self, number: int, matrices: tuple[Any, Any], threads: int, held_out: Any = None) -> float:
         settings, rounds = self._settings(number)
