@@ -275,8 +275,8 @@ def kept() -> str:
         ours, theirs = row["medians_s"].values()
         goal = held(row["ratio"], KEPT_GOAL, "{:.2f} x") + ("" if row["enough"] else ", disturbed")
         times = (f"{theirs:.2f} s", f"{ours:.2f} s", f"{row['ratio']:.2f} x")
-        body.append((f"`tipcast {row['command']}`", row["clock"], *times, goal))
-    head = ("command, two cores", "clock", "before", "now", "ratio", "goal")
+        body.append((f"`{row['command']}`", row["clock"], *times, goal))
+    head = ("job, two cores", "clock", "before", "now", "ratio", "goal")
     return table(head, body or [(MISSING, *[""] * 5)])
 
 
