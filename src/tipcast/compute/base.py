@@ -1,7 +1,5 @@
 """The session that a job computes in, its frame library, and which device an array is on."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,10 +27,10 @@ else:
 class Session:
     """Workers that are up, and the frame library they use."""
 
-    client: Client
+    client: "Client"
     device: str
     """``cpu`` or ``cuda``."""
-    frames: Frames
+    frames: "Frames"
     n_workers: int
     n_threads: int
     """Threads of all workers together."""

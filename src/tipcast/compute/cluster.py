@@ -316,7 +316,9 @@ def local(
     }
     processes = own.get("processes", True)
     if processes:
-        environment = {**variables, **_environment(spec.environment)}
+        hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
+        configured = {name: str(value) for name, value in spec.environment.items()}  # which override all others
+        environment = {**variables, **hidden, **waiting(), **configured}
         settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s, "environment": environment}
     with dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}), _main_not_run():
         with left_alone(), warnings.catch_warnings():
@@ -345,12 +347,6 @@ def local(
                     raise
         finally:
             _close(cluster)
-
-
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return environment variables for workers on this machine; the configuration's ``own`` override others."""
-    hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-    return hidden | waiting() | {name: str(value) for name, value in own.items()}
 
 
 def _close(cluster: SpecCluster) -> None:

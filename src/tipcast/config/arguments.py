@@ -102,6 +102,11 @@ def given(command: str) -> list[str]:
     return shlex.split(command)[2:]
 
 
+def key_of(word: str) -> str:
+    """Return the key that an override sets, adds or deletes."""
+    return word.partition("=")[0].lstrip("+~")
+
+
 def with_given(command: str, words: Sequence[str]) -> str:
     """Return a recorded command with other flags and overrides."""
     return shlex.join([*shlex.split(command)[:2], *words])
@@ -149,8 +154,7 @@ def _path(key: str, value: str, several: bool) -> str:
 
 def _check(override: str) -> None:
     """Refuse what could run code, and secrets, which would be recorded."""
-    key, _, value = override.partition("=")
-    key = key.lstrip("+~").partition("@")[0]
+    key, value = key_of(override).partition("@")[0], override.partition("=")[2]
     if not key:
         raise TipcastError("C005", override, "has no key before its =", "write key=value without blanks round the =")
     if key == "--cfg" and override != SHOW:

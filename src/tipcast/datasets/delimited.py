@@ -106,7 +106,10 @@ class Look:
             with address.opened(self.uri, storage) as file:
                 address.seekable(self.uri, file)
                 cuts = blocks(file, start, self.size, self.request.block_bytes, quoted=self.quoted)
-        return tuple(Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options) for cut in cuts)
+        parts = tuple(Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options) for cut in cuts)
+        if self.quoted and not self.packed:  # no other block ends within quotes
+            _refuse_open_quote(parts[-1], _bytes(parts[-1], *parts[-1].part))
+        return parts
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
@@ -253,6 +256,15 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
     return cut
 
 
+def _refuse_open_quote(fragment: Fragment, block: bytes) -> None:
+    """Refuse rows that end within quotes, of which pyarrow takes all that follows for one field; D005."""
+    if _ends_within_quotes(block):
+        opening = max((field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0)
+        line = _bytes(fragment, 0, fragment.part[0]).count(10) + block[:opening].count(10) + 1
+        what, fix = f"line {line}: a quote opens that is never closed", "close it, or write it twice within quotes"
+        raise TipcastError("D005", address.shown(fragment.uri), what, fix)
+
+
 def _ends_within_quotes(lines: bytes) -> bool:
     """Whether a field in quotes goes on after whole lines; a quote amid a field without quotes is a character."""
     values = np.frombuffer(b"\n" + lines, np.uint8)
@@ -281,11 +293,8 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
     block = _bytes(fragment, *fragment.part)
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
-    if form.newlines_in_values and _ends_within_quotes(block):  # pyarrow takes all that follows for one field
-        opening = max((field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0)
-        line = _bytes(fragment, 0, fragment.part[0]).count(10) + block[:opening].count(10) + 1
-        what, fix = f"line {line}: a quote opens that is never closed", "close it, or write it twice within quotes"
-        raise TipcastError("D005", address.shown(fragment.uri), what, fix)
+    if form.newlines_in_values and fragment.part[1] < 0:  # a compressed file is looked at as it is read
+        _refuse_open_quote(fragment, block)
     try:
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
     except ValueError as problem:

@@ -18,7 +18,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import travelling
 from tipcast.datasets import split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
-from tipcast.datasets.parquet import FOOTER_ENDS
+from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``, ``dropped`` by reason."""
@@ -40,19 +40,6 @@ class Month:
     """``row_group_rows`` and ``compression``."""
     recipe: str
     """Digest of everything the file depends on."""
-
-
-class _Hashed:
-    """A file that hashes what is written into it; pyarrow asks for no more of one."""
-
-    closed = False
-
-    def __init__(self, file: Any) -> None:
-        self.file, self.digest = file, hashlib.sha256()
-
-    def write(self, data: Any) -> None:
-        self.digest.update(data)
-        self.file.write(data)
 
 
 def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
@@ -81,7 +68,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
     schema, compression = pa.schema(month.fields.values()), month.layout["compression"]
     with (
         filesystem.open(part, "wb") as file,
-        pq.ParquetWriter(pages := _Hashed(file), schema, compression=compression, write_page_checksum=True) as writer,
+        pq.ParquetWriter(pages := Hashed(file), schema, compression=compression, write_page_checksum=True) as writer,
     ):
         for fragment in month.fragments:
             read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])

@@ -1,7 +1,5 @@
 """Rows on the workers: what each makes of a fragment, futures of that, and the sums the driver knows of it."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import logging
@@ -153,7 +151,7 @@ def _target_counts(target: Any, task: Task) -> dict[str, Any]:
 @travelling
 def held_out_rows(
     fragment: Fragment, recipe: Recipe, facts: Mapping[str, object], rows: int
-) -> tuple[dict[str, Array], pd.DataFrame]:
+) -> tuple[dict[str, Array], "pd.DataFrame"]:
     """Read the first clean ``rows`` of a fragment on the host: canonical columns, and a DataFrame under raw names.
 
     The ``facts`` of the listing that the model is trained on decide these names.

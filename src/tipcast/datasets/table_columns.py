@@ -1,9 +1,9 @@
 """What the columns of a table's training files hold: one pass over all rows decides how each is taken, and says so."""
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -181,7 +181,7 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
         return [count(table[name], cells=fragment.format == "csv", many=seen[name].many) for name in names]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        parts = []
+        parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
         for scan in scans:
             kinds, own = scan.facts["types"], scan.fragments[0].columns
             footer: Any = scan.facts.get("footer")
@@ -190,9 +190,8 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
             parts += [(read, pool.submit(look_at, part, read)) for part in scan.fragments if read]
             for name in set(there).difference(read):
                 seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own[name]])
-        parts.reverse()
         while parts:  # and no list of all, as the texts of many parts would fill the memory
-            names, part = parts.pop()
+            names, part = parts.popleft()
             for name, other in zip(names, part.result(), strict=True):
                 seen[name].add(other)
     return seen

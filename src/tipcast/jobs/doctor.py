@@ -33,7 +33,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         "workers": lambda: check_workers(config.backend, config.cluster),
     }
 
-    def check_store() -> str:
+    def check_tracking() -> str:
         from tipcast.tracking.run import check_store  # MLflow takes seconds to load, or may not load at all
 
         return check_store(config.tracking)
@@ -42,7 +42,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         return open_dataset(config.data).describe(side)
 
     sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
-    checks |= {"tracking": check_store} | {f"data.{side}": partial(check_data, side) for side in sides}
+    checks |= {"tracking": check_tracking} | {f"data.{side}": partial(check_data, side) for side in sides}
     problems: list[TipcastError] = []
     rows: list[dict[str, str]] = []
     for name, check in checks.items():

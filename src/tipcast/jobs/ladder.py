@@ -84,7 +84,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         if not climbed:
             raise failed[0]
         rows = record(context, config, plan, climbed, missing, shared)
-    speedup = {f"speedup/{key(row['rung'])}": row["speed_up"] for row in rows}
+    speedup = {f"speedup/{one['key']}": row["speed_up"] for one, row in zip(climbed, rows, strict=True)}
     result = context.result(rungs=rows, not_run=missing, metrics=speedup)
     words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in rows}
     return say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
@@ -153,7 +153,8 @@ def climb(
         warm_up(workers, own, plan)
         result = train(workers, record)
     name, seconds = record.judge.headline.name, context.clock.seconds
-    climbed = {"rung": step.name, "device": step.device, "size": step.size, "run": context.run.id}
+    key = f"{'cores' if step.device == 'cpu' else 'gpus'}_{step.size}"  # in metrics
+    climbed = {"rung": step.name, "key": key, "device": step.device, "size": step.size, "run": context.run.id}
     climbed |= {f"{phase}_s": seconds[phase] for phase in ("cluster", *TIMED)}
     climbed[name] = result["metrics"][f"test/{name}"]
     if shared is None:
@@ -219,12 +220,6 @@ def compared(climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: flo
     return [dict(zip(names, row, strict=True)) for row in table[names].itertuples(index=False)]
 
 
-def key(rung: str) -> str:
-    """Return what metrics call a rung, as ``cores_2``."""
-    size, what = rung.lower().rstrip("s").split()
-    return f"{what}s_{size}"
-
-
 def record(
     context: RunContext,
     config: LadderConfig,
@@ -236,7 +231,8 @@ def record(
     """Record what the rungs took and whether they agree; return the rows of ``compared``."""
     run, rows = context.run, compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance)
     names = {"speed_up": "speedup", **{name: name for name in ("efficiency", "difference", "adjusted_rand")}}
-    run.log_metrics({f"{names[name]}/{key(row['rung'])}": row[name] for row in rows for name in names if name in row})
+    keyed = [(one["key"], row) for one, row in zip(climbed, rows, strict=True)]
+    run.log_metrics({f"{names[name]}/{key}": row[name] for key, row in keyed for name in names if name in row})
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}

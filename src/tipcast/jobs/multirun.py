@@ -75,7 +75,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         previous = None
         if first.resume is not None:
             previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
-            _find_done(previous, children_of(previous.id), trainings)
+            _find_done(previous, children_of(previous), trainings)
         name = f"{len(trainings)} trainings"
         opened = run_context(first, command, job=JOB, name=name, params={}, resume=previous, lease=True)
         context = stack.enter_context(opened)

@@ -13,7 +13,7 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
-from tipcast.config.arguments import QUOTES, given, with_given
+from tipcast.config.arguments import QUOTES, given, key_of, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
@@ -147,12 +147,12 @@ def run_context(
 
 def given_keys(command: str) -> list[str]:
     """Return the keys that a command line sets."""
-    return [word.lstrip("+~").partition("=")[0] for word in given(command)]
+    return [key_of(word) for word in given(command)]
 
 
 def without_keys(command: str, *keys: str) -> str:
     """Return a command without some of its keys."""
-    return with_given(command, [word for word in given(command) if word.lstrip("+").partition("=")[0] not in keys])
+    return with_given(command, [word for word in given(command) if key_of(word) not in keys])
 
 
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:

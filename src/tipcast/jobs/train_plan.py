@@ -107,7 +107,8 @@ def make_plan(config: TrainConfig) -> Plan:
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    names, draw, splits = ("train", "validation")[: 1 + bool(plan.task.validation)], plan.recipe.draw, dict[str, Rows]()
+    names: tuple[str, ...] = ("train", "validation") if plan.task.validation else ("train",)
+    draw, splits = plan.recipe.draw, dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
     if draw is not None and plan.test_recipe.draw is not None:  # all are rows of the same files: one reading
         names = (*names, "test")

@@ -131,13 +131,13 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
             draft = Entry(input=redact(uri), input_stamp=file_stamp(uri, storage), recipe=recipe)
             item = Item(name, uri, storage, draft)
         except TipcastError as problem:
-            return _refused(problem)
+            return _of_one_file(problem)
         if entry := _kept(item, present, config.storage_options):
             return entry
         try:
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
-            return _refused(problem)
+            return _of_one_file(problem)
         notes.update(scan.notes)
         return replace(item, fragments=scan.fragments)
 
@@ -201,7 +201,7 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
     return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
 
 
-def _refused(problem: TipcastError) -> TipcastError:
+def _of_one_file(problem: TipcastError) -> TipcastError:
     """Return the error of one file; raise one that concerns more."""
     if stops_all(problem):
         raise problem

@@ -20,6 +20,7 @@ from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.listing import PARQUET, below
+from tipcast.datasets.parquet import Hashed
 
 LOG = logging.getLogger("tipcast")
 
@@ -50,19 +51,16 @@ def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
-class Output:
-    """A file that is written: counts and digests its content, and tells in one line what its disk or store refuses."""
-
-    closed = False  # pyarrow asks for no more of a file than this and ``write``
+class Output(Hashed):
+    """A file that tells in one line what its disk or store refuses."""
 
     def __init__(self, uri: str, file: Any) -> None:
-        self.uri, self.file, self.digest, self.size = uri, file, hashlib.sha256(), 0
+        super().__init__(file)
+        self.uri = uri
 
     def write(self, content: Any) -> None:
         with failures(self.uri):
-            self.file.write(content)
-        self.digest.update(content)
-        self.size += len(content)
+            super().write(content)
 
 
 @contextlib.contextmanager

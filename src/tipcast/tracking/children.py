@@ -66,7 +66,7 @@ class Children:
 
     def runs(self) -> list[Any]:
         """Return the child runs as the store has them, by number and attempt."""
-        trials = [run for run in children_of(self._parent.id) if NUMBER in run.data.tags]
+        trials = [run for run in children_of(self._parent) if NUMBER in run.data.tags]
         return sorted(trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT])))
 
     def charts(self, metric: str, *, maximize: bool = True) -> str:
@@ -79,6 +79,6 @@ class Children:
         )
 
 
-def children_of(run_id: str) -> list[Any]:
-    """Return the active runs below a run of the current store."""
-    return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run_id}'")
+def children_of(run: Run) -> list[Any]:
+    """Return the active runs below a run of the current store: MLflow keeps them in its experiment."""
+    return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.id}'", run.experiment_id)

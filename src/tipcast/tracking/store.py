@@ -49,7 +49,8 @@ def open_store(spec: TrackingSpec) -> Any:
     """
     uri, registry = resolve(spec), os.environ.get("MLFLOW_REGISTRY_URI")
     check_address(uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI", insecure=spec.insecure)
-    check_address(registry or uri, "MLFLOW_REGISTRY_URI", insecure=spec.insecure)
+    if registry:
+        check_address(registry, "MLFLOW_REGISTRY_URI", insecure=spec.insecure)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # a job's own last lines have the address
@@ -80,11 +81,12 @@ def open_store(spec: TrackingSpec) -> Any:
     return client
 
 
-def all_runs(condition: str) -> list[Any]:
-    """Return the active runs of the current store, of any experiment, that meet a condition."""
+def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
+    """Return the active runs of the current store that meet a condition, by default of all experiments."""
     import mlflow
 
-    return list(mlflow.search_runs(search_all_experiments=True, filter_string=condition, output_format="list"))
+    one, every = [experiment_id] if experiment_id else None, experiment_id is None
+    return list(mlflow.search_runs(one, condition, search_all_experiments=every, output_format="list"))
 
 
 @contextlib.contextmanager
