@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import ROOT, Comparison, compare, inside, options, process, write_result
+from harness import ROOT, Comparison, compare, inside, options, tipcast, write_result
 from read_prepare import prepared
 
 SMALL_ROWS, SWEEP_ROWS, TRIALS, ROUNDS = 20_000, 500_000, 8, 100
@@ -28,15 +28,13 @@ class Tree:
 
     def __init__(self, source: Path, folder: Path) -> None:
         folder.mkdir()
-        paths = os.pathsep.join([str(source), os.environ["PYTHONPATH"]])
-        self.variables = {**os.environ, "PYTHONPATH": paths, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-        self.folder = folder
+        self.folder, self.path = folder, os.pathsep.join([str(source), os.environ["PYTHONPATH"]])
         self.ended: list[dict[str, Any]] = []
 
     def run(self, *words: str) -> dict[str, Any]:
         """Run a job; return and keep what it says."""
         filled = (word.format(number=len(self.ended)) for word in words)  # a new folder for each scoring
-        said = process("-m", "tipcast", *filled, "print=json", cwd=self.folder, env=self.variables)
+        said = tipcast(*filled, folder=self.folder, PYTHONPATH=self.path)
         self.ended.append(said)
         return said
 

@@ -226,8 +226,10 @@ def import_from_here() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *others]))
 
 
-def tipcast(job: str, *words: str, folder: Path) -> dict[str, Any]:
+def tipcast(job: str, *words: str, folder: Path, **variables: str) -> dict[str, Any]:
     """Run a job as a process, with a store in a folder; return what it says, ``process_s`` and ``job_s``.
+
+    ``variables`` are those of its environment beside this process's.
 
     Raises
     ------
@@ -235,8 +237,8 @@ def tipcast(job: str, *words: str, folder: Path) -> dict[str, Any]:
         With the end of its standard error, when it fails.
 
     """
-    variables = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
-    return process("-m", "tipcast", job, *words, "print=json", cwd=folder, env=variables)
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", **variables}
+    return process("-m", "tipcast", job, *words, "print=json", cwd=folder, env=environment)
 
 
 def process(*words: str, **how: Any) -> dict[str, Any]:
