@@ -138,6 +138,5 @@ def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
 def test_sums_of_many_rows_are_exact(tmp_path: Path) -> None:
     """2.4 billion values, 10 GB: what is left of the target is its noise, of standard deviation 10."""
     words = ["model=linear", "model.fit.rows=null", "data=regression", "data.gigabytes=10", "task.validation=0"]
-    words += ["cluster.n_workers=1"]  # 35 GB; together two GPUs take 67 GB each, which other tests leave on none
     said = said_by(tmp_path, "train", "backend=gpu", "tracking.system_metrics=false", *words)
     assert said["metrics"]["test/rmse"] == pytest.approx(10, rel=0.005)

@@ -98,7 +98,7 @@ class GpuFrames(CpuFrames):
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
         frame = _decoded(uri, row_groups, columns)
-        odd = [name for name in columns if not _is_plain(frame[name])]
+        odd = [name for name, kind in frame.dtypes.items() if not isinstance(kind, np.dtype) or kind.kind not in "iufM"]
         read = {name: _device_array(frame[name]) for name in columns if name not in odd}
         if odd:  # such as decimals, whose conversion must equal the host's to the last bit
             read |= super().read_parquet(uri, row_groups, odd, storage_options)
@@ -134,11 +134,6 @@ def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Fr
     options.set_row_groups([list(row_groups)])
     options.set_column_names(list(columns))
     return cudf.DataFrame.from_pylibcudf(pylibcudf.io.parquet.read_parquet(options))
-
-
-def _is_plain(column: Frame) -> bool:
-    kind = column.dtype
-    return isinstance(kind, np.dtype) and kind.kind in "iufM"
 
 
 def _device_array(column: Frame) -> Array:

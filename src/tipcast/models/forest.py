@@ -139,18 +139,16 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
         format="treelite",
-        content=_checkpoint,
+        content=lambda scorer: treelite.sklearn.import_model(scorer.model).serialize_bytes(),
     )
-
-
-def _checkpoint(scorer: native.SklearnScorer) -> Any:
-    return treelite.sklearn.import_model(scorer.model).serialize_bytes()
 
 
 @final
 @dataclass(frozen=True)
 class CumlForest(Estimator):
     """One forest, without early stopping; cuML reports no progress."""
+
+    together = ("cuml.dask.ensemble",)
 
     def check(self) -> None:
         """Refuse parameters that cuML would; scikit-learn's forest validates the values of those that it has too."""

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, final
 
 import numpy as np
-from dask.delayed import delayed
 from joblib import parallel_config
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
@@ -21,7 +20,7 @@ from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
-from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 
 ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
 """Beginnings of class names that an override may give."""
@@ -66,12 +65,6 @@ def scaler_of(parts: Sequence[tuple[int, Array, Array]]) -> StandardScaler:
     return scaler
 
 
-def standardized(values: Array, scaler: StandardScaler) -> Array:
-    """Return (n, features) values with mean 0 and variance 1 of all rows, as float64, where the values are."""
-    xp = module_of(values)  # the scaler itself takes no rows of a GPU
-    return (values - xp.asarray(scaler.mean_)) / xp.asarray(scaler.scale_)
-
-
 def named(name: str, where: str = "model.classes") -> Any:
     """Return the class of a dotted name; C006 one of another library, C002 one that is not there or has no ``fit``."""
     if not name.startswith(ALLOWED):
@@ -96,6 +89,7 @@ class Library(Estimator):
     Where it has none one worker fits on a sample of them, at most ``fit.rows``.
     """
 
+    together = ("dask.array", "cuml.dask.cluster", "cuml.dask.linear_model")
     library: str = ""
     """Dotted name of the class that fits."""
     distributed: str = ""
@@ -134,11 +128,6 @@ class Library(Estimator):
         return self.device == "cpu" and not self.distributed and not self.passes and self.kind != "clustering"
 
     @property
-    def standardizes(self) -> bool:
-        """Whether the library sees features of mean 0 and variance 1."""
-        return bool(self.training.get("standardize"))
-
-    @property
     def passes(self) -> int:
         """How often a fit goes over the rows, part by part; 0: it takes them all at once."""
         return 0 if self.kind == "clustering" else self.training.get("passes") or 0
@@ -146,11 +135,29 @@ class Library(Estimator):
     @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, scaler: StandardScaler) -> Any:
         """Return a model that has learnt from one more part."""
-        values = to_host(x.values).astype(np.float64)
-        z = standardized(values, scaler) if self.standardizes else values
+        z = to_host(self.values([x], scaler)).astype(np.float64)
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
         model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
+
+    @property
+    def precision(self) -> Any:
+        """Type of the rows that the library gets: float32 sums of 10M squares are off by percents."""
+        return np.float64 if self.training.get("standardize") or self.categorical else np.float32
+
+    def values(self, frames: list[Frame], scaler: StandardScaler) -> Array:
+        """Return frames as (n, features) values as the library takes them, column by column; empties their list."""
+        z = base.joined(frames, "F", self.precision)
+        if self.training.get("standardize"):  # in place: in double precision these rows are most of what is in memory
+            xp = module_of(z)  # the scaler itself takes no rows of a GPU
+            z -= xp.asarray(scaler.mean_)
+            z /= xp.asarray(scaler.scale_)
+        return z
+
+    def targets(self, parts: list[Frame]) -> Array:
+        """Return parts of the targets as (n,) classes or values of the rows' type; empties their list."""
+        y = base.joined(parts)
+        return y.astype(self.precision) if y.dtype.kind == "f" else y
 
     @travelling
     def learn(self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int) -> Fitted:
@@ -159,16 +166,11 @@ class Library(Estimator):
         at = [features.index(name) for name in self.categorical]
         scaler = scaler_of([moments(frame) for frame in frames])
         scaler.mean_[at], scaler.var_[at], scaler.scale_[at] = 0, 1, 1  # categories stay as they are
-        kind = np.float64 if self.standardizes or at else np.float32  # float32 sums of 10M squares are off by percents
-        z = base.joined(frames, "F", kind)
+        z = self.values(frames, scaler)
         xp = module_of(z)
-        if self.standardizes:  # in place: in double precision these rows are most of what is in memory
-            z -= xp.asarray(scaler.mean_)
-            z /= xp.asarray(scaler.scale_)
-        y = base.joined(targets[0]) if targets else None
+        y = self.targets(targets[0]) if targets else None
         if y is not None:
             self.need_classes(y)
-            y = y.astype(kind) if y.dtype.kind == "f" else y
         encoder = None
         if at:
             each_value = OneHotEncoder(handle_unknown="ignore")  # one that is new is in none of its columns
@@ -219,10 +221,9 @@ class Library(Estimator):
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
             return self.learn(taken, features, seed, threads)
-        frames, targets = sides
-        scaler = scaler_of([moments(frame) for frame in frames])
+        scaler = scaler_of([moments(frame) for frame in sides[0]])
         model = self.make(named(self.library), seed, threads)
-        for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
+        for frame, target in [*zip(*sides, strict=True)] * self.passes:
             model = self.learnt(model, frame, target, scaler)
         return self.fitted(model, features, scaler)
 
@@ -231,14 +232,13 @@ class Library(Estimator):
 
         There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
-        x, y, features, run = rows.x, rows.y, base.columns(rows.x), partial(client.map, pure=False)
-        sides = [parts_of(client, side) for side in (x, y) if side is not None]
+        features, run = base.columns(rows.x), partial(client.map, pure=False)
+        sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
         if self.passes and not self.distributed:
-            frames, targets = sides
-            workers = workers_of(client, frames)
-            scaler = scaler_of(client.gather(run(moments, frames)))
+            workers = workers_of(client, sides[0])
+            scaler = scaler_of(client.gather(run(moments, sides[0])))
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
-            for frame, target in [*zip(frames, targets, strict=True)] * self.passes:
+            for frame, target in [*zip(*sides, strict=True)] * self.passes:
                 learning = client.submit(self.learnt, learning, frame, target, scaler, pure=False)
             return self.fitted(watched(client, workers, learning.result), features, scaler)
         most = self.training.get("rows")
@@ -252,48 +252,48 @@ class Library(Estimator):
             fitted: Fitted = watched(client, [address], task.result)
             return fitted
         if most is not None:
-            import dask.dataframe as dd  # half a second that a fit on one worker does without
-
             sides = [run(itemgetter(at), taken) for at in range(len(sides))]
-            pairs = zip(sides, (x, y), strict=False)
-            made = [dd.from_delayed(side, meta=like._meta, verify_meta=False).persist() for side, like in pairs]
-            x, y = (*made, None)[:2]
-        frames = sides[0]
-        workers = workers_of(client, frames)
-        scaler = scaler_of(client.gather(run(moments, frames)))
+        workers = workers_of(client, sides[0])
+        scaler = scaler_of(client.gather(run(moments, sides[0])))
         with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, x, y, seed, scaler))
+            model = watched(client, workers, lambda: self._together(client, sides, seed, scaler))
         return self.fitted(model, features, scaler)
 
-    def _together(self, client: Any, x: Any, y: Any, seed: int, scaler: StandardScaler) -> Any:
-        """Fit by the library's Dask class on collections, whose moments are given."""
+    def _together(self, client: Any, sides: Sequence[Sequence[Any]], seed: int, scaler: StandardScaler) -> Any:
+        """Fit by the library's Dask class on futures of frames and of their targets, whose moments are given."""
+        import dask.array as da  # a third of a second that a fit on one worker does without
 
-        def scaled(part: Frame) -> Frame:
-            return type(part)(standardized(part.values, scaler), index=part.index, columns=part.columns)
-
-        z = x.map_partitions(scaled).persist() if self.standardizes else x
-        cls = named(self.distributed)
-        if cls.__module__.startswith("dask_ml."):
-            sides = [z.astype(np.float32)] if y is None else [side.astype(np.float64) for side in (z, y)]
+        cls, homes = named(self.distributed), [min(holding) for holding in holders(client, sides[0])]
+        by_part = cls.__module__.startswith("dask_ml.")
+        # One array a worker: of each part that is none cuML's classes keep a copy in its place.
+        marks: Sequence[Any] = range(len(homes)) if by_part else homes
+        groups = [[at for at, mark in enumerate(marks) if mark == one] for one in sorted(set(marks))]
+        ready = (partial(self.values, scaler=scaler), self.targets)
+        whole = [
+            [client.submit(way, [side[at] for at in group], workers=[homes[group[0]]], pure=False) for group in groups]
+            for way, side in zip(ready, sides, strict=False)
+        ]
+        arrays = []
+        for side in whole:
+            like = client.gather(client.map(attrgetter("shape", "dtype"), side, pure=False))
+            arrays.append(da.concatenate([da.from_delayed(piece, *own) for piece, own in zip(side, like, strict=True)]))
+        if by_part:
+            kind = np.float64 if self.kind != "clustering" else np.float32
             # Made of futures themselves Dask-ML's tasks would lose what they need.
-            arrays = [side.persist().to_dask_array(lengths=True) for side in sides]
-            with client.as_current(), warnings.catch_warnings(action="ignore"):
-                return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*arrays))
-        if y is not None and self.kind == "regression" and self.standardizes:
-            y = y.astype(np.float64)
+            kept = [array.astype(kind).persist() for array in arrays]
+            with warnings.catch_warnings(action="ignore"):
+                return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*kept))
         for _ in range(TRIES):
-            model = self.make(cls, seed, 1, client=client)
-            model = model.fit(z) if y is None else model.fit(z, y)
-            if self.kind != "regression" or self.explains(client, model, z, y):
-                return model.get_combined_model()
+            model = _of_scikit_learn(self.make(cls, seed, 1, client=client).fit(*arrays).get_combined_model())
+            linear = self.kind == "regression" and hasattr(model, "coef_")
+            if not linear or self.explains(client, model, whole):
+                return model
         what, fix = f"gives coefficients that explain nothing, {TRIES} times", "use cluster.n_workers=1, or model=ridge"
         raise TipcastError("C003", self.distributed, what, fix)
 
-    def explains(self, client: Any, model: Any, x: Any, y: Any) -> bool:
+    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]]) -> bool:
         """Whether a linear model's training rows are no further from its predictions than from a constant."""
-        pairs = zip(y.to_delayed(), np.ravel(model.predict(x).to_delayed()), strict=True)
-        sums = client.gather(client.compute([delayed(_left)(*pair) for pair in pairs]))
-        rows, total, squares, left = np.sum(sums, axis=0)
+        rows, total, squares, left = np.sum(client.gather(client.map(_left, *sides, model=model, pure=False)), axis=0)
         spread = squares - total**2 / rows if self.params.get("fit_intercept", True) else squares
         return bool(left <= spread + 1e-6 * squares)
 
@@ -323,9 +323,10 @@ class Library(Estimator):
         iterations = getattr(model, "n_iter_", None)
         if iterations is not None and np.ndim(iterations) == 0:
             info["iterations"] = int(iterations)
-        weights, kind = (None, "") if encoder else _importance(model, 1.0 if self.standardizes else scaler.scale_)
+        scale = 1.0 if self.training.get("standardize") else scaler.scale_
+        weights, kind = (None, "") if encoder else _importance(model, scale)
         steps = [("model", model)] if encoder is None else [("encoder", encoder), ("model", model)]
-        if self.standardizes:
+        if self.training.get("standardize"):
             steps = [("scaler", scaler), *steps]
         if len(steps) > 1:
             model = Pipeline(steps)
@@ -339,10 +340,9 @@ class Library(Estimator):
         )
 
 
-def _left(target: Any, predicted: Any) -> list[float]:
-    """Return the rows, sum and sum of squares of a part's targets, and the sum of squares that predictions leave."""
-    y = target.values.astype("float64")
-    left = y - getattr(predicted, "values", predicted).reshape(-1)
+def _left(z: Array, y: Array, model: Any) -> list[float]:
+    """Return a worker's rows, the targets' sum and sum of squares, and the sum of squares that predictions leave."""
+    left = y - z @ module_of(z).asarray(model.coef_) - model.intercept_
     return [float(len(y)), float(y.sum()), float(y @ y), float(left @ left)]
 
 
