@@ -9,20 +9,18 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import NEEDED, open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, TableData
+from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
 from tipcast.datasets.base import COLUMN_NAMES, ScanRequest, as_named, seen_names
 from tipcast.datasets.listing import read_fragment
-from tipcast.datasets.rows import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
 
 OWN = {"pickup": "started_at", "fare_amount": "Fahr Preis", "PULocationID": "von", "DOLocationID": "nach"}
 USUAL = {"tpep_pickup_datetime": "started_at", **{name: own for name, own in OWN.items() if name != "pickup"}}
-NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 
 
 def files(path: Path, columns: dict[str, str] = OWN) -> FilesData:
@@ -69,19 +67,6 @@ def test_what_is_mapped_hides_the_column_of_that_name() -> None:
     assert seen_names(["x", "y"], lenient, "f") == [("x", "x"), ("y", "y")]
 
 
-def test_a_model_takes_rows_by_the_names_of_its_training(trip_files: Any) -> None:
-    path = trip_files.write("own_2019-02.parquet", lambda frame: frame.rename(columns=USUAL))
-    dataset = Taxi(files(path))
-    task = high_tip_task(("pickup_hour", "passenger_count", "PULocationID"))
-    listing = Recipe(dataset, task).scan("train")
-    _, raw = held_out_rows(listing.fragments[0], Recipe(dataset, task), listing.facts, 10)
-    assert {"started_at", "passenger_count", "von"} <= set(raw)
-    columns = as_named(dataset.raw_columns(task.features, listing.facts), listing.facts)
-    found = {column.name: column.spellings for column in columns}
-    assert found["pickup"] == ("started_at", "tpep_pickup_datetime", "lpep_pickup_datetime")
-    assert found["passenger_count"] == ("passenger_count",)
-
-
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> None:
     columns = ["Preis", "Wort", "am"]
@@ -89,9 +74,8 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     for names in (columns, ["Preis", "am", "am"]):
         table, path = pa.table(values, names=names), tmp_path / f"{names[1]}.{ending}"
         pq.write_table(table, path) if ending == "parquet" else pa.csv.write_csv(table, path)
-    spec = TableData("table", str(tmp_path / f"Wort.{ending}"), test=None, test_share=0.2, block_bytes=4096)
-    spec.time, spec.columns = "time", dict(zip(("price", "word", "time"), columns, strict=True))
-    dataset = registry.open_dataset(spec)
+    names = dict(zip(("price", "word", "time"), columns, strict=True))
+    dataset = open_table(tmp_path / f"Wort.{ending}", time="time", columns=names)
     assert dataset.features == ("price", "word")
     listing = dataset.scan("train", ("price", "word", "time"))
     read = dataset.read(listing.fragments[0], CpuFrames(), ("word", "price", "time"))
@@ -100,4 +84,4 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     assert np.array_equal(read["word"], np.resize([0, 1, 1], rows))
     assert [column.spellings[0] for column in as_named(dataset.raw_columns(("word",), {}), listing.facts)] == ["Wort"]
     with pytest.raises(TipcastError, match="D006.*'am' is there twice"):
-        registry.open_dataset(TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096))
+        open_table(path)

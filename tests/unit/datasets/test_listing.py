@@ -6,24 +6,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from tests.unit.datasets.conftest import open_table
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TableData
 from tipcast.datasets import parquet
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, identical
-from tipcast.datasets.table import Table
 
 FRAME = pd.DataFrame({"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3})
 
 
-def opened(train: Any) -> Table:
-    return Table.open(TableData("table", train, test=None, test_share=0.2, block_bytes=4096))
-
-
 def refused(train: Any) -> str:
     with pytest.raises(TipcastError) as caught:
-        opened(train)
+        open_table(train)
     assert len(str(caught.value)) <= 300
     return str(caught.value)
 
@@ -37,7 +32,7 @@ def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None
         (tmp_path / name).touch()
     parts = [f"{tmp_path}/part-{name}.{ending}" for name in "ab"]
     for named in (str(tmp_path), f"{tmp_path}/*.{ending}"):
-        listing = opened(named).scan("train", ("a", "y"))
+        listing = open_table(named).scan("train", ("a", "y"))
         assert len(listing.uris) == 2
         assert f"2 files without rows passed over, as {parts[0]}" in listing.notes
     for named in (parts[0], f"{tmp_path}/part-[ad]*", parts):
@@ -50,7 +45,7 @@ def test_a_partitioned_folder_is_refused_by_its_column(tmp_path: Path) -> None:
     for named in (sales, f"{sales}/*/*.parquet", [north, south]):
         line = refused(named)
         assert all(part in line for part in ("error[D025]", "column region", "pandas.read_parquet"))
-    assert len(opened(north).scan("train", ("a",)).uris) == 1, "a value that all rows share decides nothing"
+    assert len(open_table(north).scan("train", ("a",)).uris) == 1, "a value that all rows share decides nothing"
     assert len(expand(sales, ScanRequest(()))) == 2, "trips have columns of their own"
 
 
