@@ -86,15 +86,15 @@ class TripFiles:
         spec = {"source": "files", "train": plain, "test": None, "months": None, "block_bytes": 32 << 20}
         return Taxi(FilesData(**spec | settings)).scan("train", columns)
 
-    def checked(self, listing: Listing) -> dict[str, Counts]:
+    def checked(self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
-        per_file = self.counts(listing)
-        on_workers.check_counts(listing, per_file, RECIPE, Limits())
+        per_file = self.counts(listing, recipe)
+        on_workers.check_counts(listing, per_file, recipe, limits or Limits())
         return per_file
 
-    def counts(self, listing: Listing) -> dict[str, Counts]:
+    def counts(self, listing: Listing, recipe: Recipe = RECIPE) -> dict[str, Counts]:
         """Read all fragments and count their rows."""
-        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), RECIPE)) for fragment in listing.fragments]
+        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), recipe)) for fragment in listing.fragments]
         return on_workers.per_file(listing.fragments, counts)
 
     def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
