@@ -9,7 +9,6 @@ import pytest
 from tests.unit.datasets.conftest import open_table
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import parquet
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, identical
 
@@ -72,15 +71,11 @@ def test_a_glob_into_a_table_of_a_bucket_is_refused(bucket: Any) -> None:
     assert expand("s3://trips/u/*.parquet", ScanRequest(())) == {"a.parquet": "s3://trips/u/a.parquet"}
 
 
-def test_an_index_is_known(tmp_path: Path) -> None:
+def test_an_index_is_no_feature_unless_it_is_mapped(tmp_path: Path) -> None:
     frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index(["y", "region"]), "plain": FRAME}
-    index = {}
-    for name, each in frames.items():
-        each.to_parquet(tmp_path / name)
-        index[name] = parquet.read_footer(
-            str(tmp_path / name), ScanRequest((), names={"r": "region"}, strict=False)
-        ).index
-    assert index == {"shuffled": {"__index_level_0__"}, "named": {"y"}, "plain": frozenset()}
+    for name, features in (("shuffled", {"a", "r", "y"}), ("named", {"a", "r"}), ("plain", {"a", "r", "y"})):
+        frames[name].to_parquet(tmp_path / f"{name}.parquet")
+        assert set(open_table(tmp_path / f"{name}.parquet", columns={"r": "region"}).features) == features
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

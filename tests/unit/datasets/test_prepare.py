@@ -1,12 +1,11 @@
 """From raw trips to features and a label, on small files whose rows are known."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
 from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.compute.base import Frames
 from tipcast.datasets.base import Fragment
@@ -54,36 +53,14 @@ def test_one_part(trip_files: Any, frames: Frames) -> None:
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
 
 
-def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
-    fragment, trips = _fragment(trip_files)
-    (whole,) = prepare_fragment(fragment, frames, RECIPE)
-    day = pd.Timestamp("2019-02-20")
-    earlier = int((trips["tpep_pickup_datetime"] < day).sum())
-    for cutoff, rows in ((day.value // 1000, earlier), (fragment.period[0], 0), (fragment.period[1], 1000)):
-        parts = prepare_fragment(fragment, frames, dataclasses.replace(RECIPE, cutoff=cutoff))
-        assert [part.counts.rows for part in parts] == [rows, 1000 - rows]
-        assert [part.counts.rows_read for part in parts] == [1000, 0]
-        assert np.sum([part.counts.classes for part in parts], axis=0).tolist() == list(whole.counts.classes)
-
-
 def test_the_first_clean_trips(trip_files: Any) -> None:
     recipe = Recipe(Taxi(), high_tip_task((*NAMES, "trip_distance")))
     fares, miles = trip_files.trips()["fare_amount"].to_numpy().copy(), np.array([2.5, 2e6] * 500)
     fares[[0, 4]] = -1.0
     fragment, trips = _fragment(trip_files, recipe, fare_amount=fares, trip_distance=miles)
-    columns, frame = held_out_rows(fragment, recipe, {"colour": "yellow"}, 10)
     expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]  # such a distance is a reason for no score
-    for name in ("tpep_pickup_datetime", "fare_amount"):
-        assert frame[name].tolist() == expected[name].tolist()
-    assert columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
-    assert {len(values) for values in columns.values()} == {10}
-
-
-@pytest.mark.parametrize(("colour", "name"), [("yellow", "tpep_pickup_datetime"), ("green", "lpep_pickup_datetime")])
-def test_names_and_missing_times(colour: str, name: str) -> None:
-    pickup = np.array([0, np.iinfo(np.int64).min], dtype=np.int64)
-    frame = Taxi().raw_frame({"pickup": pickup, "fare_amount": np.array([1.0, np.nan])}, {"colour": colour})
-    assert list(frame.columns) == [name, "fare_amount"]
-    assert frame[name].dtype == np.dtype("datetime64[us]")
-    assert frame[name][0] == pd.Timestamp("1970-01-01")
-    assert frame.isna().sum().tolist() == [1, 1]
+    for colour, time in (("yellow", PICKUP), ("green", "lpep_pickup_datetime")):
+        columns, frame = held_out_rows(fragment, recipe, {"colour": colour}, 10)
+        assert frame[time].tolist() == expected[PICKUP].tolist()
+        assert frame["fare_amount"].tolist() == columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
+        assert {len(values) for values in columns.values()} == {10}

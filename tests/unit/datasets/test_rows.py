@@ -12,7 +12,7 @@ from tests.conftest import high_tip_task
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import rows
-from tipcast.datasets.base import Counts, Fragment, merged
+from tipcast.datasets.base import Counts
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -34,10 +34,12 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01", rows=700, row_group_size=200),
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
-    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=int(pd.Timestamp("2019-02-01").value // 1000))
+    day = pd.Timestamp("2019-02-15")
+    earlier = int((spoil(trip_files.trips(500))["tpep_pickup_datetime"][5:] < day).sum())
+    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=day.value // 1000)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     splits, per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
-    assert [split.counts.rows for split in splits] == [700, 495]
+    assert [split.counts.rows for split in splits] == [700 + earlier, 495 - earlier]
     for split in splits:
         x, y = (session.client.gather(futures) for futures in (split.x, split.y))
         assert tuple(map(len, x)) == tuple(map(len, y)) == split.parts
@@ -54,17 +56,6 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
     assert "rows_read" not in nothing
 
 
-def test_row_groups_are_joined_within_a_file_and_a_number_of_rows() -> None:
-    fragments = [Fragment(uri, "parquet", (0,), {}, (0, 1), "", 100) for uri in "aaaaaaaaaabbb"]
-    assert merged(fragments, 0) == tuple(fragments)
-    assert [(each.uri, len(each.part), each.rows) for each in merged(fragments, 400)] == [
-        ("a", 4, 400), ("a", 4, 400), ("a", 2, 200), ("b", 3, 300)
-    ]  # fmt: skip
-    assert [each.uri for each in merged(fragments, 10_000)] == ["a", "b"]
-    text = [Fragment("a.csv", "csv", (at, 10), {}, (0, 1), "") for at in (0, 10)]
-    assert merged(text, 10_000) == tuple(text)
-
-
 def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any) -> None:
     class Eager(CpuFrames):
         batch_rows = 350
@@ -76,6 +67,6 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
     listing, found = dataclasses.replace(listing, fragments=parts), []
     for opened in (session, dataclasses.replace(session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
-        found.append((len(only.parts), pd.concat(opened.client.gather(only.x), ignore_index=True)))
-    assert found[0][0] == 10 > found[1][0]
+        found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))
+    assert [parts for parts, _ in found] == [(100,) * 10, (300, 300, 300, 100)]
     pd.testing.assert_frame_equal(found[0][1], found[1][1])

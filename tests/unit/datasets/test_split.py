@@ -9,7 +9,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import split
-from tipcast.datasets.split import MINUTE, cutoff, describe
+from tipcast.datasets.split import MINUTE, cutoff
 
 
 def _period(start: str, stop: str) -> tuple[int, int]:
@@ -46,11 +46,6 @@ def test_periods_that_do_not_fit() -> None:
     ]:
         with pytest.raises(TipcastError, match=code):
             cutoff([train], test, 0.15)
-
-
-def test_describe_includes_both_days() -> None:
-    for more, last in ((0, "2019-01-31"), (1, "2019-02-01")):
-        assert describe((JANUARY[0], JANUARY[1] + more)) == f"2019-01-01..{last}"
 
 
 def test_labels_of_a_narrow_type_are_placed_as_any() -> None:

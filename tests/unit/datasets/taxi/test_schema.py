@@ -1,12 +1,12 @@
 """Tests of the columns' names."""
 
 import pytest
+from tests.unit.datasets.conftest import NEEDED
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.dataset import Taxi
 
-NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 YELLOW = [
     "VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "passenger_count", "trip_distance", "RatecodeID",
     "store_and_fwd_flag", "PULocationID", "DOLocationID", "payment_type", "fare_amount", "extra", "tip_amount",

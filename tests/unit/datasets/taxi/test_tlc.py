@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.datasets.conftest import NEEDED
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, SampleData, TlcData
 from tipcast.datasets.taxi.dataset import Taxi
 
-NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
