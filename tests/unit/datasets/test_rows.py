@@ -12,7 +12,7 @@ from tests.conftest import high_tip_task
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import rows
-from tipcast.datasets.base import Counts
+from tipcast.datasets.base import Counts, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -60,13 +60,18 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
     class Eager(CpuFrames):
         batch_rows = 350
 
-    path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)
+    paths = [trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)]
+    paths += [trip_files.write("yellow_tripdata_2019-03.parquet", rows=100, month="2019-03")]
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
-    listing = trip_files.listing(path, recipe.columns)
-    parts = tuple(dataclasses.replace(listing.fragments[0], part=(at,), rows=100) for at in range(10))
+    listing = trip_files.listing(paths, recipe.columns)
+    first, other = listing.fragments
+    parts = (*(dataclasses.replace(first, part=(at,), rows=100) for at in range(10)), other)
     listing, found = dataclasses.replace(listing, fragments=parts), []
     for opened in (session, dataclasses.replace(session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
         found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))
-    assert [parts for parts, _ in found] == [(100,) * 10, (300, 300, 300, 100)]
+    assert [parts for parts, _ in found] == [(100,) * 11, (300, 300, 300, 100, 100)], "no two files are"
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    text = trip_files.listing(trip_files.write("yellow_tripdata_2019-02.csv"), block_bytes=20_000).fragments
+    assert merged(text, 10_000) == text
+    assert len(text) > 1
