@@ -1,11 +1,7 @@
 """Small trip files made in a temporary folder, and the way from their names to counted rows."""
 
-import contextlib
-import functools
-import http.server
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,30 +109,3 @@ class TripFiles:
 def trip_files(tmp_path: Path) -> TripFiles:
     """Make trip files in a temporary folder."""
     return TripFiles(tmp_path)
-
-
-@pytest.fixture
-def served() -> Any:
-    """Serve a folder, or one status for everything: the address, and a list of what was asked."""
-
-    @contextlib.contextmanager
-    def serve(folder: Path, status: int = 0) -> Iterator[tuple[str, list[str]]]:
-        asked: list[str] = []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def send_head(self) -> Any:
-                asked.append(f"{self.command} {self.path}")
-                return self.send_error(status) if status else super().send_head()
-
-        handler = functools.partial(Handler, directory=str(folder))
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}", asked
-            finally:
-                server.shutdown()
-
-    return serve

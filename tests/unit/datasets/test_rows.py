@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
@@ -15,6 +16,7 @@ from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.tasks.base import high_tip
 
 NAMES = ("pickup_hour", "PULocationID")
 
@@ -23,6 +25,16 @@ NAMES = ("pickup_hour", "PULocationID")
 def session(client: Client, frames: Frames) -> Session:
     """A session on the shared client."""
     return Session(client=client, device="cpu", frames=frames, n_workers=1, n_threads=2)
+
+
+def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
+    cents = np.array([*range(250, 20_000, 50), 675, 1110, 2345, 5205])  # as meters show, and some others
+    for more in (-1, 0, 1):
+        fare, tip = cents / 100, (cents // 5 + more) / 100
+        high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
+        np.testing.assert_array_equal(high, more > 0)
+    columns = {"fare_amount": fare.astype(np.float32), "tip_amount": (cents // 5 / 100).astype(np.float32)}
+    assert high_tip(columns, np, threshold=np.float64(0.2)).any(), "float32 would flip some of them"
 
 
 def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None:
@@ -35,7 +47,7 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     day = pd.Timestamp("2019-02-15")
-    earlier = int((spoil(trip_files.trips(500))["tpep_pickup_datetime"][5:] < day).sum())
+    earlier = int((trip_files.trips(500)[PICKUP][5:] < day).sum())
     recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=day.value // 1000)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
     splits, per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
@@ -54,6 +66,19 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
     assert np.isnan(nothing["positive_rate"])
     assert nothing["partitions"] == 0
     assert "rows_read" not in nothing
+
+
+def test_the_first_clean_trips(trip_files: Any) -> None:
+    recipe = Recipe(Taxi(), high_tip_task((*NAMES, "trip_distance")))
+    trips = trip_files.trips().assign(trip_distance=[2.5, 2e6] * 500)  # such a distance is a reason for no score
+    trips.loc[[0, 4], "fare_amount"] = -1.0
+    (fragment,) = trip_files.listing(trip_files.write("t_2019-02.parquet", lambda _: trips), recipe.columns).fragments
+    expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]
+    for colour, time in (("yellow", PICKUP), ("green", "lpep_pickup_datetime")):
+        columns, frame = rows.held_out_rows(fragment, recipe, {"colour": colour}, 10)
+        assert frame[time].tolist() == expected[PICKUP].tolist()
+        assert frame["fare_amount"].tolist() == columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
+        assert {len(values) for values in columns.values()} == {10}
 
 
 def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any) -> None:
