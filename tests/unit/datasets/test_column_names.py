@@ -63,8 +63,6 @@ def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: st
 def test_what_is_mapped_hides_the_column_of_that_name() -> None:
     request = ScanRequest((), names={"x": "newer"})
     assert seen_names(["x", "y", "newer"], request, "f") == [("y", "y"), ("x", "newer")]
-    lenient = ScanRequest((), names={"x": "newer"}, strict=False)
-    assert seen_names(["x", "y"], lenient, "f") == [("x", "x"), ("y", "y")]
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])

@@ -26,27 +26,25 @@ def _set(name: str, value: Any, rows: int | None = None) -> Change:
     return change
 
 
-BAD_PARQUET: list[tuple[str, Change, str, str]] = [
-    ("B08", lambda f: f.drop(columns="tip_amount"), "D007", "tip_amount"),
-    ("B09", lambda f: f.drop(columns="passenger_count"), "D007", "passenger_count"),
-    ("B13", _set("fare_amount", "much"), "D008", "fare_amount"),
-    ("B14", _set(PICKUP, "2019-02-01 00:00:00"), "D008", PICKUP),
-    ("B15", _set(PICKUP, 1_549_000_000), "D008", PICKUP),
-    ("B16", _set(PICKUP, np.datetime64("30000-01-01", "us")), "D010", PICKUP),
-    ("B18", _set(PICKUP, np.datetime64("NaT", "us")), "D010", PICKUP),
-    ("B19", _set("tip_amount", 0.0), "D015", ""),
-    ("B20", _set("tip_amount", 900.0), "D015", ""),
-    ("B21", _set("fare_amount", -1.0), "D014", ""),
-    ("B22", lambda f: f[:0], "D009", ""),
-    ("B23", lambda f: f[:1], "D014", ""),
-    ("B24", _set("fare_amount", np.nan), "D012", "fare_amount"),
-    ("B28", _set("passenger_count", np.nan), "D012", "passenger_count"),
-]
+BAD_PARQUET: dict[str, tuple[Change, str, str]] = {
+    "B08": (lambda f: f.drop(columns="tip_amount"), "D007", "tip_amount"),
+    "B09": (lambda f: f.drop(columns="passenger_count"), "D007", "passenger_count"),
+    "B13": (_set("fare_amount", "much"), "D008", "fare_amount"),
+    "B14": (_set(PICKUP, "2019-02-01 00:00:00"), "D008", PICKUP),
+    "B15": (_set(PICKUP, 1_549_000_000), "D008", PICKUP),
+    "B16": (_set(PICKUP, np.datetime64("30000-01-01", "us")), "D010", PICKUP),
+    "B18": (_set(PICKUP, np.datetime64("NaT", "us")), "D010", PICKUP),
+    "B19": (_set("tip_amount", 0.0), "D015", ""),
+    "B20": (_set("tip_amount", 900.0), "D015", ""),
+    "B21": (_set("fare_amount", -1.0), "D014", ""),
+    "B22": (lambda f: f[:0], "D009", ""),
+    "B23": (lambda f: f[:1], "D014", ""),
+    "B24": (_set("fare_amount", np.nan), "D012", "fare_amount"),
+    "B28": (_set("passenger_count", np.nan), "D012", "passenger_count"),
+}
 
 
-@pytest.mark.parametrize(
-    ("change", "code", "column"), [case[1:] for case in BAD_PARQUET], ids=[case[0] for case in BAD_PARQUET]
-)
+@pytest.mark.parametrize(("change", "code", "column"), BAD_PARQUET.values(), ids=BAD_PARQUET)
 def test_bad_parquet(trip_files: Any, change: Change, code: str, column: str) -> None:
     for name in ("yellow_2019-02.parquet", "some.parquet"):
         if name == "some.parquet" and column == PICKUP and code == "D010":
@@ -72,25 +70,25 @@ def test_a_hundredth_of_the_rows_may_be_bad(trip_files: Any, name: str, value: A
     assert trip_files.checked(trip_files.listing(path))[str(path)].rows == 600, "trips that were not paid are usual"
 
 
-BAD_BYTES: list[tuple[str, str, Change, str, str]] = [
-    ("B03", "t.parquet", lambda b: b"", "D003", "empty"),
-    ("B06", "t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "not a Parquet"),
-    ("B07", "t.parquet", lambda b: b, "D005", "not a Parquet"),
-    ("B32", "t.csv", lambda b: b"", "D003", "empty"),
-    ("B33", "t.csv", lambda b: b[: b.index(b"\n") + 1], "D009", "no rows"),
-    ("B34", "t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
-    ("B35", "t.csv", lambda b: _edit(b, 700, 8, b"1.5,7"), "D005", "line 700 has 10 fields, not 9"),
-    ("B36", "t.csv", lambda b: b[:-20], "D005", "line 1001 has"),
-    ("open quote", "t.csv", lambda b: _edit(b, 300, 3, b'"1'), "D005", "line 300: a quote opens that is never closed"),
-    ("the same", "t.csv.gz", lambda b: gzip.compress(_edit(b, 300, 3, b'"1')), "D005", "line 300: a quote opens"),
-    ("B37", "t.csv", lambda b: _edit(b, 300, 1, b"31/31/2019"), "D005", f"300: column '{PICKUP}': cannot read '31/31/"),
-    ("B38", "t.csv", lambda b: _edit(b, 900, 7, b"ten"), "D005", "line 900: column 'fare_amount': cannot read 'ten'"),
-    ("B39", "t.csv", lambda b: b.replace(b",", b";"), "D007", "';'"),
-    ("B40", "t.csv", gzip.compress, "D004", "gz"),
-    ("plain named .gz", "t.csv.gz", lambda b: b, "D004", ".csv"),
-    ("half a .gz", "t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "cut off"),
-    ("other ending", "t.xlsx", lambda b: b, "D004", "neither"),
-]
+BAD_BYTES: dict[str, tuple[str, Change, str, str]] = {
+    "B03": ("t.parquet", lambda b: b"", "D003", "empty"),
+    "B06": ("t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "not a Parquet"),
+    "B07": ("t.parquet", lambda b: b, "D005", "not a Parquet"),
+    "B32": ("t.csv", lambda b: b"", "D003", "empty"),
+    "B33": ("t.csv", lambda b: b[: b.index(b"\n") + 1], "D009", "no rows"),
+    "B34": ("t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
+    "B35": ("t.csv", lambda b: _edit(b, 700, 8, b"1.5,7"), "D005", "line 700 has 10 fields, not 9"),
+    "B36": ("t.csv", lambda b: b[:-20], "D005", "line 1001 has"),
+    "open quote": ("t.csv", lambda b: _edit(b, 300, 3, b'"1'), "D005", "line 300: a quote opens that is never closed"),
+    "the same": ("t.csv.gz", lambda b: gzip.compress(_edit(b, 300, 3, b'"1')), "D005", "line 300: a quote opens"),
+    "B37": ("t.csv", lambda b: _edit(b, 300, 1, b"31/31/2019"), "D005", f"300: column '{PICKUP}': cannot read '31/31/"),
+    "B38": ("t.csv", lambda b: _edit(b, 900, 7, b"ten"), "D005", "line 900: column 'fare_amount': cannot read 'ten'"),
+    "B39": ("t.csv", lambda b: b.replace(b",", b";"), "D007", "';'"),
+    "B40": ("t.csv", gzip.compress, "D004", "gz"),
+    "plain named .gz": ("t.csv.gz", lambda b: b, "D004", ".csv"),
+    "half a .gz": ("t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "cut off"),
+    "other ending": ("t.xlsx", lambda b: b, "D004", "neither"),
+}
 
 
 def _edit(content: bytes, line: int, field: int, value: bytes) -> bytes:
@@ -101,9 +99,7 @@ def _edit(content: bytes, line: int, field: int, value: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("name", "change", "code", "says"), [case[1:] for case in BAD_BYTES], ids=[case[0] for case in BAD_BYTES]
-)
+@pytest.mark.parametrize(("name", "change", "code", "says"), BAD_BYTES.values(), ids=BAD_BYTES)
 def test_bad_bytes(trip_files: Any, name: str, change: Change, code: str, says: str) -> None:
     path = trip_files.text(name, change)
     assert says in str(trip_files.refused(path, code, path))

@@ -179,12 +179,21 @@ def test_other_types_of_parquet(tmp_path: Path) -> None:
     assert table.report[-1]["missing"] == 25
 
 
-def test_a_file_of_another_type_gets_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
-    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle("1", "2.5")})
+def test_a_file_of_another_type_or_with_odd_texts_gets_the_same_codes(
+    opened: Callable[..., Table], tmp_path: Path
+) -> None:
+    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle(*["2.5"] * 19, "?")})
     frame = pd.DataFrame({"code": [7, 101, 5], "flag": [True, False, True], "x": ["1", " 2.5", ""]})
     frame.to_parquet(tmp_path / "other.parquet")
     found = new_rows(table, tmp_path / "other.parquet")
     np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, 1], [1, 2.5, np.nan]])
+    (tmp_path / "other.csv").write_text("code,flag,x\n7, true,?\n101,False,1\n5,,  3\n")
+    found = new_rows(table, tmp_path / "other.csv")
+    np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, np.nan], [np.nan, 1, 3]])
+    table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2")})
+    (tmp_path / "other.csv").write_text("a,b\n?, 2\n1,?\n")
+    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
+        new_rows(table, tmp_path / "other.csv")
 
 
 def parquet(folder: Path, *columns: dict[str, Any], **settings: Any) -> Table:
@@ -240,16 +249,6 @@ def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path
     assert {column.type for column in table.columns} == {"category"}
     assert [row["note"] for row in table.report] == [note for _, note in noted]
     assert read(parquet(tmp_path, {"a": ["?", "2"] + ["3"] * 38, "b": [1, 2] * 20}, types={"a": "number"}), "a")[1] == 2
-
-
-def test_odd_texts_of_one_column_are_those_of_no_other(opened: Callable[..., Table], tmp_path: Path) -> None:
-    table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2"), "c": cycle("x", "y")})
-    file = tmp_path / "new.csv"
-    file.write_text("a,b,c\n?, 2,x\n1,,y\n 3,\t,z\n")
-    np.testing.assert_array_equal(new_rows(table, file), [[np.nan, 1, 3], [2, np.nan, np.nan], [0, 1, np.nan]])
-    file.write_text("a,b,c\n1,?,x\n")
-    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
-        new_rows(table, file)
 
 
 def test_all_files_decide_how_dates_are_written(opened: Callable[..., Table], tmp_path: Path) -> None:

@@ -138,10 +138,12 @@ def test_blocks_are_listed_and_read_like_files(frames: Any, monkeypatch: pytest.
     assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
     assert [fragment.period for fragment in listing.fragments] == [january, january, february, february]
     assert listing.period == (january[0], february[1])
-    read = [Taxi().read(fragment, frames) for fragment in listing.fragments]
-    assert [len(columns["pickup"]) for columns in read] == [300, 225, 300, 175]
-    assert list(read[0]) == ["pickup", "fare_amount", "PULocationID"]
-    assert read[0]["pickup"].dtype == np.int64
+    read = Taxi().read(listing.fragments[1], frames)
+    assert {name: len(values) for name, values in read.items()} == {
+        "pickup": 225,
+        "fare_amount": 225,
+        "PULocationID": 225,
+    }
     assert Taxi(dataclasses.replace(spec, seed=4)).scan("train", ()).digest != listing.digest
     with pytest.raises(TipcastError, match="C003.*data.rows.*block_rows"):
         Taxi(dataclasses.replace(spec, rows=10**18)).scan("train", ())
