@@ -71,16 +71,17 @@ class TripFiles:
         return path
 
     def text(self, name: str, change: Callable[[bytes], bytes]) -> Path:
-        """Write good trips as CSV and change its bytes."""
-        path = self.folder / name
-        path.write_bytes(change(self.trips().to_csv(index=False, date_format=CLOCK).encode()))
+        """Write good trips, as CSV but where the name says Parquet, and change the bytes."""
+        written, path = self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv"), self.folder / name
+        path.write_bytes(change(written.read_bytes()))
+        written.unlink()
         return path
 
-    def listing(self, named: Path | str | Sequence[Any], columns: Sequence[str] = NEEDED, **settings: Any) -> Listing:
+    def listing(self, named: Path | str | Sequence[Any], needed: Sequence[str] = NEEDED, **settings: Any) -> Listing:
         """List the fragments of files."""
         plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
         spec = {"source": "files", "train": plain, "test": None, "months": None, "block_bytes": 32 << 20}
-        return Taxi(FilesData(**spec | settings)).scan("train", columns)
+        return Taxi(FilesData(**spec | settings)).scan("train", needed)
 
     def checked(self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""

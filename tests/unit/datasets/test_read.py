@@ -73,7 +73,9 @@ def test_a_hundredth_of_the_rows_may_be_bad(trip_files: Any, name: str, value: A
 BAD_BYTES: dict[str, tuple[str, Change, str, str]] = {
     "B03": ("t.parquet", lambda b: b"", "D003", "empty"),
     "B06": ("t.parquet", lambda b: b"<!DOCTYPE html><html>403</html>", "D005", "not a Parquet"),
-    "B07": ("t.parquet", lambda b: b, "D005", "not a Parquet"),
+    "B07": ("t.parquet", lambda b: b"a,b\n1,2\n", "D005", "not a Parquet"),
+    "cut off": ("t.parquet", lambda b: b[: len(b) // 2], "D005", "not a Parquet"),
+    "a hole": ("t.parquet", lambda b: b[:100] + b[-8 - int.from_bytes(b[-8:-4], "little") :], "D005", "is shorter"),
     "B32": ("t.csv", lambda b: b"", "D003", "empty"),
     "B33": ("t.csv", lambda b: b[: b.index(b"\n") + 1], "D009", "no rows"),
     "B34": ("t.csv", lambda b: _edit(b, 500, 4, b"1\xe9"), "D016", "line 500"),
@@ -126,16 +128,6 @@ def test_line_numbers_are_those_of_the_file(trip_files: Any, packed: bool, monke
         assert f"line {line + 1 + (line > 2)}:" in error.what
 
 
-def test_a_footer_that_is_cut_or_points_beyond_the_file(trip_files: Any) -> None:
-    path = trip_files.write("t.parquet")
-    content = path.read_bytes()
-    length = int.from_bytes(content[-8:-4], "little") + 8
-    for damaged in (content[: len(content) // 2], content[:100] + content[-length:]):
-        path.write_bytes(damaged)
-        with pytest.raises(TipcastError, match="D005.*t.parquet: is (not a Parquet file|shorter)"):
-            trip_files.listing(path)
-
-
 @pytest.mark.parametrize("name", ["t_2019-02.parquet", "t_2019-02.csv"])
 def test_a_listed_file_is_read_by_columns_till_it_changes(trip_files: Any, frames: Any, name: str) -> None:
     path = trip_files.write(name)
@@ -172,14 +164,11 @@ def test_odd_spellings_of_csv_are_read_as_the_usual(trip_files: Any, frames: Any
     for old, new in [
         (b",N,", b',"N",'),
         (b"\n", b"\r\n"),
-        (b"2019-02-", b"02/"),
         (b",,", b",NULL,"),
         (b"-", b"/"),
         (b":00,", b","),
     ]:
         path = trip_files.text("t_2019-02.csv", lambda raw, old=old, new=new: raw.replace(old, new).rstrip(b"\n"))
-        if new == b"02/":
-            path.write_bytes(path.read_bytes().replace(b" ", b"/2019 "))
         read = read_fragment(trip_files.listing(path).fragments[0], frames)
         np.testing.assert_array_equal([*read.values()], [*expected.values()], str(new))
 

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from distributed import Client
 from tests.conftest import high_tip_task
 from tests.unit.datasets.conftest import PICKUP
 
-from tipcast.compute.base import Frames, Session
+from tipcast.compute.base import Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, merged
@@ -19,12 +17,6 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import high_tip
 
 NAMES = ("pickup_hour", "PULocationID")
-
-
-@pytest.fixture
-def session(client: Client, frames: Frames) -> Session:
-    """A session on the shared client."""
-    return Session(client=client, device="cpu", frames=frames, n_workers=1, n_threads=2)
 
 
 def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
@@ -37,7 +29,7 @@ def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
     assert high_tip(columns, np, threshold=np.float64(0.2)).any(), "float32 would flip some of them"
 
 
-def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None:
+def test_counts_are_those_of_the_rows(cpu_session: Session, trip_files: Any) -> None:
     def spoil(frame: pd.DataFrame) -> pd.DataFrame:
         frame.loc[:4, "fare_amount"] = 0.0
         return frame
@@ -50,10 +42,10 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
     earlier = int((trip_files.trips(500)[PICKUP][5:] < day).sum())
     recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=day.value // 1000)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
-    splits, per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
+    splits, per_file = rows.collect(cpu_session, listing, recipe, rows.start(cpu_session, listing, recipe))
     assert [split.counts.rows for split in splits] == [700 + earlier, 495 - earlier]
     for split in splits:
-        x, y = (session.client.gather(futures) for futures in (split.x, split.y))
+        x, y = (cpu_session.client.gather(futures) for futures in (split.x, split.y))
         assert tuple(map(len, x)) == tuple(map(len, y)) == split.parts
         assert sum(split.parts) == split.counts.rows
         assert all(split.parts), "empty parts are left out"
@@ -81,7 +73,7 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
         assert {len(values) for values in columns.values()} == {10}
 
 
-def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any) -> None:
+def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: Any) -> None:
     class Eager(CpuFrames):
         batch_rows = 350
 
@@ -92,7 +84,7 @@ def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any)
     first, other = listing.fragments
     parts = (*(dataclasses.replace(first, part=(at,), rows=100) for at in range(10)), other)
     listing, found = dataclasses.replace(listing, fragments=parts), []
-    for opened in (session, dataclasses.replace(session, frames=Eager())):
+    for opened in (cpu_session, dataclasses.replace(cpu_session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
         found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))
     assert [parts for parts, _ in found] == [(100,) * 11, (300, 300, 300, 100, 100)], "no two files are"
