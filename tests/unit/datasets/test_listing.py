@@ -15,13 +15,6 @@ from tipcast.datasets.listing import expand, identical
 FRAME = pd.DataFrame({"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3})
 
 
-def refused(train: Any) -> str:
-    with pytest.raises(TipcastError) as caught:
-        open_table(train)
-    assert len(str(caught.value)) <= 300
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None:
     for name, part in (("a", FRAME[:0]), ("b", FRAME[:40]), ("c", FRAME[40:]), ("d", FRAME[:0])):
@@ -35,15 +28,16 @@ def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None
         assert len(listing.uris) == 2
         assert f"2 files without rows passed over, as {parts[0]}" in listing.notes
     for named in (parts[0], f"{tmp_path}/part-[ad]*", parts):
-        assert "error[D009]" in refused(named)
+        with pytest.raises(TipcastError, match="D009"):
+            open_table(named)
 
 
 def test_a_partitioned_folder_is_refused_by_its_column(tmp_path: Path) -> None:
     FRAME.to_parquet(tmp_path / "sales", partition_cols=["region"], index=False)
     sales, north, south = (str(tmp_path / path) for path in ("sales", "sales/region=north", "sales/region=south"))
     for named in (sales, f"{sales}/*/*.parquet", [north, south]):
-        line = refused(named)
-        assert all(part in line for part in ("error[D025]", "column region", "pandas.read_parquet"))
+        with pytest.raises(TipcastError, match="D025.*column region.*pandas.read_parquet"):
+            open_table(named)
     assert len(open_table(north).scan("train", ("a",)).uris) == 1, "a value that all rows share decides nothing"
     assert len(expand(sales, ScanRequest(()))) == 2, "trips have columns of their own"
 
@@ -58,9 +52,9 @@ def test_a_table_of_another_format_is_refused_by_name(tmp_path: Path, kind: str,
     (tmp_path / "t" / log).touch()
     FRAME.to_parquet(tmp_path / "t" / "data" / "a.parquet")
     for named in ("", "t", "t/data", "t/data/*.parquet", "t/**/*.parquet"):
-        assert f"error[D025] {tmp_path}/t: is a table of {kind}" in refused(str(tmp_path / named))
-        with pytest.raises(TipcastError, match="D025"):
-            expand(str(tmp_path / named), ScanRequest(()))
+        for look in (open_table, lambda path: expand(str(path), ScanRequest(()))):
+            with pytest.raises(TipcastError, match=f"D025. {tmp_path}/t: is a table of {kind}"):
+                look(tmp_path / named)
 
 
 def test_a_glob_into_a_table_of_a_bucket_is_refused(bucket: Any) -> None:

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 from tests.unit.datasets.conftest import PICKUP, RECIPE
 
-from tipcast.compute.base import Frames
 from tipcast.datasets.rows import prepare_fragment
 
 
-def test_one_part(trip_files: Any, frames: Frames) -> None:
+def test_one_part(trip_files: Any, frames: Any) -> None:
     trips = trip_files.trips()
     trips.loc[:1, "fare_amount"] = [-5.0, np.nan]
     trips.loc[2, "passenger_count"] = np.nan

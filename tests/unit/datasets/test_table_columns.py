@@ -154,11 +154,15 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
 
 
-def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
+def test_other_values_are_counted_and_other_columns_refused(opened: Callable[..., Table], tmp_path: Path) -> None:
+    columns = {"y": cycle("yes", "no"), "x": cycle("1", "2")}
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
-    table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))
-    (note,) = table.scan("test", ("y", "x")).notes
+    (note,) = opened(columns, test=str(tmp_path / "test.csv")).scan("test", ("y", "x")).notes
     assert note == "4 of 5 rows to test on have values of y that training lacks: 'yes.', 'no.'"
+    for other, error in (({"y": ["no"], "x": [pd.Timestamp("2020")]}, "D008.*'x'"), ({"y": ["no"]}, "D007.*'x'")):
+        pd.DataFrame(other).to_parquet(tmp_path / "test.parquet")
+        with pytest.raises(TipcastError, match=error):
+            opened(columns, test=str(tmp_path / "test.parquet")).scan("test", ("y", "x"))
 
 
 def test_other_types_of_parquet(tmp_path: Path) -> None:
@@ -179,9 +183,7 @@ def test_other_types_of_parquet(tmp_path: Path) -> None:
     assert table.report[-1]["missing"] == 25
 
 
-def test_a_file_of_another_type_or_with_odd_texts_gets_the_same_codes(
-    opened: Callable[..., Table], tmp_path: Path
-) -> None:
+def test_other_types_and_odd_texts_get_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
     table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle(*["2.5"] * 19, "?")})
     frame = pd.DataFrame({"code": [7, 101, 5], "flag": [True, False, True], "x": ["1", " 2.5", ""]})
     frame.to_parquet(tmp_path / "other.parquet")
@@ -236,12 +238,10 @@ def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(tmp
 
 
 def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path) -> None:
+    numbers = "texts that are numbers{}: data.types={{c{}: number}} takes them so"
     noted = [
-        ([str(at) for at in range(ROWS)], "texts that are numbers: data.types={c0: number} takes them so"),
-        (
-            ["?", *(str(at) for at in range(1, ROWS))],
-            "texts that are numbers, but for '?' (1 row): data.types={c1: number} takes them so",
-        ),
+        ([*map(str, range(ROWS))], numbers.format("", 0)),
+        (["?", *map(str, range(1, ROWS))], numbers.format(", but for '?' (1 row)", 1)),
         ([f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in range(ROWS)], "200 of its 200 texts are dates"),
         (cycle("0", "1"), ""),
     ]

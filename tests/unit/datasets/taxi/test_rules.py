@@ -4,10 +4,8 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from tests.conftest import high_tip_task
-from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.schema import FilesData, Limits
 from tipcast.datasets.rows import Recipe
@@ -69,11 +67,8 @@ def test_a_row_counts_under_its_first_reason(cases: list[tuple[str, float, str]]
 
 
 def test_rows_outside_the_period_are_kept_where_that_is_asked(trip_files: Any) -> None:
-    def of_another_month(trips: pd.DataFrame) -> pd.DataFrame:
-        return trips.assign(**{PICKUP: trips[PICKUP].mask(trips.index == 1)})
-
-    path, limits = trip_files.write("t_2019-03.parquet", of_another_month, month="2019-02"), Limits(stray=None)
-    dataset = Taxi(FilesData("files", str(path), None, None, limits, block_bytes=1))
-    recipe = Recipe(dataset, high_tip_task(("pickup_hour",)))
-    (sums,) = trip_files.checked(recipe.scan("train"), recipe, limits).values()
+    path = trip_files.write("t_2019-03.parquet", lambda trips: trips.reindex([-1, *trips.index[1:]]))  # of February
+    spec = FilesData("files", str(path), None, None, Limits(stray=None), block_bytes=1)
+    recipe = Recipe(Taxi(spec), high_tip_task(("pickup_hour",)))
+    (sums,) = trip_files.checked(recipe.scan("train"), recipe, spec.limits).values()
     assert (sums.rows, sums.dropped) == (999, {"pickup_missing": 1})

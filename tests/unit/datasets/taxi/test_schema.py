@@ -5,7 +5,6 @@ from tests.unit.datasets.conftest import NEEDED
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import schema
-from tipcast.datasets.taxi.dataset import Taxi
 
 YELLOW = [
     "VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "passenger_count", "trip_distance", "RatecodeID",
@@ -42,7 +41,6 @@ def test_all_missing_columns_are_named_at_once_as_the_tlc_names_them() -> None:
     with pytest.raises(TipcastError) as caught:
         schema.map_columns(["fare", *"abcdefghijklmnop"], "trips/yellow_tripdata_2018-01.parquet", NEEDED)
     line = str(caught.value)
-    assert len(line) <= 300
     assert not [name for name in ("tpep_pickup_datetime", *NEEDED[1:]) if f"'{name}'" not in line]
 
 
@@ -58,9 +56,3 @@ def test_eras_without_zone_ids_are_refused_where_zones_are_needed() -> None:
     with pytest.raises(TipcastError, match="D017.*2016-07"):
         schema.map_columns(names, "f", NEEDED)
     assert len(schema.map_columns(names, "f", ["pickup", "fare_amount", "tip_amount"])) == 3
-
-
-def test_a_colour_that_no_cabs_have() -> None:
-    assert schema.colour_of(["pickup_datetime"]) is None
-    with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
-        Taxi().check_facts({"colour": "red"})
