@@ -1,13 +1,7 @@
 """Small trip files made in a temporary folder, and the way from their names to counted rows."""
 
-import contextlib
-import functools
-import http.server
-import io
-import pickle
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +14,25 @@ import pytest
 from tests.conftest import high_tip_task
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.errors import TipcastError, travelling
-from tipcast.config.schema import FilesData, Limits
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import FilesData, Limits, TableData
 from tipcast.datasets import rows as on_workers
 from tipcast.datasets.base import Counts, Listing
 from tipcast.datasets.rows import Recipe, prepare_fragment
+from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
+PICKUP = "tpep_pickup_datetime"
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID", "DOLocationID")))
+CLOCK = "%Y-%m-%d %H:%M:%S"
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
+
+
+def open_table(train: Any, **settings: Any) -> Table:
+    """Open files as a table of which a fifth of the rows is to test on, in small parts where they are CSV."""
+    named = [*map(str, train)] if isinstance(train, list) else str(train)
+    return Table.open(TableData("table", named, **{"test": None, "test_share": 0.2, "block_bytes": 1024} | settings))
 
 
 @dataclass
@@ -45,7 +48,7 @@ class TripFiles:
         return pd.DataFrame(
             {
                 "VendorID": draw.integers(1, 3, rows),
-                "tpep_pickup_datetime": start + draw.integers(0, 27 * 86_400, rows).astype("timedelta64[s]"),
+                PICKUP: start + draw.integers(0, 27 * 86_400, rows).astype("timedelta64[s]"),
                 "passenger_count": draw.integers(1, 6, rows).astype(float),
                 "store_and_fwd_flag": "N",
                 "PULocationID": draw.integers(1, 264, rows),
@@ -64,36 +67,35 @@ class TripFiles:
         if path.suffix == ".parquet":
             pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), path, **options)
         else:
-            frame.to_csv(path, index=False, date_format="%Y-%m-%d %H:%M:%S", **options)
+            frame.to_csv(path, index=False, date_format=CLOCK, **options)
         return path
 
-    def text(self, name: str, change: Callable[[bytes], bytes], rows: int = 1000) -> Path:
-        """Write good trips as CSV and change its bytes."""
-        path = self.write(f"{name}.tmp", rows=rows)
-        content = change(path.read_bytes())
-        path.unlink()
-        (self.folder / name).write_bytes(content)
-        return self.folder / name
+    def text(self, name: str, change: Callable[[bytes], bytes]) -> Path:
+        """Write good trips, as CSV but where the name says Parquet, and change the bytes."""
+        written, path = self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv"), self.folder / name
+        path.write_bytes(change(written.read_bytes()))
+        written.unlink()
+        return path
 
-    def listing(self, named: Path | str | Sequence[Any], columns: Sequence[str] = NEEDED, **settings: Any) -> Listing:
+    def listing(self, named: Path | str | Sequence[Any], needed: Sequence[str] = NEEDED, **settings: Any) -> Listing:
         """List the fragments of files."""
         plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
         spec = {"source": "files", "train": plain, "test": None, "months": None, "block_bytes": 32 << 20}
-        return Taxi(FilesData(**spec | settings)).scan("train", columns)
+        return Taxi(FilesData(**spec | settings)).scan("train", needed)
 
-    def checked(self, listing: Listing) -> dict[str, Counts]:
+    def checked(self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
-        per_file = self.counts(listing)
-        on_workers.check_counts(listing, per_file, RECIPE, Limits())
+        per_file = self.counts(listing, recipe)
+        on_workers.check_counts(listing, per_file, recipe, limits or Limits())
         return per_file
 
-    def counts(self, listing: Listing) -> dict[str, Counts]:
+    def counts(self, listing: Listing, recipe: Recipe = RECIPE) -> dict[str, Counts]:
         """Read all fragments and count their rows."""
-        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), RECIPE)) for fragment in listing.fragments]
+        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), recipe)) for fragment in listing.fragments]
         return on_workers.per_file(listing.fragments, counts)
 
     def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
-        """Assert that files are refused, in the right form, and that the error survives the way from a worker."""
+        """Assert that files are refused, in the right form."""
         with pytest.raises(TipcastError) as caught:
             self.checked(self.listing(named, **settings))
         error = caught.value
@@ -101,13 +103,6 @@ class TripFiles:
         assert FORM.match(str(error)), str(error)
         assert Path(file).name in str(error)
         assert not column or f"'{column}'" in str(error)
-
-        def fail() -> None:
-            raise error
-
-        with pytest.raises(TipcastError) as sent:
-            travelling(fail)()
-        assert str(pickle.loads(pickle.dumps(sent.value))) == str(error)
         return error
 
 
@@ -115,43 +110,3 @@ class TripFiles:
 def trip_files(tmp_path: Path) -> TripFiles:
     """Make trip files in a temporary folder."""
     return TripFiles(tmp_path)
-
-
-@pytest.fixture
-def served() -> Any:
-    """Serve a folder, parts of files too, or one status for everything: the address, and a list of what was asked."""
-
-    @contextlib.contextmanager
-    def serve(folder: Path, status: int = 0) -> Iterator[tuple[str, list[str]]]:
-        asked: list[str] = []
-
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def log_message(self, *args: object) -> None:
-                pass
-
-            def send_head(self) -> Any:
-                asked.append(f"{self.command} {self.path}")
-                path = Path(self.translate_path(self.path))
-                if status or not path.is_file():
-                    return self.send_error(status or 404)
-                content = path.read_bytes()
-                start, stop = 0, len(content)
-                if part := re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-                    start, stop = int(part[1]), int(part[2] or stop - 1) + 1
-                self.send_response(206 if part else 200)
-                if part:
-                    self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
-                self.send_header("Accept-Ranges", "bytes")
-                self.send_header("Content-Length", str(stop - start))
-                self.end_headers()
-                return io.BytesIO(content[start:stop])
-
-        handler = functools.partial(Handler, directory=str(folder))
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
-            try:
-                yield f"http://127.0.0.1:{server.server_port}", asked
-            finally:
-                server.shutdown()
-
-    return serve

@@ -9,77 +9,49 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, TableData
+from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
-from tipcast.datasets.base import COLUMN_NAMES, ScanRequest, as_named, seen_names
+from tipcast.datasets.base import COLUMN_NAMES, Listing, as_named
 from tipcast.datasets.listing import read_fragment
-from tipcast.datasets.rows import Recipe, held_out_rows
-from tipcast.datasets.taxi.dataset import Taxi
 
 OWN = {"pickup": "started_at", "fare_amount": "Fahr Preis", "PULocationID": "von", "DOLocationID": "nach"}
 USUAL = {"tpep_pickup_datetime": "started_at", **{name: own for name, own in OWN.items() if name != "pickup"}}
-NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
-
-
-def files(path: Path, columns: dict[str, str] = OWN) -> FilesData:
-    return FilesData("files", train=str(path), test=str(path), months=None, block_bytes=4096, columns=columns)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -> None:
+    def renamed(trips: pd.DataFrame) -> pd.DataFrame:
+        return trips.rename(columns=USUAL).assign(PULocationID=7)  # what is mapped hides the column of that name
+
     usual = trip_files.write(f"usual_2019-02.{ending}")
-    own = trip_files.write(f"own_2019-02.{ending}", lambda frame: frame.rename(columns=USUAL))
-    found = Taxi(files(own)).scan("train", NEEDED)
+    own = trip_files.write(f"own_2019-02.{ending}", renamed)
+    found = trip_files.listing(own, columns=OWN, block_bytes=4096)
     assert found.notes == (), "who maps names needs no note of it"
     assert found.facts[COLUMN_NAMES] == OWN
     assert found.fragments[0].columns["pickup"] == "started_at"
-    expected = Taxi(files(usual, columns={})).scan("train", NEEDED)
-    for one, other in zip(found.fragments, expected.fragments, strict=True):
-        read, wanted = read_fragment(one, CpuFrames()), read_fragment(other, CpuFrames())
-        assert list(read) == list(wanted)
-        assert all(np.array_equal(read[name], wanted[name]) for name in wanted)
+
+    def read(listing: Listing) -> Any:
+        parts = [pd.DataFrame(read_fragment(part, CpuFrames())) for part in listing.fragments]
+        return pd.concat(parts, ignore_index=True)
+
+    pd.testing.assert_frame_equal(read(found), read(trip_files.listing(usual, block_bytes=4096)))
     with pytest.raises(TipcastError, match=r"D007.*'tpep_pickup_datetime'.*data.columns=\{tpep_pickup_datetime: "):
-        Taxi(files(own, columns={})).scan("train", NEEDED)
+        trip_files.listing(own)
 
 
-@pytest.mark.parametrize(
-    ("columns", "code", "text"),
-    [
+def test_names_that_cannot_be(trip_files: Any) -> None:
+    path = trip_files.write("own_2019-02.parquet", lambda frame: frame.rename(columns=USUAL))
+    for columns, code, text in [
         ({"pickup": "startd_at"}, "D007", "'startd_at', which data.columns maps to pickup (9 columns"),
         ({"pickup": "started_at", "dropoff": "started_at"}, "D006", "mapped to pickup and to dropoff"),
-        ({"picked_up": "started_at"}, "C003", "unknown column of taxi 'picked_up'"),
-    ],
-)  # fmt: skip
-def test_names_that_cannot_be(trip_files: Any, columns: dict[str, str], code: str, text: str) -> None:
-    path = trip_files.write("own_2019-02.parquet", lambda frame: frame.rename(columns=USUAL))
-    with pytest.raises(TipcastError) as caught:
-        registry.open_dataset(files(path, columns=columns)).scan("train", NEEDED)
-    assert caught.value.code == code
-    assert text in str(caught.value)
-
-
-def test_what_is_mapped_hides_the_column_of_that_name() -> None:
-    request = ScanRequest((), names={"x": "newer"})
-    assert seen_names(["x", "y", "newer"], request, "f") == [("y", "y"), ("x", "newer")]
-    lenient = ScanRequest((), names={"x": "newer"}, strict=False)
-    assert seen_names(["x", "y"], lenient, "f") == [("x", "x"), ("y", "y")]
-
-
-def test_a_model_takes_rows_by_the_names_of_its_training(trip_files: Any) -> None:
-    path = trip_files.write("own_2019-02.parquet", lambda frame: frame.rename(columns=USUAL))
-    dataset = Taxi(files(path))
-    task = high_tip_task(("pickup_hour", "passenger_count", "PULocationID"))
-    listing = Recipe(dataset, task).scan("train")
-    _, raw = held_out_rows(listing.fragments[0], Recipe(dataset, task), listing.facts, 10)
-    assert {"started_at", "passenger_count", "von"} <= set(raw)
-    columns = as_named(dataset.raw_columns(task.features, listing.facts), listing.facts)
-    found = {column.name: column.spellings for column in columns}
-    assert found["pickup"] == ("started_at", "tpep_pickup_datetime", "lpep_pickup_datetime")
-    assert found["passenger_count"] == ("passenger_count",)
+    ]:
+        assert text in str(trip_files.refused(path, code, path, columns=columns))
+    with pytest.raises(TipcastError, match="C003.*unknown column of taxi 'picked_up'"):
+        registry.open_dataset(FilesData("files", str(path), None, None, block_bytes=1, columns={"picked_up": "a"}))
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -89,9 +61,8 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     for names in (columns, ["Preis", "am", "am"]):
         table, path = pa.table(values, names=names), tmp_path / f"{names[1]}.{ending}"
         pq.write_table(table, path) if ending == "parquet" else pa.csv.write_csv(table, path)
-    spec = TableData("table", str(tmp_path / f"Wort.{ending}"), test=None, test_share=0.2, block_bytes=4096)
-    spec.time, spec.columns = "time", dict(zip(("price", "word", "time"), columns, strict=True))
-    dataset = registry.open_dataset(spec)
+    names = dict(zip(("price", "word", "time"), columns, strict=True))
+    dataset = open_table(tmp_path / f"Wort.{ending}", time="time", columns=names)
     assert dataset.features == ("price", "word")
     listing = dataset.scan("train", ("price", "word", "time"))
     read = dataset.read(listing.fragments[0], CpuFrames(), ("word", "price", "time"))
@@ -100,4 +71,4 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     assert np.array_equal(read["word"], np.resize([0, 1, 1], rows))
     assert [column.spellings[0] for column in as_named(dataset.raw_columns(("word",), {}), listing.facts)] == ["Wort"]
     with pytest.raises(TipcastError, match="D006.*'am' is there twice"):
-        registry.open_dataset(TableData("table", str(path), test=None, test_share=0.2, block_bytes=4096))
+        open_table(path)

@@ -80,10 +80,3 @@ def test_eras_with_zone_ids_are_read_once_whole(taxi: Path, trip_files: Any, tmp
         (sums,) = trip_files.counts(listing).values()
         assert sums.rows_read == (9 if name == "yellow_tripdata_2016-07" else 8)
         assert set(sums.dropped) <= {"outside_period"}
-
-
-def test_a_listing_may_span_eras(taxi: Path, trip_files: Any) -> None:
-    chosen = [(name, rows) for name, rows, _, colour, *_ in READ if colour == "yellow" and 9_800 < rows < 10_000]
-    listing = trip_files.listing([taxi / name for name, _ in chosen])
-    assert len({uri.rpartition(".")[2] for uri in listing.uris}) == 2
-    assert sum(sums.rows for sums in trip_files.checked(listing).values()) == sum(rows for _, rows in chosen)

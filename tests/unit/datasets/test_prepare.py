@@ -1,89 +1,24 @@
-"""From raw trips to features and a label, on small files whose rows are known."""
+"""From raw trips to features and a label, on a small file whose rows are known."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import PICKUP, RECIPE
 
-from tipcast.compute.base import Frames
-from tipcast.datasets.base import Fragment
-from tipcast.datasets.rows import Recipe, held_out_rows, prepare_fragment
-from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import high_tip
-
-NAMES = ("pickup_hour", "passenger_count", "PULocationID")
-RECIPE = Recipe(Taxi(), high_tip_task(NAMES))
+from tipcast.datasets.rows import prepare_fragment
 
 
-def _fragment(trip_files: Any, recipe: Recipe = RECIPE, **changes: Any) -> tuple[Fragment, pd.DataFrame]:
-    """Return a file's only fragment and the trips in it, good ones but for some columns."""
-    trips = trip_files.trips().assign(**changes)
-    (fragment,) = trip_files.listing(trip_files.write("t_2019-02.parquet", lambda _: trips), recipe.columns).fragments
-    return fragment, trips
-
-
-def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
-    cents = np.array([*range(250, 20_000, 50), 675, 1110, 2345, 5205])  # as meters show, and some others
-    for more in (-1, 0, 1):
-        fare, tip = cents / 100, (cents // 5 + more) / 100
-        high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
-        np.testing.assert_array_equal(high, more > 0)
-    columns = {"fare_amount": fare.astype(np.float32), "tip_amount": (cents // 5 / 100).astype(np.float32)}
-    assert high_tip(columns, np, threshold=np.float64(0.2)).any(), "float32 would flip some of them"
-
-
-def test_one_part(trip_files: Any, frames: Frames) -> None:
-    good = trip_files.trips()
-    fares, passengers = good["fare_amount"].to_numpy().copy(), good["passenger_count"].to_numpy().copy()
-    fares[:2], passengers[2] = (-5.0, np.nan), np.nan
-    fragment, trips = _fragment(trip_files, fare_amount=fares, passenger_count=passengers)
+def test_one_part(trip_files: Any, frames: Any) -> None:
+    trips = trip_files.trips()
+    trips.loc[:1, "fare_amount"] = [-5.0, np.nan]
+    trips.loc[2, "passenger_count"] = np.nan
+    (fragment,) = trip_files.listing(trip_files.write("t_2019-02.parquet", lambda _: trips), RECIPE.columns).fragments
     (part,) = prepare_fragment(fragment, frames, RECIPE)
-    trips = trips[2:]
-    assert (part.counts.rows, part.counts.rows_read) == (998, 1000)
-    assert part.counts.dropped == {"fare_not_positive": 1, "fare_missing": 1}
-    assert list(part.x.columns) == list(NAMES)
-    assert part.x.dtypes.unique().tolist() == [np.dtype("float32")]
-    assert part.x["passenger_count"].iloc[0] == -1
-    assert part.x["PULocationID"].tolist() == trips["PULocationID"].tolist()
-    assert part.x["pickup_hour"].tolist() == trips["tpep_pickup_datetime"].dt.hour.tolist()
+    trips = trips[2:].assign(pickup_hour=trips[PICKUP].dt.hour).fillna(-1).reset_index(drop=True)
+    pd.testing.assert_frame_equal(part.x, trips[[*RECIPE.task.features]].astype("float32"))
     assert part.y.dtype == np.int32
     assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
+    assert (part.counts.rows, part.counts.rows_read) == (998, 1000)
+    assert part.counts.dropped == {"fare_not_positive": 1, "fare_missing": 1}
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())
-
-
-def test_two_parts_are_cut_at_a_time(trip_files: Any, frames: Frames) -> None:
-    fragment, trips = _fragment(trip_files)
-    (whole,) = prepare_fragment(fragment, frames, RECIPE)
-    day = pd.Timestamp("2019-02-20")
-    earlier = int((trips["tpep_pickup_datetime"] < day).sum())
-    for cutoff, rows in ((day.value // 1000, earlier), (fragment.period[0], 0), (fragment.period[1], 1000)):
-        parts = prepare_fragment(fragment, frames, dataclasses.replace(RECIPE, cutoff=cutoff))
-        assert [part.counts.rows for part in parts] == [rows, 1000 - rows]
-        assert [part.counts.rows_read for part in parts] == [1000, 0]
-        assert np.sum([part.counts.classes for part in parts], axis=0).tolist() == list(whole.counts.classes)
-
-
-def test_the_first_clean_trips(trip_files: Any) -> None:
-    recipe = Recipe(Taxi(), high_tip_task((*NAMES, "trip_distance")))
-    fares, miles = trip_files.trips()["fare_amount"].to_numpy().copy(), np.array([2.5, 2e6] * 500)
-    fares[[0, 4]] = -1.0
-    fragment, trips = _fragment(trip_files, recipe, fare_amount=fares, trip_distance=miles)
-    columns, frame = held_out_rows(fragment, recipe, {"colour": "yellow"}, 10)
-    expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]  # such a distance is a reason for no score
-    for name in ("tpep_pickup_datetime", "fare_amount"):
-        assert frame[name].tolist() == expected[name].tolist()
-    assert columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
-    assert {len(values) for values in columns.values()} == {10}
-
-
-@pytest.mark.parametrize(("colour", "name"), [("yellow", "tpep_pickup_datetime"), ("green", "lpep_pickup_datetime")])
-def test_names_and_missing_times(colour: str, name: str) -> None:
-    pickup = np.array([0, np.iinfo(np.int64).min], dtype=np.int64)
-    frame = Taxi().raw_frame({"pickup": pickup, "fare_amount": np.array([1.0, np.nan])}, {"colour": colour})
-    assert list(frame.columns) == [name, "fare_amount"]
-    assert frame[name].dtype == np.dtype("datetime64[us]")
-    assert frame[name][0] == pd.Timestamp("1970-01-01")
-    assert frame.isna().sum().tolist() == [1, 1]

@@ -5,27 +5,31 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pytest
-from distributed import Client
 from tests.conftest import high_tip_task
+from tests.unit.datasets.conftest import PICKUP
 
-from tipcast.compute.base import Frames, Session
+from tipcast.compute.base import Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import rows
-from tipcast.datasets.base import Counts, Fragment, merged
+from tipcast.datasets.base import Counts, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.tasks.base import high_tip
 
 NAMES = ("pickup_hour", "PULocationID")
 
 
-@pytest.fixture
-def session(client: Client, frames: Frames) -> Session:
-    """A session on the shared client."""
-    return Session(client=client, device="cpu", frames=frames, n_workers=1, n_threads=2)
+def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
+    cents = np.array([*range(250, 20_000, 50), 675, 1110, 2345, 5205])  # as meters show, and some others
+    for more in (-1, 0, 1):
+        fare, tip = cents / 100, (cents // 5 + more) / 100
+        high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
+        np.testing.assert_array_equal(high, more > 0)
+    columns = {"fare_amount": fare.astype(np.float32), "tip_amount": (cents // 5 / 100).astype(np.float32)}
+    assert high_tip(columns, np, threshold=np.float64(0.2)).any(), "float32 would flip some of them"
 
 
-def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None:
+def test_counts_are_those_of_the_rows(cpu_session: Session, trip_files: Any) -> None:
     def spoil(frame: pd.DataFrame) -> pd.DataFrame:
         frame.loc[:4, "fare_amount"] = 0.0
         return frame
@@ -34,12 +38,14 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
         trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01", rows=700, row_group_size=200),
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
-    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=int(pd.Timestamp("2019-02-01").value // 1000))
+    day = pd.Timestamp("2019-02-15")
+    earlier = int((trip_files.trips(500)[PICKUP][5:] < day).sum())
+    recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=day.value // 1000)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
-    splits, per_file = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
-    assert [split.counts.rows for split in splits] == [700, 495]
+    splits, per_file = rows.collect(cpu_session, listing, recipe, rows.start(cpu_session, listing, recipe))
+    assert [split.counts.rows for split in splits] == [700 + earlier, 495 - earlier]
     for split in splits:
-        x, y = (session.client.gather(futures) for futures in (split.x, split.y))
+        x, y = (cpu_session.client.gather(futures) for futures in (split.x, split.y))
         assert tuple(map(len, x)) == tuple(map(len, y)) == split.parts
         assert sum(split.parts) == split.counts.rows
         assert all(split.parts), "empty parts are left out"
@@ -51,31 +57,37 @@ def test_counts_are_those_of_the_rows(session: Session, trip_files: Any) -> None
     nothing = rows.Rows([], [], Counts(0, 0, {}, classes=(0, 0)), ()).summary()
     assert np.isnan(nothing["positive_rate"])
     assert nothing["partitions"] == 0
-    assert "rows_read" not in nothing
 
 
-def test_row_groups_are_joined_within_a_file_and_a_number_of_rows() -> None:
-    fragments = [Fragment(uri, "parquet", (0,), {}, (0, 1), "", 100) for uri in "aaaaaaaaaabbb"]
-    assert merged(fragments, 0) == tuple(fragments)
-    assert [(each.uri, len(each.part), each.rows) for each in merged(fragments, 400)] == [
-        ("a", 4, 400), ("a", 4, 400), ("a", 2, 200), ("b", 3, 300)
-    ]  # fmt: skip
-    assert [each.uri for each in merged(fragments, 10_000)] == ["a", "b"]
-    text = [Fragment("a.csv", "csv", (at, 10), {}, (0, 1), "") for at in (0, 10)]
-    assert merged(text, 10_000) == tuple(text)
+def test_the_first_clean_trips(trip_files: Any) -> None:
+    recipe = Recipe(Taxi(), high_tip_task((*NAMES, "trip_distance")))
+    trips = trip_files.trips().assign(trip_distance=[2.5, 2e6] * 500)  # such a distance is a reason for no score
+    trips.loc[[0, 4], "fare_amount"] = -1.0
+    (fragment,) = trip_files.listing(trip_files.write("t_2019-02.parquet", lambda _: trips), recipe.columns).fragments
+    expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]
+    for colour, time in (("yellow", PICKUP), ("green", "lpep_pickup_datetime")):
+        columns, frame = rows.held_out_rows(fragment, recipe, {"colour": colour}, 10)
+        assert frame[time].tolist() == expected[PICKUP].tolist()
+        assert frame["fare_amount"].tolist() == columns["fare_amount"].tolist() == expected["fare_amount"].tolist()
+        assert {len(values) for values in columns.values()} == {10}
 
 
-def test_joined_row_groups_give_the_same_rows(session: Session, trip_files: Any) -> None:
+def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: Any) -> None:
     class Eager(CpuFrames):
         batch_rows = 350
 
-    path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)
+    paths = [trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)]
+    paths += [trip_files.write("yellow_tripdata_2019-03.parquet", rows=100, month="2019-03")]
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
-    listing = trip_files.listing(path, recipe.columns)
-    parts = tuple(dataclasses.replace(listing.fragments[0], part=(at,), rows=100) for at in range(10))
+    listing = trip_files.listing(paths, recipe.columns)
+    first, other = listing.fragments
+    parts = (*(dataclasses.replace(first, part=(at,), rows=100) for at in range(10)), other)
     listing, found = dataclasses.replace(listing, fragments=parts), []
-    for opened in (session, dataclasses.replace(session, frames=Eager())):
+    for opened in (cpu_session, dataclasses.replace(cpu_session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
-        found.append((len(only.parts), pd.concat(opened.client.gather(only.x), ignore_index=True)))
-    assert found[0][0] == 10 > found[1][0]
+        found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))
+    assert [parts for parts, _ in found] == [(100,) * 11, (300, 300, 300, 100, 100)], "no two files are"
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
+    text = trip_files.listing(trip_files.write("yellow_tripdata_2019-02.csv"), block_bytes=20_000).fragments
+    assert merged(text, 10_000) == text
+    assert len(text) > 1

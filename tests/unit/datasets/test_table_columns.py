@@ -1,7 +1,5 @@
 """What columns of other people's tables are taken for, and that every way in takes their values alike."""
 
-import csv
-import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -13,18 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.conftest import python
+from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TableData, TaskSpec
+from tipcast.config.schema import TaskSpec
 from tipcast.datasets import delimited, table_features
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
-    from tipcast.tracking.model_code.model import _numbers
 
 ROWS = 200
 
@@ -34,12 +29,8 @@ def opened(tmp_path: Path) -> Callable[..., Table]:
     """Write columns of texts as CSV and open them as a table."""
 
     def write(columns: dict[str, list[Any]], **settings: Any) -> Table:
-        with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
-        spec = {"train": str(tmp_path / "t.csv"), "test": None, "test_share": 0.2, "block_bytes": 1024} | settings
-        return Table.open(TableData("table", **spec))
+        pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False, lineterminator="\r\n")
+        return open_table(**{"train": tmp_path / "t.csv"} | settings)
 
     return write
 
@@ -114,14 +105,6 @@ def test_a_user_says_otherwise(opened: Callable[..., Table]) -> None:
             opened(columns, types=types)
 
 
-def test_dates_that_fit_either_order_are_said_to() -> None:
-    first, second = (1, 13, 2019), (13, 1, 2019)
-    for dates, name in (([(1, 2, 2019)], "month_first"), ([first], "month_first"), ([second], "day_first")):
-        found, said = delimited.reading(dates, None)
-        assert (found, "all fit either order" in said) == (name, dates == [(1, 2, 2019)])
-    assert delimited.reading([first, second], None)[0] == "month_first"
-
-
 def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> None:
     texts = [f'quiet,\n"central" {at % 3}\n\n- no pets' for at in range(ROWS)]
     table = opened({"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")})
@@ -171,11 +154,15 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
 
 
-def test_values_that_training_lacks_are_counted(opened: Callable[..., Table], tmp_path: Path) -> None:
+def test_other_values_are_counted_and_other_columns_refused(opened: Callable[..., Table], tmp_path: Path) -> None:
+    columns = {"y": cycle("yes", "no"), "x": cycle("1", "2")}
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
-    table = opened({"y": cycle("yes", "no"), "x": cycle("1", "2")}, test=str(tmp_path / "test.csv"))
-    (note,) = table.scan("test", ("y", "x")).notes
+    (note,) = opened(columns, test=str(tmp_path / "test.csv")).scan("test", ("y", "x")).notes
     assert note == "4 of 5 rows to test on have values of y that training lacks: 'yes.', 'no.'"
+    for other, error in (({"y": ["no"], "x": [pd.Timestamp("2020")]}, "D008.*'x'"), ({"y": ["no"]}, "D007.*'x'")):
+        pd.DataFrame(other).to_parquet(tmp_path / "test.parquet")
+        with pytest.raises(TipcastError, match=error):
+            opened(columns, test=str(tmp_path / "test.parquet")).scan("test", ("y", "x"))
 
 
 def test_other_types_of_parquet(tmp_path: Path) -> None:
@@ -185,27 +172,37 @@ def test_other_types_of_parquet(tmp_path: Path) -> None:
         "large": pa.array([2**60, 1] * 50, pa.uint64()),
         "coded": pa.array(["q", "p"] * 50).dictionary_encode(),
         "nested": pa.array([[1], [2]] * 50),
+        "gaps": pa.array(["NA", "", " ", "x"] * 25),
     }
     table = parquet(tmp_path, columns)
-    assert table.features == ("view", "cents", "large", "coded")
+    assert table.features == ("view", "cents", "large", "coded", "gaps")
     assert table.notes == ("column nested is no feature: it is list<element: int64>",)
-    assert [read(table, name)[:2].tolist() for name in table.features] == [[1, 0], [1, 2], [2**60, 1], [1, 0]]
+    expected = [[1, 0] * 2, [1, 2] * 2, [2**60, 1] * 2, [1, 0] * 2, [1, np.nan, 0, 2]]
+    np.testing.assert_array_equal([read(table, name)[:4] for name in table.features], expected)
+    assert table.columns[-1].categories == (" ", "NA", "x"), "the empty text is none"
+    assert table.report[-1]["missing"] == 25
 
 
-def test_a_file_of_another_type_gets_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
-    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle("1", "2.5")})
+def test_other_types_and_odd_texts_get_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
+    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle(*["2.5"] * 19, "?")})
     frame = pd.DataFrame({"code": [7, 101, 5], "flag": [True, False, True], "x": ["1", " 2.5", ""]})
     frame.to_parquet(tmp_path / "other.parquet")
     found = new_rows(table, tmp_path / "other.parquet")
     np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, 1], [1, 2.5, np.nan]])
+    (tmp_path / "other.csv").write_text("code,flag,x\n7, true,?\n101,False,1\n5,,  3\n")
+    found = new_rows(table, tmp_path / "other.csv")
+    np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, np.nan], [np.nan, 1, 3]])
+    table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2")})
+    (tmp_path / "other.csv").write_text("a,b\n?, 2\n1,?\n")
+    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
+        new_rows(table, tmp_path / "other.csv")
 
 
 def parquet(folder: Path, *columns: dict[str, Any], **settings: Any) -> Table:
     """Write a file for each set of columns, and open them as one table."""
     for at, each in enumerate(columns):
         pq.write_table(pa.table(each), folder / f"{at}.parquet")
-    spec = {"test": None, "test_share": 0.2, "block_bytes": 1024} | settings
-    return Table.open(TableData("table", str(folder / "*.parquet"), **spec))
+    return open_table(folder / "*.parquet", **settings)
 
 
 def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
@@ -223,55 +220,35 @@ def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
             parquet(tmp_path, first, numbers)
     pd.DataFrame(texts).to_csv(tmp_path / "2.csv", index=False)
     with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv where .*0.parquet is parquet"):
-        Table.open(TableData("table", str(tmp_path / "[02].*"), test=None, test_share=0.2, block_bytes=1024))
+        open_table(tmp_path / "[02].*")
 
 
-def test_footers_tell_what_is_missing(tmp_path: Path) -> None:
+def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(tmp_path: Path) -> None:
     table = parquet(tmp_path, {"a": [1.0, None] * 20, "b": [None, 5] * 20}, {"a": [1.0, 9.0, 9.0], "b": [3, 4, 5]})
     assert [row["missing"] for row in table.report] == [20, 20]
     empty = parquet(tmp_path, {"a": [1.0], "b": pa.nulls(1, pa.float64())}, {"a": [9.0] * 2, "b": pa.nulls(2)})
     assert empty.notes == ("column b is no feature: it has no value",)
     assert empty.columns[0].fill == 9, "the rows of all files fill what is missing"
+    values = {"size": pa.array([None] * 4, pa.int32()), "price": [1.0, None, 3.0, 4.0], "": [1.0, 2.0, 3.0, 4.0]}
+    pq.write_table(pa.table(values), tmp_path / "t.parquet", write_statistics=False)
+    table = open_table(tmp_path / "t.parquet")
+    assert {row["column"]: row["missing"] for row in table.report} == {"size": 4, "price": 1, "": 0}
+    assert table.features == ("price",)
+    assert "column '' is no feature: it has no name" in table.notes
 
 
 def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path) -> None:
-    rows = range(ROWS)
-    columns = {
-        "texts that are numbers: data.types={c0: number} takes them so": [str(at) for at in rows],
-        "texts that are numbers, but for '?' (1 row): data.types={c1: number} takes them so": [
-            "?" if at == 0 else str(at) for at in rows
-        ],
-        "133 of its 200 texts are numbers, but for 'x0' (1 row), 'x3' (1 row), 'x6' (1 row)": [
-            str(at) if at % 3 else f"x{at}" for at in rows
-        ],
-        "texts that look like numbers with a sign: write them as numbers to have quantities": [
-            f"${at + 1000:,}" for at in rows
-        ],
-        "199 of its 200 texts are dates": ["soon" if at == 0 else f"2019-01-{at % 28 + 1:02}" for at in rows],
-        "200 of its 200 texts are dates": [f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in rows],
-        "": [str(at % 2) for at in rows],
-    }
-    table = parquet(tmp_path, {f"c{at}": texts for at, texts in enumerate(columns.values())})
+    numbers = "texts that are numbers{}: data.types={{c{}: number}} takes them so"
+    noted = [
+        ([*map(str, range(ROWS))], numbers.format("", 0)),
+        (["?", *map(str, range(1, ROWS))], numbers.format(", but for '?' (1 row)", 1)),
+        ([f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in range(ROWS)], "200 of its 200 texts are dates"),
+        (cycle("0", "1"), ""),
+    ]
+    table = parquet(tmp_path, {f"c{at}": texts for at, (texts, _) in enumerate(noted)})
     assert {column.type for column in table.columns} == {"category"}
-    assert [row["note"] for row in table.report] == list(columns)
+    assert [row["note"] for row in table.report] == [note for _, note in noted]
     assert read(parquet(tmp_path, {"a": ["?", "2"] + ["3"] * 38, "b": [1, 2] * 20}, types={"a": "number"}), "a")[1] == 2
-
-
-def test_the_empty_text_is_no_category(tmp_path: Path) -> None:
-    table = parquet(tmp_path, {"a": ["NA", "", " ", "x"] * 10, "b": [1, 2] * 20})
-    assert table.columns[0].categories == (" ", "NA", "x")
-    assert table.report[0]["missing"] == 10
-    np.testing.assert_array_equal(read(table, "a")[:4], [1, np.nan, 0, 2])
-
-
-def test_odd_texts_of_one_column_are_those_of_no_other(opened: Callable[..., Table], tmp_path: Path) -> None:
-    table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2"), "c": cycle("x", "y")})
-    file = tmp_path / "new.csv"
-    file.write_text("a,b,c\n?, 2,x\n1,,y\n 3,\t,z\n")
-    np.testing.assert_array_equal(new_rows(table, file), [[np.nan, 1, 3], [2, np.nan, np.nan], [0, 1, np.nan]])
-    file.write_text("a,b,c\n1,?,x\n")
-    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
-        new_rows(table, file)
 
 
 def test_all_files_decide_how_dates_are_written(opened: Callable[..., Table], tmp_path: Path) -> None:
@@ -280,7 +257,8 @@ def test_all_files_decide_how_dates_are_written(opened: Callable[..., Table], tm
     table = opened({"day": days, "x": cycle("1", "2")}, time="day", train=str(tmp_path / "*.csv"))
     assert "dates with slashes read as day/month/year" in table.notes
     assert np.datetime64(table.scan("train", ("x",)).period[0], "us") == np.datetime64("2019-03-01")
-    assert Table.of_model(table.facts()).dates == "day_first"
+    again = Table.of_model(table.facts())
+    assert (again.dates, again.time, again.columns) == ("day_first", "day", table.columns)
 
 
 def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
@@ -291,15 +269,21 @@ def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
         f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, test_share=0.2)).features)"
     )
     assert python(tmp_path, "-c", program).stdout.strip() == "('x',)", "whose pandas has registered no types of Arrow's"
-    assert Table.open(TableData("table", str(tmp_path / "t.parquet"), test=None, test_share=0.2)).features == ("x",)
+    assert open_table(tmp_path / "t.parquet").features == ("x",)
 
 
-def test_a_target_that_is_left_out_says_why(opened: Callable[..., Table]) -> None:
-    table = opened({"a": cycle("", ""), "b": cycle("1", "2")})
-    with pytest.raises(TipcastError, match="C003.*task.target: column 'a' is left out: it has no value"):
-        table.target_column("a", None)
-    with pytest.raises(TipcastError, match="D015.*same value .x.. Fix: 'NA' .100 rows.: .*data.types="):
-        opened({"a": cycle("NA", "x"), "b": cycle("1", "2")}).target_column("a", None)
+def test_a_target_without_two_values_says_why(opened: Callable[..., Table]) -> None:
+    one = "D015.*all rows of column 'a' have the same value"
+    for texts, error in [
+        (("", ""), "C003.*task.target: column 'a' is left out: it has no value"),
+        (("NA", "x"), rf"{one} \(x\)\. Fix: 'NA' .100 rows.: .*data.types="),
+        (("1", "1"), rf"{one} \(1\)"),
+        (("yes", "yes"), rf"{one} \(yes\)"),
+    ]:
+        table = opened({"a": cycle(*texts), "b": cycle("1", "2")})
+        for kind in (None, "classification"):
+            with pytest.raises(TipcastError, match=error):
+                table.target_column("a", kind)
 
 
 def test_a_value_that_has_lost_its_text_is_refused() -> None:
@@ -320,7 +304,10 @@ def test_a_value_that_has_lost_its_text_is_refused() -> None:
             table_features.codes([value], categories)
 
 
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
 def test_a_model_reads_numbers_as_training_does() -> None:
+    from tipcast.tracking.model_code.model import _numbers
+
     column = {"fill": 0.5, "missing": ("?",), "booleans": True, "largest": 1e9}
     values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
     assert _numbers(values, "a", column, delimited.MISSING).tolist() == [1, 2, 1, 0, 0.5, 0.5, 0.5]

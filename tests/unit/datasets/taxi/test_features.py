@@ -2,10 +2,9 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from tipcast.datasets.taxi import features
-from tipcast.datasets.taxi.features import BASE_FEATURES, FEATURES, NULL_TIME, compute, needed_columns
+from tipcast.datasets.taxi.features import BASE_FEATURES, NULL_TIME, compute
 
 
 def times(*texts: str) -> np.ndarray:
@@ -44,14 +43,6 @@ def test_airports_and_distance() -> None:
     }
     matrix = compute(columns, ("pickup_airport", "dropoff_airport", "trip_distance", "trip_type"))
     np.testing.assert_array_equal(matrix, [[1, 1, 1.5, -1], [1, -1, -1, -1], [0, 0, 0, -1]])
-
-
-def test_needed_columns() -> None:
-    assert needed_columns(BASE_FEATURES) == ("pickup", "passenger_count", "PULocationID", "DOLocationID")
-    with pytest.raises(KeyError, match="pickup_moon"):
-        needed_columns(["pickup_moon"])
-    nothing = {name: np.empty(0, dtype=np.int64) for name in needed_columns(FEATURES)}
-    assert compute(nothing, FEATURES).shape == (0, len(FEATURES))
 
 
 def test_pairs_of_zones_are_in_the_order_of_their_texts() -> None:

@@ -1,4 +1,4 @@
-"""Tests of the rules for rows and files."""
+"""Tests of the rules for rows."""
 
 from collections import Counter
 from typing import Any
@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 from tests.conftest import high_tip_task
 
-from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits
-from tipcast.datasets.base import Counts, Fragment, Listing
-from tipcast.datasets.rows import Recipe, check_counts
+from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 
 PERIOD = (1_000, 2_000)
-RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour",)))
 GOOD = {
     "pickup": 1_500, "fare_amount": 10.0, "tip_amount": 2.0, "passenger_count": 1.0,
     "PULocationID": 265, "DOLocationID": 1,
@@ -69,39 +66,9 @@ def test_a_row_counts_under_its_first_reason(cases: list[tuple[str, float, str]]
         assert dropped == Counter(reasons)
 
 
-def _check(limits: Limits | None = None, **sums: Any) -> None:
-    counts = Counts(**({"rows": 900, "classes": (500, 400), "rows_read": 1000, "dropped": {}} | sums))
-    names = {"pickup": "tpep_pickup_datetime", "PULocationID": "PULocationID", "fare_amount": "Fare"}
-    fragment = Fragment("trips.csv", "csv", (0, 1), {**names, "tip_amount": "tip_amount"}, PERIOD, "d")
-    listing = Listing((fragment,), PERIOD, ("trips.csv",), "d", "yellow trips")
-    check_counts(listing, {"trips.csv": counts}, RECIPE, limits or Limits())
-
-
-def test_shares_above_the_limit_refuse_the_file() -> None:
-    for reason, code, column in (
-        ("pickup_missing", "D010", "tpep_pickup_datetime"),
-        ("outside_period", "D010", "tpep_pickup_datetime"),
-        ("fare_missing", "D012", "Fare"),
-        ("non_finite", "D011", "Fare"),
-        ("tip_missing", "D012", "tip_amount"),
-        ("zone_missing", "D012", "PULocationID"),
-        ("bad_zone", "D013", "PULocationID"),
-    ):
-        _check(dropped={reason: 10})
-        with pytest.raises(TipcastError, match=f"{code}.*trips.csv.*'{column}'.* 11 of 1000 rows.*data.limits"):
-            _check(dropped={reason: 11})
-
-
-def test_what_is_allowed() -> None:
-    _check(Limits(min_rows=1), rows=5, classes=(4, 1))
-    _check(dropped={"fare_not_positive": 400})
-
-
-def test_rows_outside_the_period_are_kept_where_that_is_asked() -> None:
-    taxi = Taxi(FilesData("files", "a", "b", None, Limits(stray=None), block_bytes=1))
-    columns = _columns()
-    columns["pickup"][:2] = 5, -(2**63)
-    keep, dropped = taxi.clean(columns, PERIOD, np)
-    assert dropped == {"pickup_missing": 1}
-    np.testing.assert_array_equal(keep, np.arange(10) != 1)
-    _check(Limits(stray=None), dropped={"outside_period": 900})
+def test_rows_outside_the_period_are_kept_where_that_is_asked(trip_files: Any) -> None:
+    path = trip_files.write("t_2019-03.parquet", lambda trips: trips.reindex([-1, *trips.index[1:]]))  # of February
+    spec = FilesData("files", str(path), None, None, Limits(stray=None), block_bytes=1)
+    recipe = Recipe(Taxi(spec), high_tip_task(("pickup_hour",)))
+    (sums,) = trip_files.checked(recipe.scan("train"), recipe, spec.limits).values()
+    assert (sums.rows, sums.dropped) == (999, {"pickup_missing": 1})

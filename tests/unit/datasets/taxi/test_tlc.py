@@ -1,16 +1,16 @@
 """The TLC's months: downloaded once, used without a network; what is said of data beforehand."""
 
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.datasets.conftest import NEEDED
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, SampleData, TlcData
+from tipcast.config.schema import FilesData, TlcData
 from tipcast.datasets.taxi.dataset import Taxi
 
-NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
@@ -31,61 +31,52 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def published(trip_files: Any, tmp_path: Path) -> Path:
-    """Two months as the TLC would publish them."""
-    (tmp_path / "site").mkdir()
+def published(trip_files: Any, bucket: Any) -> str:
+    """The address of two months as the TLC would publish them."""
     for month in ("2019-01", "2019-02"):
-        trip_files.write(f"site/yellow_tripdata_{month}.parquet", month=month)
-    return tmp_path / "site"
+        path = trip_files.write(f"yellow_tripdata_{month}.parquet", month=month)
+        bucket.put(str(path), f"trips/{path.name}", ACL="public-read")
+    return f"{os.environ['AWS_ENDPOINT_URL']}/trips"
 
 
-def test_months_are_downloaded_once_and_then_need_no_network(
-    published: Path, cache: Path, trip_files: Any, served: Any
-) -> None:
-    with served(published) as (url, asked):
-        first = _tlc(url, cache).scan("train", NEEDED)
-        fetched = len(asked)
-        assert _tlc(url, cache).scan("train", NEEDED) == first
-        assert len(asked) == fetched
+def test_months_are_downloaded_once_and_then_need_no_network(published: str, cache: Path, trip_files: Any) -> None:
+    first = _tlc(published, cache).scan("train", NEEDED)
     assert _tlc(NOWHERE, cache).scan("train", NEEDED) == first
     assert _tlc(NOWHERE, cache, "2019-01..2019-03").describe("train") == f"2 of 3 months in {cache}"
     assert sum(sums.rows for sums in trip_files.checked(first).values()) == 2000
-    kept, there = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in (cache, published))
-    assert kept == there
+    there = {file.name: file.read_bytes() for file in trip_files.folder.glob("*.parquet")}
+    assert {file.name: file.read_bytes() for file in cache.iterdir()} == there
 
 
 def test_configuration_is_checked_before_anything_is_fetched(cache: Path) -> None:
     _refused("C003.*data.colour", NOWHERE, cache, "2019-01", "blue")
+    with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
+        Taxi().check_facts({"colour": "red"})  # of files to be scored
     _refused("C003.*data.train", NOWHERE, cache, "January")
     for url in ("https://127.0.0.1:1/all.parquet", "https://127.0.0.1:1/{month}.zip"):
         _refused("C003.*data.url", url, cache)
     assert not cache.exists()
 
 
-def test_what_a_server_or_the_cache_refuses(published: Path, cache: Path, served: Any) -> None:
-    yellow = published / "yellow_tripdata_2019-01.parquet"
-    shutil.copy(yellow, published / "green_tripdata_2019-01.parquet")
+def test_what_a_server_or_the_cache_refuses(published: str, bucket: Any, cache: Path, trip_files: Any) -> None:
+    yellow = trip_files.folder / "yellow_tripdata_2019-01.parquet"
+    bucket.put(str(yellow), "trips/green_tripdata_2019-01.parquet", ACL="public-read")
+    bucket.put(str(yellow), "trips/yellow_tripdata_2019-04.parquet")  # which nobody else may read
     offline = _refused("D022.*https://127.0.0.1:1/yellow_2019-01.parquet", NOWHERE, cache)
     assert str(cache / yellow.name) in offline.fix
     assert "secret" not in str(offline)
-    with served(published, status=403) as (url, _):
-        _refused("D022.*refused", url, cache)
+    _refused("D022.*refused", published, cache, "2019-04")
     assert not list(cache.iterdir())
-    with served(published) as (url, _):
-        _refused("D001.*2019-03.*check.* the month", url, cache, ["2019-02", "2019-03"])  # which is not published
-        _refused("D007.*green_tripdata_2019-01.*lpep_pickup", url, cache, "2019-01", "green")
-        _refused("D001.*parquet/cache.*cannot be written", url, yellow / "cache")
+    _refused("D001.*2019-03.*check.* the month", published, cache, ["2019-02", "2019-03"])  # which is not published
+    _refused("D007.*green_tripdata_2019-01.*lpep_pickup", published, cache, "2019-01", "green")
+    _refused("D001.*parquet/cache.*cannot be written", published, yellow / "cache")
     assert not list(cache.glob(".*"))
 
 
-def test_what_is_said_of_files_and_samples(trip_files: Any, tmp_path: Path) -> None:
-    sample = SampleData("sample", None, "2019-03", None, rows=50, seed=0, colour="yellow", block_rows=20)
-    assert Taxi(sample).describe("test") == "1 file, 50 rows, 3 parts, yellow trips, 2019-03-01..2019-03-31"
-    trip_files.write("yellow_tripdata_2019-01.parquet", month="2019-01")
-    csv = trip_files.write("yellow_tripdata_2019-02.csv")
-    for named, said in (
-        (tmp_path / "*.parquet", "1 file, 1,000 rows, 1 part, yellow trips, 2019-01-01..2019-01-31"),
-        (csv, "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),  # that does not tell its rows
+def test_what_is_said_of_files(trip_files: Any) -> None:
+    for name, said in (
+        ("yellow_tripdata_2019-02.parquet", "1 file, 1,000 rows, 1 part, yellow trips, 2019-02-01..2019-02-28"),
+        ("yellow_tripdata_2019-02.csv", "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),  # which tells no rows
     ):
-        data = FilesData("files", str(named), test=None, months=None, block_bytes=32 << 20)
+        data = FilesData("files", str(trip_files.write(name)), test=None, months=None, block_bytes=32 << 20)
         assert Taxi(data).describe("train") == said
