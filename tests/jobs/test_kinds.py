@@ -13,12 +13,13 @@ from tests.jobs.conftest import MOST_OF_MODEL, of_model
 
 from tipcast.evaluation import evaluator
 
+FEW = ("model=xgboost", "model.params.n_estimators=20")
+BLOBS = ("data=blobs", "data.rows=4000", "data.test_rows=1000")
 KINDS = {
-    "regression": ("task=tip_amount", "data.rows=6000", "model=xgboost", "model.params.n_estimators=20"),
-    "multiclass": ("data=blobs", "task=target", "data.rows=4000", "data.test_rows=1000", "model=xgboost",
-                   "data.cluster_std=4", "model.params.n_estimators=20"),
-    "clustering": ("data=blobs", "task=clusters", "data.rows=4000", "data.test_rows=1000", "model=kmeans"),
-}  # fmt: skip
+    "regression": ("task=tip_amount", "data.rows=6000", *FEW),
+    "multiclass": ("task=target", *BLOBS, "data.cluster_std=4", *FEW),
+    "clustering": ("task=clusters", *BLOBS, "model=kmeans"),
+}
 PLOTS = {"regression": "predicted", "multiclass": "confusion", "clustering": "clusters"}
 BASELINES = {"regression": ["rmse"], "multiclass": ["accuracy", "log_loss"], "clustering": []}
 Job = Callable[..., Any]
@@ -65,6 +66,27 @@ def _evaluated(folder: Path, store: str) -> None:
     answers = model.predict(rows) + np.resize([1.0, -1.0], len(rows))
     found = mlflow.models.evaluate(model, rows.assign(answer=answers), targets="answer", **settings)
     assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("words", "headline", "bound"),
+    [
+        (("task=high_tip_card", *FEW, "model.params.max_depth=3"), "auc", (0.5, 0.6)),
+        (("data=regression", "data.columns=8", "task=target", *FEW), "rmse", (10.0, 150.0)),
+        (("task=tip_amount", "task.categorical=[PULocationID,DOLocationID]", "model=ridge"), "rmse", (1.0, 5.0)),
+    ],
+    ids=["cards", "made rows", "categories of a library's model"],
+)
+def test_a_shipped_question(job: Job, store: str, words: tuple[str, ...], headline: str, bound: Any) -> None:
+    done = job("train", *words, "data.rows=4000")
+    assert next(iter(done.said["metrics"])) == f"test/{headline}"
+    assert bound[0] < done.said["metrics"][f"test/{headline}"] <= bound[1]
+    assert done.run.data.metrics["parity/max_abs_diff"] <= 1e-5
+    mlflow.set_tracking_uri(store)
+    model = mlflow.pyfunc.load_model(done.said["model_uri"])
+    answers = np.asarray(model.predict(model.input_example))
+    assert len(answers) == 5
+    assert np.isfinite(answers).all()
 
 
 def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:

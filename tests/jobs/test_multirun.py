@@ -96,10 +96,16 @@ def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
     assert len(below(store, first.run.info.run_id)) == 2
 
 
-def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(job: Callable[..., Any]) -> None:
-    said = job("train", "-m", "task.validation=0,0.2", *FEW).said
-    scores = [row["metrics"]["test/auc"] for row in said["trainings"]]
+def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(
+    store: str, job: Callable[..., Any]
+) -> None:
+    ended = job("train", "-m", "task.validation=0,0.2", *FEW)
+    scores = [row["metrics"]["test/auc"] for row in ended.said["trainings"]]
     assert scores == sorted(scores, reverse=True)
+    (without,) = (run for run in below(store, ended.run.info.run_id) if run.data.params["task.validation"] == "0.0")
+    assert without.data.metrics["train/rows"] == pytest.approx(3000, rel=0.02)
+    assert not [name for name in without.data.metrics if name.startswith("validation/")]
+    assert without.data.metrics["test/threshold"] == 0.5
 
 
 @pytest.mark.parametrize(

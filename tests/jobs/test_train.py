@@ -1,16 +1,12 @@
 """`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
 
-import contextlib
 import dataclasses
 import io
 import json
-import os
 import re
 import shlex
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,23 +15,23 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 import yaml
 from PIL import Image
-from tests import warm
+from tests.conftest import python
 from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_model, own_tags
-from tests.waiting import wait_until
+from tests.jobs.test_repeat import write
 
 from tipcast import cli
 from tipcast.compute.frames import CpuFrames
+from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
-from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train_plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
+COURSE = ROOT / "benchmarks" / "outside" / "conf"
 COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json", "cluster.performance_report=true"]
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
@@ -60,23 +56,9 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("train")
-    command, pipe = [sys.executable, "-m", "tipcast", *COMMAND], subprocess.PIPE
-    settings = {"cwd": folder, "env": warm.environment(), "text": True, "start_new_session": True}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, **settings) as process:
-        out, err = process.communicate(timeout=120)
-        wait_until(lambda: not _members(process.pid))  # Python's own resource tracker ends a moment after its parent
-    assert process.returncode == 0, err
-    return Trained(folder, err, json.loads(out.splitlines()[-1]))
-
-
-def _members(session: int) -> list[int]:
-    """Return the processes of a session."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(process.pid) == session:
-                found.append(process.pid)
-    return found
+    done = python(folder, "-m", "tipcast", *COMMAND)
+    assert done.returncode == 0, done.stderr
+    return Trained(folder, done.stderr, json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_the_last_line_says_everything(trained: Trained) -> None:
@@ -220,14 +202,6 @@ def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
     assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
 
 
-def test_without_validation(job: Callable[..., Any]) -> None:
-    ended = job("train", "model=logistic", "data.rows=5000", "task.validation=0")
-    metrics = ended.run.data.metrics
-    assert metrics["train/rows"] == pytest.approx(5000, rel=0.02)
-    assert not [name for name in metrics if name.startswith("validation/")]
-    assert metrics["test/threshold"] == 0.5
-
-
 def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     folder = taxi / "no_repo_license"
     ended = job("train", *_files(folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"))
@@ -235,14 +209,25 @@ def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     assert ended.run.data.params["task.threshold"] == "0.2"
 
 
+def test_a_course_s_published_number(job: Callable[..., Any], taxi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlops-zoomcamp, module 1: least squares on the pair of zones, one-hot, and the distance."""
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    green = taxi / "no_repo_license" / "green_months" / "green_tripdata_2021-01.parquet"
+    files = (green, green.with_stem("green_tripdata_2021-02"))
+    if not all(file.exists() for file in files):
+        pytest.skip(f"no months of green trips below {taxi}")
+    words = ["task=zoomcamp_duration", "model=linear", "model.fit.standardize=false", "data.limits.stray=null"]
+    metrics = job("train", f"--config-dir={COURSE}", *words, *_files(*files)).run.data.metrics
+    assert metrics["test/rmse"] == pytest.approx(7.7587152, abs=1e-6)
+    assert metrics["test/rows"] == 61_921
+    assert metrics["parity/max_abs_diff"] <= 1e-5
+
+
 def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for month in ("2019-01", "2019-02", "2019-12", "2020-01"):
-        frame = pd.DataFrame(sample_block(of_months(month), 0, 0, 200, "yellow"))
-        for name in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
-            frame[name] = frame[name].to_numpy().view("datetime64[us]")
-        frame.to_parquet(tmp_path / f"yellow_{month}.parquet")
+        write(tmp_path, month, rows=200)
     shutil.copyfile(tmp_path / "yellow_2019-02.parquet", tmp_path / "copy_2019-02.parquet")
     words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
     (composed,) = compose("train", [*words, "task.validation=0.1"])
