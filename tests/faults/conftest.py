@@ -137,7 +137,7 @@ def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
-    """Start `tipcast ...` in a process that has loaded its libraries, or a command; it is held at a point."""
+    """Start `tipcast ...` in a process that has loaded its libraries, or any command; it is held at a point."""
 
     def begin(
         *words: str,
@@ -169,23 +169,17 @@ def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]
 
 
 @pytest.fixture
-def start(tipcast: Callable[..., Job]) -> Callable[..., Job]:
-    """Start any command, which is held at a point of tipcast's."""
-    return lambda command, name, **more: tipcast(command=command, name=name, **more)
-
-
-@pytest.fixture
-def scheduler(start: Callable[..., Job]) -> tuple[Job, str]:
+def scheduler(tipcast: Callable[..., Job]) -> tuple[Job, str]:
     """A Dask scheduler without workers, and its address."""
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", "scheduler.json"]
-    job = start([sys.executable, "-m", "dask", "scheduler", *words], "scheduler")
+    job = tipcast(command=[sys.executable, "-m", "dask", "scheduler", *words], name="scheduler")
     file = job.folder / "scheduler.json"
     job.wait_until(lambda: file.exists() and file.read_text().endswith("}"))
     return job, str(json.loads(file.read_text())["address"])
 
 
 @pytest.fixture
-def worker(start: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
+def worker(tipcast: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
     """Start a worker of one thread for that scheduler."""
     words = [scheduler[1], "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
-    return partial(start, [sys.executable, "-m", "dask", "worker", *words], "worker")
+    return partial(tipcast, command=[sys.executable, "-m", "dask", "worker", *words], name="worker")

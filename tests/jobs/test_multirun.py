@@ -11,6 +11,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.jobs import train_record
 
+Job = Callable[..., Any]
 FEW = ("data.rows=3000", "model.params.n_estimators=3", "tracking.system_metrics=false", "cluster.processes=false",
        "cluster.performance_report=false", "print=json")  # fmt: skip
 
@@ -28,7 +29,7 @@ def below(store: str, parent: str) -> list[Any]:
 
 
 def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apart(
-    store: str, job: Callable[..., Any], logged: list[str]
+    store: str, job: Job, logged: list[str]
 ) -> None:
     ended = job("train", "-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
     board, children = ended.said["trainings"], below(store, ended.run.info.run_id)
@@ -52,7 +53,7 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
 
 
 def test_a_training_that_fails_is_run_again(
-    store: str, job: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: str, job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = train_record.Record.model
 
@@ -80,7 +81,7 @@ def test_a_training_that_fails_is_run_again(
 
 
 def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
-    store: str, job: Callable[..., Any], logged: list[str]
+    store: str, job: Job, logged: list[str]
 ) -> None:
     words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2", FEW[0])
     first = job("train", *words)
@@ -96,9 +97,7 @@ def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
     assert len(below(store, first.run.info.run_id)) == 2
 
 
-def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(
-    store: str, job: Callable[..., Any]
-) -> None:
+def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(store: str, job: Job) -> None:
     ended = job("train", "-m", "task.validation=0,0.2", *FEW)
     scores = [row["metrics"]["test/auc"] for row in ended.said["trainings"]]
     assert scores == sorted(scores, reverse=True)
@@ -117,7 +116,7 @@ def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(
         ("model.params.max_depth=3,-1", "C003.*max_depth"),
     ],
 )
-def test_mistakes_end_before_anything_is_recorded(store: str, job: Callable[..., Any], word: str, line: str) -> None:
+def test_mistakes_end_before_anything_is_recorded(store: str, job: Job, word: str, line: str) -> None:
     before = len(runs_of(store))
     with pytest.raises(TipcastError, match=line):
         job("train", "-m", *FEW, word)
