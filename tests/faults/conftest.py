@@ -41,7 +41,6 @@ class Store:
         return f"sqlite:///{self.file}"
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
         with contextlib.closing(sqlite3.connect(self.file, timeout=20)) as database:
             return database.execute(sql).fetchall()
 
@@ -64,7 +63,6 @@ class Job:
 
     @property
     def err(self) -> str:
-        """Standard error so far."""
         return (self.folder / "stderr").read_text()
 
     @property

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,10 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
+    import mlflow.pyfunc
 
 TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
@@ -46,7 +51,6 @@ class Ended:
 
     @property
     def auc(self) -> float:
-        """The headline metric."""
         return float(self.said["metrics"]["test/auc"])
 
 
@@ -104,7 +108,6 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
 
 @pytest.fixture
 def job(store: str) -> Callable[..., Ended]:
-    """Run a job."""
     return functools.partial(run_job, store)
 
 

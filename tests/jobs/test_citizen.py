@@ -1,7 +1,6 @@
 """A registered model through MLflow's own calls and commands: rows of docs/mlflow.md."""
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model, convert_input_example_to_serving_input, validate_serving_input
 from tests import warm
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
-    import mlflow.pyfunc
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"

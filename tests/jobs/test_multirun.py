@@ -48,8 +48,8 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
     table = json.loads(Path(artifact).read_text("utf-8"))
     assert len(table["data"]) == 4
     assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
-    for child in children:
-        assert f"{child.info.run_name}" in ended.run.data.tags["mlflow.note.content"]
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert all(child.info.run_name in note for child in children)
 
 
 def test_a_training_that_fails_is_run_again(
@@ -80,9 +80,7 @@ def test_a_training_that_fails_is_run_again(
     assert {row["run_id"] for row in again.said["trainings"]} == done.keys() - {ended["FAILED"]}
 
 
-def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
-    store: str, job: Job, logged: list[str]
-) -> None:
+def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: str, job: Job, logged: Any) -> None:
     words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2", FEW[0])
     first = job("train", *words)
     names = ", ".join(row["name"] for row in first.said["trainings"])

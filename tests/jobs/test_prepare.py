@@ -21,7 +21,6 @@ Job = Callable[..., Any]
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The folder that gets the months."""
     return tmp_path / "months"
 
 

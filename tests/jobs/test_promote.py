@@ -53,7 +53,6 @@ def client(store: str, versions: None) -> Iterator[Any]:
 
 @pytest.fixture
 def promote(job: Job, client: Any) -> Job:
-    """Promote a version."""
     return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words)
 
 
@@ -75,7 +74,6 @@ def _refused(promote: Job, version: str, *words: str, code: str = "M020") -> str
 
 
 def _trained(client: Any, version: str) -> Any:
-    """Return the run that trained a version."""
     return client.get_run(client.get_model_version(NAME, version).run_id)
 
 

@@ -26,7 +26,6 @@ Again = Callable[..., Any]
 
 
 def write(folder: Path, month: str, rows: int = 3000) -> None:
-    """Write a month of trips."""
     trips = pd.DataFrame(sample_block(of_months(month, month), 0, 1, rows, "yellow"))
     times = {name: trips[name].astype("datetime64[us]") for name in trips if name.endswith("_datetime")}
     folder.mkdir(exist_ok=True)

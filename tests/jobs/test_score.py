@@ -61,7 +61,6 @@ def trips(months: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where scores go."""
     return tmp_path / "scored"
 
 
@@ -90,7 +89,6 @@ def same_rows(scored: Any, given: Path) -> None:
     assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
 def test_every_row_in_its_order_as_mlflow_scores_it(score: Job, trips: Path, out: Path, store: str) -> None:
     names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]  # below yellow trips green ones of unknown tips
     (trips / "more" / "deep").mkdir(parents=True)

@@ -33,8 +33,6 @@ def client(store: str) -> Any:
 
 @pytest.fixture
 def swept(job: Callable[..., Any], client: Any) -> Sweep:
-    """Run a sweep."""
-
     def run(*words: str) -> Swept:
         ended = job("sweep", *QUICK, *(() if "model=kmeans" in words else (FEW,)), *words)
         return ended.said, ended.run, children(client, ended.run)
@@ -56,7 +54,6 @@ def ids(runs: list[Any]) -> list[str]:
 
 
 def points(client: Any, run: Any, name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a metric."""
     history = client.get_metric_history(run.info.run_id, name)
     return [point.step for point in history], [point.value for point in history]
 

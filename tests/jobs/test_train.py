@@ -8,8 +8,8 @@ import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -36,32 +36,18 @@ COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json"
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What one command left behind."""
-
-    folder: Path
-    stderr: str
-    said: dict[str, Any]
-
-    @property
-    def client(self) -> Any:
-        return mlflow.MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
-
-    @property
-    def run(self) -> Any:
-        return self.client.get_run(self.said["run_id"])
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What one command left behind."""
     folder = tmp_path_factory.mktemp("train")
     done = python(folder, "-m", "tipcast", *COMMAND)
     assert done.returncode == 0, done.stderr
-    return Trained(folder, done.stderr, json.loads(done.stdout.splitlines()[-1]))
+    said, client = json.loads(done.stdout.splitlines()[-1]), mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    run = client.get_run(said["run_id"])
+    return SimpleNamespace(folder=folder, stderr=done.stderr, said=said, client=client, run=run)
 
 
-def test_the_last_line_says_everything(trained: Trained) -> None:
+def test_the_last_line_says_everything(trained: Any) -> None:
     said = trained.said
     assert list(said) == ["run_id", "experiment_id", "run", "tracking_uri", "model_uri", "metrics", "phases", "command"]
     assert said["model_uri"] == "models:/tipcast/1"
@@ -79,7 +65,7 @@ def test_the_last_line_says_everything(trained: Trained) -> None:
     assert f"{said['metrics']['test/auc']:.3f}" in note
 
 
-def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> None:
+def test_the_run_holds_parameters_and_where_it_came_from(trained: Any) -> None:
     run = trained.run
     assert run.info.status == "FINISHED"
     params = run.data.params
@@ -100,7 +86,7 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
         assert re.fullmatch(r"[0-9a-f]{40}", tags["mlflow.source.git.commit"])
 
 
-def test_the_run_holds_metrics(trained: Trained) -> None:
+def test_the_run_holds_metrics(trained: Any) -> None:
     metrics = trained.run.data.metrics
     (name,) = [name for name in metrics if name.startswith("history/validation_")]
     values = trained.client.get_metric_history(trained.said["run_id"], name)
@@ -124,7 +110,7 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
         assert database.execute(first).fetchone() == ("test/auc",)
 
 
-def test_the_run_holds_its_data(trained: Trained) -> None:
+def test_the_run_holds_its_data(trained: Any) -> None:
     inputs = {entry.tags[0].value: entry.dataset for entry in trained.run.inputs.dataset_inputs}
     assert set(inputs) == {"train", "validation", "test"}
     profiles = {name: json.loads(dataset.profile) for name, dataset in inputs.items()}
@@ -137,11 +123,11 @@ def test_the_run_holds_its_data(trained: Trained) -> None:
     assert re.fullmatch(r"[0-9a-f]{16,}", inputs["train"].digest)
 
 
-def _artifact(trained: Trained, path: str) -> bytes:
+def _artifact(trained: Any, path: str) -> bytes:
     return Path(trained.client.download_artifacts(trained.said["run_id"], path)).read_bytes()
 
 
-def test_plots_are_pictures_and_pages_need_no_network(trained: Trained) -> None:
+def test_plots_are_pictures_and_pages_need_no_network(trained: Any) -> None:
     page = _artifact(trained, "dask/dask.html").decode()
     assert "<script" in page
     assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
@@ -153,7 +139,7 @@ def test_plots_are_pictures_and_pages_need_no_network(trained: Trained) -> None:
             assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10, f"{path} is blank"
 
 
-def test_tables_and_configuration(trained: Trained) -> None:
+def test_tables_and_configuration(trained: Any) -> None:
     table = json.loads(_artifact(trained, "tables/roc.json"))
     assert table["columns"] == ["fpr", "tpr", "threshold"]
     curve = np.array(table["data"], dtype=float)
@@ -180,10 +166,9 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
 
 
 def test_the_command_repeats_the_run(
-    trained: Trained, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(tables, tmp_path / "mlflow.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["metrics"] == trained.said["metrics"]
