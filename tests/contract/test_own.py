@@ -153,14 +153,6 @@ def test_a_model(train: Any) -> None:
     assert np.ptp(model.predict(model.input_example)) > 0
 
 
-def test_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(evaluation.base.OWN, "classification", {})
-    evaluation.metric("classification", maximize=True)(within_a_tenth)
-    done = train(data={"rows": 4000})
-    client = mlflow.MlflowClient(done.tracking_uri)
-    assert 0 <= client.get_run(done.run_id).data.metrics["test/within_a_tenth"] <= 1
-
-
 def test_what_each_takes_is_counted() -> None:
     def lines(text: str) -> int:
         return sum(bool(line.strip()) for line in text.splitlines())
@@ -175,11 +167,15 @@ def test_what_each_takes_is_counted() -> None:
     assert f"| a metric | {python(within_a_tenth)} lines of Python |" in told
 
 
-def test_a_task(train: Any) -> None:
+def test_a_task_and_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(evaluation.base.OWN, "classification", {})
+    evaluation.metric("classification", maximize=True)(within_a_tenth)
     base.register("far", far)
     done = train(task="far", data={"rows": 4000})
     assert done.metrics["test/auc"] > 0.7
     assert "--config-dir=" in done.command
+    run = mlflow.MlflowClient(done.tracking_uri).get_run(done.run_id)
+    assert 0 <= run.data.metrics["test/within_a_tenth"] <= 1
 
 
 def test_a_dataset(train: Any) -> None:

@@ -12,8 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.jobs import train_record
 
 Job = Callable[..., Any]
-FEW = ("data.rows=3000", "model.params.n_estimators=3", "tracking.system_metrics=false", "cluster.processes=false",
-       "cluster.performance_report=false", "print=json")  # fmt: skip
+FEW = ("data.rows=3000", "model.params.n_estimators=3")
 
 
 def runs_of(store: str, wanted: str = "") -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 import tipcast
 from tipcast import api, cli
@@ -19,8 +20,7 @@ from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")
-HERE = ("cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2",
-        "cluster.performance_report=false", "tracking.system_metrics=false")  # fmt: skip
+HERE = (*QUICK[1:], *QUICK_TRAIN)
 Shared = tuple[str, Path, Any, Any]
 Again = Callable[..., Any]
 

@@ -19,7 +19,7 @@ import pytest
 import yaml
 from PIL import Image
 from tests.conftest import python
-from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_model, own_tags
+from tests.jobs.conftest import MOST_OF_MODEL, TAGS, Ended, of_model, own_tags
 from tests.jobs.test_repeat import write
 
 from tipcast import cli
@@ -154,7 +154,7 @@ def test_tables_and_configuration(trained: Any) -> None:
 
 
 def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
-    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2", *QUICK_TRAIN)
+    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2")
     for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
         more = (*words, f"data.block_rows={block}")
         parts, joined = (job(*more, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
