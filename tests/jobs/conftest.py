@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import pyarrow.parquet as pq
 import pytest
 from tests import warm
 from tests.conftest import without_mlflow
@@ -125,3 +126,11 @@ def children(client: Any, run: Any) -> list[Any]:
     """Return the runs of a sweep's trials, by number."""
     found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
+
+
+def damaged(path: Path) -> bytes:
+    """Return a file with one bit of a page changed, which its footer does not show."""
+    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(2)
+    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
+    return bytes(content)

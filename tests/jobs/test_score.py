@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
-from tests.jobs.conftest import TAGS, own_tags, run_job
+from tests.jobs.conftest import TAGS, damaged, own_tags, run_job
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
@@ -252,14 +252,6 @@ def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp
     for column, kind in {**types, "store_and_fwd_flag": pa.string()}.items():
         assert plain.schema.field(column).type == kind
     assert pq.read_metadata(out / "c_2019-04.csv.parquet").num_row_groups > 3
-
-
-def damaged(path: Path) -> bytes:
-    """Return a file with one bit of a page changed, which its footer does not show."""
-    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(3)
-    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
-    content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
-    return bytes(content)
 
 
 def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
