@@ -41,7 +41,6 @@ class Store:
         return f"sqlite:///{self.file}"
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
         with contextlib.closing(sqlite3.connect(self.file, timeout=20)) as database:
             return database.execute(sql).fetchall()
 
@@ -64,7 +63,6 @@ class Job:
 
     @property
     def err(self) -> str:
-        """Standard error so far."""
         return (self.folder / "stderr").read_text()
 
     @property
@@ -137,7 +135,7 @@ def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
-    """Start `tipcast ...` in a process that has loaded its libraries, or a command; it is held at a point."""
+    """Start `tipcast ...` in a process that has loaded its libraries, or any command; it is held at a point."""
 
     def begin(
         *words: str,
@@ -169,23 +167,17 @@ def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]
 
 
 @pytest.fixture
-def start(tipcast: Callable[..., Job]) -> Callable[..., Job]:
-    """Start any command, which is held at a point of tipcast's."""
-    return lambda command, name, **more: tipcast(command=command, name=name, **more)
-
-
-@pytest.fixture
-def scheduler(start: Callable[..., Job]) -> tuple[Job, str]:
+def scheduler(tipcast: Callable[..., Job]) -> tuple[Job, str]:
     """A Dask scheduler without workers, and its address."""
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", "scheduler.json"]
-    job = start([sys.executable, "-m", "dask", "scheduler", *words], "scheduler")
+    job = tipcast(command=[sys.executable, "-m", "dask", "scheduler", *words], name="scheduler")
     file = job.folder / "scheduler.json"
     job.wait_until(lambda: file.exists() and file.read_text().endswith("}"))
     return job, str(json.loads(file.read_text())["address"])
 
 
 @pytest.fixture
-def worker(start: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
+def worker(tipcast: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
     """Start a worker of one thread for that scheduler."""
     words = [scheduler[1], "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
-    return partial(start, [sys.executable, "-m", "dask", "worker", *words], "worker")
+    return partial(tipcast, command=[sys.executable, "-m", "dask", "worker", *words], name="worker")

@@ -63,15 +63,22 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
 
 
 def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:
-    """F06: it fails and says why; the others are begun once."""
-    job = tipcast(*ONE, "search.attempts=2", hold="trial-1")
+    """F06: it fails and says why, the others are begun once; a resumed sweep tries it again and is whole."""
+    job = tipcast(*ONE, "search.attempts=2", hold="trial-1", name="first")
     for times in (1, 2):
         os.kill(job.reached("trial-1", times)[-1], signal.SIGKILL)
     assert re.match(r"error\[S001\] .*worker tcp://127\.0\.0\.1:\d+ died.* Fix: ", job.ends(7))
     assert Counter(job.trials()) == {0: 1, 1: 2, 2: 1, 3: 1}
     ended = [(0, 1, "FINISHED"), (1, 1, "KILLED"), (1, 2, "FAILED"), (2, 1, "FINISHED"), (3, 1, "FINISHED")]
     assert children(store) == ended
-    assert parent(store)[1] == "FINISHED"
+    run_id, status = parent(store)
+    assert status == "FINISHED"
+    assert sorted(store.tag("error.code")) == ["S001", "S007"]
+    again = tipcast("sweep", f"resume={run_id}", name="again")
+    again.ends(0)
+    assert again.trials() == [1]
+    assert children(store) == sorted([*ended, (1, 3, "FINISHED")])
+    assert store.tag("error.code") == ["S007"], "the sweep has none any more"
 
 
 @pytest.mark.parametrize(("number", "code", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])

@@ -36,7 +36,7 @@ def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.
     assert store.tag("error.code") == ["K003"]
 
 
-def test_mlflow_run_is_terminated(start: Start, store: Any, tmp_path: Path) -> None:
+def test_mlflow_run_is_terminated(tipcast: Start, store: Any, tmp_path: Path) -> None:
     """F11: a training whose launcher has gone closes its run and ends."""
     project = tmp_path / "project"
     project.mkdir()
@@ -47,7 +47,7 @@ def test_mlflow_run_is_terminated(start: Start, store: Any, tmp_path: Path) -> N
     words = [word for key in (*QUICK, "cluster.n_workers=1", "cluster.processes=true") for word in ("-P", key)]
     command = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", *words]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    job = start(command, "job", hold="fit", folder=project, PATH=path)
+    job = tipcast(command=command, hold="fit", folder=project, PATH=path)
     (worker,) = job.reached("fit")
     assert {job.process.pid, worker} < {process.pid for process in job.left()}, "workers are of its session"
     job.process.send_signal(signal.SIGTERM)

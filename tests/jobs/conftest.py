@@ -7,12 +7,14 @@ import json
 import logging
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import pyarrow.parquet as pq
 import pytest
 from tests import warm
 from tests.conftest import without_mlflow
@@ -22,6 +24,10 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
+    import mlflow.pyfunc
 
 TRACKED = {"train", "sweep", "promote", "score"}
 QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
@@ -46,7 +52,6 @@ class Ended:
 
     @property
     def auc(self) -> float:
-        """The headline metric."""
         return float(self.said["metrics"]["test/auc"])
 
 
@@ -104,7 +109,6 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
 
 @pytest.fixture
 def job(store: str) -> Callable[..., Ended]:
-    """Run a job."""
     return functools.partial(run_job, store)
 
 
@@ -122,3 +126,11 @@ def children(client: Any, run: Any) -> list[Any]:
     """Return the runs of a sweep's trials, by number."""
     found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
     return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
+
+
+def damaged(path: Path) -> bytes:
+    """Return a file with one bit of a page changed, which its footer does not show."""
+    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(2)
+    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
+    content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
+    return bytes(content)

@@ -1,7 +1,6 @@
 """A registered model through MLflow's own calls and commands: rows of docs/mlflow.md."""
 
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,11 @@ import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, convert_input_example_to_serving_input, validate_serving_input
 from tests import warm
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
-    import mlflow.pyfunc
+from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
 TIME, ZONES = "tpep_pickup_datetime", ["PULocationID", "DOLocationID"]
-CACHES = shutil.ignore_patterns("__pycache__")
 WITHIN = """import mlflow, sys, tipcast
 store = sys.argv[1]
 mlflow.set_tracking_uri(store)
@@ -30,11 +25,8 @@ experiment = mlflow.create_experiment("own")
 mlflow.autolog(silent=True)
 with mlflow.start_run(experiment_id=experiment) as own:
     ended = tipcast.train(
-        data={"rows": 2000},
-        model={"params": {"n_estimators": 5}},
-        cluster={"processes": False, "n_workers": 1, "performance_report": False},
-        tracking={"uri": store, "experiment": "own", "system_metrics": False},
-        overrides=[f"+tracking.tags={{mlflow.parentRunId: {own.info.run_id}}}"],
+        tracking={"uri": store, "experiment": "own"},
+        overrides=[*sys.argv[2:], f"+tracking.tags={{mlflow.parentRunId: {own.info.run_id}}}"],
     )
     mlflow.log_metric("mine", 1)
 print(own.info.run_id, ended.run_id)
@@ -63,13 +55,6 @@ def uri(registered: Path, tmp_path: Path) -> str:
 def model(uri: str) -> Any:
     """The model as MLflow loads it."""
     return mlflow.pyfunc.load_model(uri)
-
-
-@pytest.fixture
-def folder(uri: str, tmp_path: Path) -> Path:
-    """The model's files, copied as to another machine."""
-    found = Path(mlflow.artifacts.download_artifacts(uri))
-    return Path(shutil.copytree(found, tmp_path / "elsewhere" / "model", ignore=CACHES))
 
 
 def test_two_flavors_of_one_file(uri: str, model: Any, rows: pd.DataFrame) -> None:
@@ -123,7 +108,9 @@ def test_signature_and_input_example(uri: str, model: Any) -> None:
     np.testing.assert_array_equal(found, model.predict(example))
 
 
-def test_the_folder_moves_to_another_machine(model: Any, folder: Path, rows: pd.DataFrame, registered: Path) -> None:
+def test_the_folder_moves_to_another_machine(model: Any, rows: pd.DataFrame, registered: Path, tmp_path: Path) -> None:
+    found = mlflow.artifacts.download_artifacts(URI)
+    folder = Path(shutil.copytree(found, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__")))
     for path in (path for path in folder.rglob("*") if path.is_file()):
         assert str(registered.parent).encode() not in path.read_bytes(), path
         assert str(ROOT).encode() not in path.read_bytes(), path
@@ -132,9 +119,8 @@ def test_the_folder_moves_to_another_machine(model: Any, folder: Path, rows: pd.
     uris = {each["uri"] for each in described["flavors"]["python_function"]["artifacts"].values()}
     assert uris == {str(path.relative_to(folder)) for path in (folder / "artifacts").glob("*.*")}
     np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows))
-    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(
-        model.unwrap_python_model().manifest["features"]
-    )
+    features = model.unwrap_python_model().manifest["features"]
+    assert mlflow.xgboost.load_model(str(folder)).num_features() == len(features)
 
 
 def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any) -> None:
@@ -190,7 +176,8 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
     """
     script = tmp_path / "within.py"
     script.write_text(WITHIN)
-    code = warm.start([str(script), str(mlflow.get_tracking_uri())], tmp_path, warm.environment()).wait(300)
+    words = [str(script), str(mlflow.get_tracking_uri()), "data.rows=2000", *QUICK[1:], *QUICK_TRAIN]
+    code = warm.start(words, tmp_path, warm.environment()).wait(300)
     assert code == 0, (tmp_path / "stderr").read_text()
     own, training = (tmp_path / "stdout").read_text().split()[-2:]
     runs = {each.info.run_id: each for each in mlflow.search_runs(experiment_names=["own"], output_format="list")}

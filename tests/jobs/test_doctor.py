@@ -94,12 +94,6 @@ def test_the_first_failure_decides_the_end_and_all_is_looked_at(
     assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left in the working folder"
 
 
-def test_a_mistake_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["doctor", "print=json", "cluster.n_workers=0"]) == 2, "no table: no job would begin"
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.partition(":")[0]) == ("", "error[C003] cluster.n_workers")
-
-
 def test_whatever_a_check_raises_is_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], store: str
 ) -> None:

@@ -13,12 +13,13 @@ from tests.jobs.conftest import MOST_OF_MODEL, of_model
 
 from tipcast.evaluation import evaluator
 
+FEW = ("model=xgboost", "model.params.n_estimators=20")
+BLOBS = ("data=blobs", "data.rows=4000", "data.test_rows=1000")
 KINDS = {
-    "regression": ("task=tip_amount", "data.rows=6000", "model=xgboost", "model.params.n_estimators=20"),
-    "multiclass": ("data=blobs", "task=target", "data.rows=4000", "data.test_rows=1000", "model=xgboost",
-                   "data.cluster_std=4", "model.params.n_estimators=20"),
-    "clustering": ("data=blobs", "task=clusters", "data.rows=4000", "data.test_rows=1000", "model=kmeans"),
-}  # fmt: skip
+    "regression": ("task=tip_amount", "data.rows=6000", *FEW),
+    "multiclass": ("task=target", *BLOBS, "data.cluster_std=4", *FEW),
+    "clustering": ("task=clusters", *BLOBS, "model=kmeans"),
+}
 PLOTS = {"regression": "predicted", "multiclass": "confusion", "clustering": "clusters"}
 BASELINES = {"regression": ["rmse"], "multiclass": ["accuracy", "log_loss"], "clustering": []}
 Job = Callable[..., Any]
@@ -65,6 +66,13 @@ def _evaluated(folder: Path, store: str) -> None:
     answers = model.predict(rows) + np.resize([1.0, -1.0], len(rows))
     found = mlflow.models.evaluate(model, rows.assign(answer=answers), targets="answer", **settings)
     assert found.metrics["root_mean_squared_error"] == pytest.approx(1)
+
+
+def test_categories_of_a_library_s_model_are_columns_of_the_saved_one(job: Job) -> None:
+    words = ("task=tip_amount", "task.categorical=[PULocationID,DOLocationID]", "model=ridge", "data.rows=4000")
+    metrics = job("train", *words).run.data.metrics
+    assert 1 < metrics["test/rmse"] <= 5
+    assert metrics["parity/max_abs_diff"] <= 1e-5
 
 
 def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:

@@ -11,8 +11,8 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.jobs import train_record
 
-FEW = ("data.rows=3000", "model.params.n_estimators=3", "tracking.system_metrics=false", "cluster.processes=false",
-       "cluster.performance_report=false", "print=json")  # fmt: skip
+Job = Callable[..., Any]
+FEW = ("data.rows=3000", "model.params.n_estimators=3")
 
 
 def runs_of(store: str, wanted: str = "") -> list[Any]:
@@ -28,7 +28,7 @@ def below(store: str, parent: str) -> list[Any]:
 
 
 def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apart(
-    store: str, job: Callable[..., Any], logged: list[str]
+    store: str, job: Job, logged: list[str]
 ) -> None:
     ended = job("train", "-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
     board, children = ended.said["trainings"], below(store, ended.run.info.run_id)
@@ -47,12 +47,12 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
     table = json.loads(Path(artifact).read_text("utf-8"))
     assert len(table["data"]) == 4
     assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
-    for child in children:
-        assert f"{child.info.run_name}" in ended.run.data.tags["mlflow.note.content"]
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert all(child.info.run_name in note for child in children)
 
 
 def test_a_training_that_fails_is_run_again(
-    store: str, job: Callable[..., Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    store: str, job: Job, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save = train_record.Record.model
 
@@ -79,9 +79,7 @@ def test_a_training_that_fails_is_run_again(
     assert {row["run_id"] for row in again.said["trainings"]} == done.keys() - {ended["FAILED"]}
 
 
-def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
-    store: str, job: Callable[..., Any], logged: list[str]
-) -> None:
+def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: str, job: Job, logged: Any) -> None:
     words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2", FEW[0])
     first = job("train", *words)
     names = ", ".join(row["name"] for row in first.said["trainings"])
@@ -96,10 +94,14 @@ def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
     assert len(below(store, first.run.info.run_id)) == 2
 
 
-def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(job: Callable[..., Any]) -> None:
-    said = job("train", "-m", "task.validation=0,0.2", *FEW).said
-    scores = [row["metrics"]["test/auc"] for row in said["trainings"]]
+def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(store: str, job: Job) -> None:
+    ended = job("train", "-m", "task.validation=0,0.2", *FEW)
+    scores = [row["metrics"]["test/auc"] for row in ended.said["trainings"]]
     assert scores == sorted(scores, reverse=True)
+    (without,) = (run for run in below(store, ended.run.info.run_id) if run.data.params["task.validation"] == "0.0")
+    assert without.data.metrics["train/rows"] == pytest.approx(3000, rel=0.02)
+    assert not [name for name in without.data.metrics if name.startswith("validation/")]
+    assert without.data.metrics["test/threshold"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(j
         ("model.params.max_depth=3,-1", "C003.*max_depth"),
     ],
 )
-def test_mistakes_end_before_anything_is_recorded(store: str, job: Callable[..., Any], word: str, line: str) -> None:
+def test_mistakes_end_before_anything_is_recorded(store: str, job: Job, word: str, line: str) -> None:
     before = len(runs_of(store))
     with pytest.raises(TipcastError, match=line):
         job("train", "-m", *FEW, word)

@@ -7,7 +7,7 @@ from typing import Any
 import mlflow
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.conftest import QUICK
+from tests.jobs.conftest import QUICK, damaged
 
 from tipcast import cli
 from tipcast.config.errors import TipcastError
@@ -21,7 +21,6 @@ Job = Callable[..., Any]
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """The folder that gets the months."""
     return tmp_path / "months"
 
 
@@ -60,9 +59,7 @@ def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None
     assert "cluster" not in again["phases"]
     assert same == files
 
-    content = bytearray(files[NAMES[1]][1])
-    content[len(content) // 2] ^= 1
-    (out / NAMES[1]).write_bytes(content)
+    (out / NAMES[1]).write_bytes(damaged(out / NAMES[1]))
     (out / NAMES[2]).unlink()
     mended, same = prepare()
     assert mended["written"] == 2
@@ -86,11 +83,7 @@ def test_csv_becomes_months(job: Job, out: Path, taxi: Path) -> None:
 
 def test_a_source_that_breaks_off_leaves_no_half_file(job: Job, out: Path) -> None:
     job("prepare", *MONTHS, f"out={out}", "row_group_rows=500")
-    damaged = out / NAMES[1]
-    content = bytearray(damaged.read_bytes())
-    column = pq.read_schema(damaged).get_field_index("fare_amount")
-    content[pq.read_metadata(damaged).row_group(2).column(column).data_page_offset + 200] ^= 4
-    damaged.write_bytes(content)
+    (out / NAMES[1]).write_bytes(damaged(out / NAMES[1]))
     again = out.with_name("again")
     with pytest.raises(TipcastError, match=f"D005.*{NAMES[1]}"):
         job("prepare", *FILES, f"data.months={out}", f"out={again}")

@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 import tipcast
 from tipcast import api, cli
@@ -19,12 +20,12 @@ from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")
-HERE = ("cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2",
-        "cluster.performance_report=false", "tracking.system_metrics=false")  # fmt: skip
+HERE = (*QUICK[1:], *QUICK_TRAIN)
+Shared = tuple[str, Path, Any, Any]
+Again = Callable[..., Any]
 
 
 def write(folder: Path, month: str, rows: int = 3000) -> None:
-    """Write a month of trips."""
     trips = pd.DataFrame(sample_block(of_months(month, month), 0, 1, rows, "yellow"))
     times = {name: trips[name].astype("datetime64[us]") for name in trips if name.endswith("_datetime")}
     folder.mkdir(exist_ok=True)
@@ -53,9 +54,6 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     mlflow.set_tracking_uri(None)
 
 
-Shared = tuple[str, Path, Any, Any]
-
-
 @pytest.fixture
 def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
     """Train again, from another folder."""
@@ -74,7 +72,7 @@ def measured(run: Any) -> dict[str, float]:
     return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "validation/"))}
 
 
-def test_a_sweep_around_a_run(again: Callable[..., Any], shared: Shared) -> None:
+def test_a_sweep_around_a_run(again: Again, shared: Shared) -> None:
     trained = shared[2]
     done = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
     assert done.details["best"]["trial"] == 0
@@ -83,9 +81,7 @@ def test_a_sweep_around_a_run(again: Callable[..., Any], shared: Shared) -> None
 
 
 @pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
-def test_the_same_metrics_to_the_bit_from_another_folder(
-    shared: Shared, again: Callable[..., Any], job: int, logged: list[str]
-) -> None:
+def test_the_same_metrics_to_the_bit_from_another_folder(shared: Shared, again: Again, job: int, logged: Any) -> None:
     first = mlflow.MlflowClient(shared[0]).get_run(shared[job].run_id)
     run, done = again(first.info.run_id)
     assert measured(run) == measured(first)
@@ -103,7 +99,7 @@ def test_the_same_metrics_to_the_bit_from_another_folder(
         assert 0.01 <= float(run.data.params["model.params.learning_rate"]) <= 0.02
 
 
-def test_overrides_are_applied_and_recorded(shared: Shared, again: Callable[..., Any]) -> None:
+def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> None:
     client, run_id = mlflow.MlflowClient(shared[0]), shared[2].run_id
     words = ["-m", f"from={run_id}", "model.params.n_estimators=2,3", "task.threshold=0.1"]
     (job,) = api.compose_jobs("train", [*words, f"tracking.uri={shared[0]}", *HERE])
@@ -123,7 +119,7 @@ def test_overrides_are_applied_and_recorded(shared: Shared, again: Callable[...,
     assert "model.params.subsample" not in run.data.params
 
 
-def test_other_data_are_refused(shared: Shared, again: Callable[..., Any], tmp_path: Path, logged: list[str]) -> None:
+def test_other_data_are_refused(shared: Shared, again: Again, tmp_path: Path, logged: list[str]) -> None:
     shutil.copytree(shared[1] / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
@@ -158,7 +154,7 @@ def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_sh
         assert line in shown
 
 
-def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Callable[..., Any]) -> None:
+def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Again) -> None:
     for name in ("f" * 32, "123e4", "nothing"):
         with pytest.raises(TipcastError, match=f"T004.*run {name}"):
             again(name)

@@ -6,7 +6,7 @@ import pytest
 
 from tipcast.config.schema import Output
 from tipcast.jobs import say
-from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
+from tipcast.jobs.run_context import LONGEST_NAME, run_names
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,6 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names, without_keys
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
     assert run_names([("xgboost", command)]) == [expected]
-
-
-def test_keys_are_taken_from_a_command() -> None:
-    assert without_keys("tipcast ladder 'cores=[1]' seed=1", "cores") == "tipcast ladder seed=1"
 
 
 def test_trainings_of_one_command_have_names_of_their_own() -> None:

@@ -19,13 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
-from tests.jobs.conftest import TAGS, own_tags, run_job
+from tests.jobs.conftest import TAGS, damaged, own_tags, run_job
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
-from tipcast.jobs import score as score_job
 from tipcast.scoring import worker
 from tipcast.scoring.writing import file_stamp
 
@@ -63,7 +61,6 @@ def trips(months: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """Where scores go."""
     return tmp_path / "scored"
 
 
@@ -92,10 +89,7 @@ def same_rows(scored: Any, given: Path) -> None:
     assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
-def test_every_row_in_its_order_as_mlflow_scores_it(
-    score: Job, trips: Path, out: Path, store: str, tmp_path: Path
-) -> None:
+def test_every_row_in_its_order_as_mlflow_scores_it(score: Job, trips: Path, out: Path, store: str) -> None:
     names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]  # below yellow trips green ones of unknown tips
     (trips / "more" / "deep").mkdir(parents=True)
     green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
@@ -103,7 +97,7 @@ def test_every_row_in_its_order_as_mlflow_scores_it(
     (trips / MONTHS[1]).unlink()
     ended = score()
     assert set(state(out)) == {*names, "_manifest.json"}
-    assert [path for path in tmp_path.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
+    assert [path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
     files, threshold = manifest(out)["files"], manifest(out)["model"]["threshold"]
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model("models:/tipcast/1")
@@ -177,9 +171,7 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert manifest(out)["model"]["name"] == "other"
 
 
-def test_any_number_of_workers_gives_the_same_files(
-    score: Job, trips: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_number_of_workers_gives_the_same_files(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
     made = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
         score(*cluster, uri="models:/other/1")
@@ -260,14 +252,6 @@ def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp
     for column, kind in {**types, "store_and_fwd_flag": pa.string()}.items():
         assert plain.schema.field(column).type == kind
     assert pq.read_metadata(out / "c_2019-04.csv.parquet").num_row_groups > 3
-
-
-def damaged(path: Path) -> bytes:
-    """Return a file with one bit of a page changed, which its footer does not show."""
-    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(3)
-    columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
-    content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
-    return bytes(content)
 
 
 def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -373,21 +357,20 @@ class Refusing(http.server.BaseHTTPRequestHandler):
 
 
 def test_a_store_that_is_away_is_told_in_one_line_without_the_keys(
-    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "trips.parquet").touch()
     secrets = {"AWS_ACCESS_KEY_ID": "canaryKEYx7Yq", "AWS_SECRET_ACCESS_KEY": "canarySECRETx7Yq"}
     for name, value in {**secrets, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
     words = ["model_uri=models:/tipcast/1", f"input={tmp_path / 'trips.parquet'}", "output=s3://mybucket/some/prefix/"]
-    (composed,) = compose("score", words)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for port in (server.server_address[1], closed_port):
             monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
             s3fs.S3FileSystem.clear_instance_cache()
             with pytest.raises(TipcastError, match=r"error\[T009\] .*mybucket.* Fix: ") as caught:
-                score_job.run(to_object(composed.config), "tipcast score")
+                job("score", *words)
             assert not [secret for secret in secrets.values() if secret in str(caught.value)]
         server.shutdown()
     s3fs.S3FileSystem.clear_instance_cache()

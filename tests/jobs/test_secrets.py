@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from tests.jobs.test_repeat import write
 
-from tipcast.config.compose import compose, to_object
-from tipcast.config.schema import FilesData
-from tipcast.jobs import score, train
+from tipcast.api import compose_jobs
 
 PLACES = (
     "AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN key secret token header"
@@ -38,23 +36,21 @@ def test_no_canary_is_found(
     words = ["data=files", f"data.train={files.format(1)}", f"data.test={files.format(2)}", "data.limits.min_rows=10"]
     words += ["print=json", "model=logistic", "cluster.n_workers=1", "tracking.register=tipcast", "debug=true"]
     words += ["cluster.performance_report=true"]
-    (composed,) = compose("train", words)
-    config = to_object(composed.config)
-    assert isinstance(config.data, FilesData)
-    config.data.storage_options = {  # as a file in conf/data may set them; the command line refuses secrets
+    (training,) = compose_jobs("train", words)
+    options = {  # as a file in conf/data may set them; the command line refuses secrets
         "key": CANARIES["key"],
         "secret": CANARIES["secret"],
         "client_kwargs": {"endpoint_url": endpoint},
         "token": CANARIES["token"],
         "config_kwargs": {"user_agent_extra": CANARIES["header"]},
     }
+    training.config.data.storage_options = options
     with caplog.at_level(logging.WARNING):
-        train.run(config, "tipcast train data=files")
+        training.run()
         given = ["model_uri=models:/tipcast/1", f"input={files.format(2)}", "output=scored", "print=json", "debug=true"]
-        (composed,) = compose("score", [*given, "cluster.n_workers=1", "cluster.processes=false"])
-        scoring = to_object(composed.config)
-        scoring.storage_options = config.data.storage_options
-        score.run(scoring, "tipcast score")
+        (scoring,) = compose_jobs("score", [*given, "cluster.n_workers=1", "cluster.processes=false"])
+        scoring.config.storage_options = options
+        scoring.run()
     shown = capfd.readouterr()
     said = json.loads(shown.out.splitlines()[-1])
     assert said["model_uri"] == "models:/tipcast/1"

@@ -15,7 +15,6 @@ from tests.jobs.conftest import TAGS, children, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base, metric, plots
-from tipcast.search import trial as worker_side
 from tipcast.tracking.run import CONFIG
 
 QUICK = ("data.rows=5000",)
@@ -24,6 +23,7 @@ SPACE = "search.space.max_depth=[3,4,5]"
 NOT_TRIED = {"trial", "validation/auc"}
 Swept = tuple[dict[str, Any], Any, list[Any]]
 """What a sweep said, its run and its children."""
+Sweep = Callable[..., Swept]
 
 
 @pytest.fixture(scope="module")
@@ -32,9 +32,7 @@ def client(store: str) -> Any:
 
 
 @pytest.fixture
-def swept(job: Callable[..., Any], client: Any) -> Callable[..., Swept]:
-    """Run a sweep."""
-
+def swept(job: Callable[..., Any], client: Any) -> Sweep:
     def run(*words: str) -> Swept:
         ended = job("sweep", *QUICK, *(() if "model=kmeans" in words else (FEW,)), *words)
         return ended.said, ended.run, children(client, ended.run)
@@ -56,7 +54,6 @@ def ids(runs: list[Any]) -> list[str]:
 
 
 def points(client: Any, run: Any, name: str) -> tuple[list[int], list[float]]:
-    """Steps and values of a metric."""
     history = client.get_metric_history(run.info.run_id, name)
     return [point.step for point in history], [point.value for point in history]
 
@@ -138,9 +135,7 @@ def test_the_leaderboard_the_plots_the_note_and_the_refit(nine: Swept, client: A
         (["data=blobs", "task=clusters", "model=kmeans", "search=grid", "search.space.n_clusters=[2,5]"], "inertia", 2),
     ],
 )
-def test_other_kinds_of_tasks(
-    swept: Callable[..., Swept], client: Any, words: list[str], metric: str, trials: int
-) -> None:
+def test_other_kinds_of_tasks(swept: Sweep, client: Any, words: list[str], metric: str, trials: int) -> None:
     """Less of their leading metric is better."""
     said, parent, runs = swept(*words)
     assert said["trials"] == {"finished": trials, "failed": 0, "all": trials}
@@ -159,7 +154,7 @@ def test_other_kinds_of_tasks(
 
 
 def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
-    swept: Callable[..., Swept], client: Any, monkeypatch: pytest.MonkeyPatch
+    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranked by a metric of the user's own, and with a parameter that the command line sets."""
     for kind in base.OWN:
@@ -206,9 +201,7 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
     assert whole["model_uri"] == f"models:/{newest.model_id}", "the model of the last fit"
 
 
-def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(
-    swept: Callable[..., Swept], client: Any, logged: list[str]
-) -> None:
+def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(swept: Sweep, client: Any, logged: list[str]) -> None:
     """With fewer points than trials."""
     others = ("colsample_bytree", "gamma", "learning_rate", "min_child_weight", "subsample")
     few = ("search.trials=8", SPACE, *(f"search.space.{name}=null" for name in others))
@@ -222,45 +215,19 @@ def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(
     experiment = client.get_experiment(parent.info.experiment_id).name
     stored = artifact(client, parent, CONFIG).decode()  # as of a sweep on GPUs, which may go on here
     client.log_text(said["run_id"], stored.replace("trials_per_gpu: 1", "trials_per_gpu: 2"), CONFIG)
-    more, _, later = swept("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
+    more, whole, later = swept("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
     assert more["run_id"] == said["run_id"]
     assert more["trials"] == {"finished": 4, "failed": 0, "all": 4}
     assert ids(later)[:1] == ids(runs)
+    best = max(later, key=lambda run: run.data.metrics["validation/auc"])
+    assert ids([best]) != ids(runs), "a better one is found"
+    assert (more["best"]["trial"], whole.data.tags["sweep.best"]) == (
+        int(best.data.tags["trial.number"]), best.data.tags["trial.key"]
+    )  # fmt: skip
+    assert json.loads(whole.data.tags["sweep.best.params"])["max_depth"] == more["best"]["max_depth"]
 
 
-def test_a_resumed_sweep_that_finds_a_better_trial(
-    swept: Callable[..., Swept], client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trial of it had failed; of one that was killed tests/faults tells."""
-    whole = worker_side.fit
-
-    def first_time(cache: Any, proposal: Any, attempt: int) -> Any:
-        if proposal.number == 1:
-            raise MemoryError("out of memory")
-        return whole(cache, proposal, attempt)
-
-    with monkeypatch.context() as patched, pytest.raises(TipcastError) as caught:
-        patched.setattr(worker_side, "fit", first_time)
-        swept("search=grid", "search.space.max_depth=[1,4]")
-    assert caught.value.code == "S001"
-    before = client.get_run(caught.value.where)
-    assert before.data.tags["error.code"] == "S001"
-    assert json.loads(before.data.tags["sweep.best.params"])["max_depth"] == 1
-    _, failed = children(client, before)
-    assert (failed.info.status, failed.data.tags["error.code"]) == ("FAILED", "S005")
-    said, parent, runs = swept(f"resume={before.info.run_id}")
-    assert said["best"]["max_depth"] == 4
-    tags = parent.data.tags
-    assert json.loads(tags["sweep.best.params"])["max_depth"] == 4
-    assert parent.info.status == "FINISHED"
-    assert not {"error.code", "error.message"} & set(tags)
-    assert tags["command"] == before.data.tags["command"] == said["command"]
-    assert [(row["trial"], row["attempt"]) for row in leaderboard(client, parent)] == [(1, 2), (0, 1)]
-    states = [(run.data.tags["trial.number"], run.data.tags["trial.attempt"], run.info.status) for run in runs]
-    assert sorted(states) == [("0", "1", "FINISHED"), ("1", "1", "FAILED"), ("1", "2", "FINISHED")]
-
-
-def test_what_cannot_be_resumed(nine: Swept, swept: Callable[..., Swept], client: Any) -> None:
+def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
     _, parent, (first, *_) = nine
     run_id, trial, text = parent.info.run_id, first.info.run_id, artifact(client, parent, CONFIG).decode()
     client.log_text(run_id, text.replace("source: sample", "source: '${oc.env:HOME}'"), CONFIG)
@@ -272,16 +239,14 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Callable[..., Swept], client
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "text"),
+    ("words", "told"),
     [
-        (["model.params.max_depth=7", "search.space.max_depth=[6,8]"], "C003", "max_depth: is fixed to 7"),
-        (["resume="], "C003", "names no run"),
-        (["search=grid", "search.baseline=true"], "C003", "search.baseline"),
-        (["data.limits.min_rows=1000000"], "D014", "rows"),
+        (["model.params.max_depth=7", "search.space.max_depth=[6,8]"], "C003.*max_depth: is fixed to 7"),
+        (["resume="], "C003.*names no run"),
+        (["search=grid", "search.baseline=true"], "C003.*search.baseline"),
+        (["data.limits.min_rows=1000000"], "D014.*rows"),
     ],
 )
-def test_mistakes(swept: Callable[..., Swept], words: list[str], code: str, text: str) -> None:
-    with pytest.raises(TipcastError) as caught:
+def test_mistakes(swept: Sweep, words: list[str], told: str) -> None:
+    with pytest.raises(TipcastError, match=told):
         swept(*words)
-    assert caught.value.code == code
-    assert text in str(caught.value)

@@ -1,4 +1,4 @@
-"""Tables with columns as people call them: what trains is promoted, and every row is scored as MLflow does it."""
+"""Columns as people call them: what trains is promoted, and every row is scored as MLflow does it."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.config.errors import TipcastError
 
+OWN = {"tpep_pickup_datetime": "started_at", "PULocationID": "from zone", "fare_amount": "price"}
 COLUMNS = ["petal length (cm)", "petal length {cm}", "size <mm>"]
 FLOWERS = ["setosa", "versicolor", "virginica"]
 TARGETS = {"two (classes)": "auc", "three [classes]": "log_loss", "income (k$)": "rmse"}
@@ -29,7 +31,6 @@ def flowers(count: int, seed: int) -> pd.DataFrame:
     return rows.assign(**{"income (k$)": size})
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
 @pytest.mark.parametrize("target", TARGETS)
 def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tmp_path: Path, target: str) -> None:
     headline = TARGETS[target]
@@ -173,3 +174,54 @@ def test_what_a_user_may_not_expect_is_said(job: Any, tmp_path: Path, caplog: py
     assert loaded.metadata.signature.inputs.input_names() == ["Unnamed: 0", "x"]
     assert len(loaded.predict(pd.read_csv(tmp_path / "train.csv"))) == 600
     assert model.run.data.metrics["test/log_loss_low"] >= 0
+
+
+def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
+    job: Any, store: str, tmp_path: Path
+) -> None:
+    columns = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
+    tlc, mine, files = tmp_path / "tlc", tmp_path / "own", [f"yellow_{month}.parquet" for month in MONTHS]
+    mine.mkdir()
+    for month, file in zip(MONTHS, files, strict=True):
+        write(tlc, month)
+        pd.read_parquet(tlc / file).rename(columns=OWN).to_parquet(mine / file, index=False)
+
+    def train(folder: Path, *words: str) -> Any:
+        sides = (f"data.train={folder / files[0]}", f"data.test={folder / files[1]}")
+        return job("train", "data=files", "model.params.n_estimators=5", *sides, *words)
+
+    def scores(ended: Any, given: Path, *words: str) -> Any:
+        out = tmp_path / "scored"
+        job("score", f"model_uri={ended.said['model_uri']}", f"input={given}", f"output={out}", *words)
+        return pq.read_table(out / files[1])
+
+    usual, own = train(tlc), train(mine, f"data.{columns}", "tracking.register=own")
+    assert own.said["metrics"] == usual.said["metrics"]
+    assert own.run.data.params["data.columns.pickup"] == "started_at"
+    mlflow.set_tracking_uri(store)
+    mlflow.set_registry_uri(store)
+    model, other = (mlflow.pyfunc.load_model(each.said["model_uri"]) for each in (own, usual))
+    names = model.metadata.signature.inputs.input_names()
+    assert names == ["started_at", "passenger_count", "from zone", "DOLocationID"]
+    assert list(model.input_example) == names
+    trips = pd.read_parquet(tlc / files[1])
+    assert np.array_equal(model.predict(pd.read_parquet(mine / files[1])), other.predict(trips))
+    with pytest.raises(mlflow.MlflowException, match="started_at"):
+        model.predict(trips)
+
+    expected = scores(usual, tlc)["probability"]
+    by_training = scores(own, mine)
+    assert by_training["probability"].equals(expected)
+    assert by_training.column_names[:3] == pq.read_schema(mine / files[1]).names[:3]
+    assert scores(own, tlc)["probability"].equals(expected), "the dataset's names are known, too"
+    kept = scores(usual, mine, columns, "keep=[pickup,tip_amount]")
+    assert kept["probability"].equals(expected)
+    assert kept.column_names[:2] == ["started_at", "tip_amount"]
+    for words, error in (((), r"D007.*by columns=\{"), (["columns={up: x}"], "C003.*unknown column of taxi 'up'")):
+        with pytest.raises(TipcastError, match=error):
+            scores(usual, mine, *words)
+
+    job("prepare", "data=files", f"data.months={mine}", f"data.{columns}", "out=usual")
+    names = pq.read_schema(tmp_path / "usual" / "yellow_tripdata_2019-01.parquet").names
+    assert set(OWN) <= set(names)
+    assert not set(OWN.values()) & set(names)

@@ -1,85 +1,53 @@
 """`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
 
-import contextlib
 import dataclasses
 import io
 import json
-import os
 import re
 import shlex
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlflow
 import numpy as np
 import pandas as pd
-import psutil
 import pytest
 import yaml
 from PIL import Image
-from tests import warm
-from tests.jobs.conftest import MOST_OF_MODEL, QUICK_TRAIN, TAGS, Ended, of_model, own_tags
-from tests.waiting import wait_until
+from tests.conftest import python
+from tests.jobs.conftest import MOST_OF_MODEL, TAGS, Ended, of_model, own_tags
+from tests.jobs.test_repeat import write
 
 from tipcast import cli
 from tipcast.compute.frames import CpuFrames
+from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
-from tipcast.datasets.taxi.sample import sample_block
 from tipcast.jobs.train_plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
+COURSE = ROOT / "benchmarks" / "outside" / "conf"
 COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json", "cluster.performance_report=true"]
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What one command left behind."""
-
-    folder: Path
-    stderr: str
-    said: dict[str, Any]
-
-    @property
-    def client(self) -> Any:
-        return mlflow.MlflowClient(f"sqlite:///{self.folder / 'mlflow.db'}")
-
-    @property
-    def run(self) -> Any:
-        return self.client.get_run(self.said["run_id"])
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What one command left behind."""
     folder = tmp_path_factory.mktemp("train")
-    command, pipe = [sys.executable, "-m", "tipcast", *COMMAND], subprocess.PIPE
-    settings = {"cwd": folder, "env": warm.environment(), "text": True, "start_new_session": True}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, **settings) as process:
-        out, err = process.communicate(timeout=120)
-        wait_until(lambda: not _members(process.pid))  # Python's own resource tracker ends a moment after its parent
-    assert process.returncode == 0, err
-    return Trained(folder, err, json.loads(out.splitlines()[-1]))
+    done = python(folder, "-m", "tipcast", *COMMAND)
+    assert done.returncode == 0, done.stderr
+    said, client = json.loads(done.stdout.splitlines()[-1]), mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    run = client.get_run(said["run_id"])
+    return SimpleNamespace(folder=folder, stderr=done.stderr, said=said, client=client, run=run)
 
 
-def _members(session: int) -> list[int]:
-    """Return the processes of a session."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError):
-            if os.getsid(process.pid) == session:
-                found.append(process.pid)
-    return found
-
-
-def test_the_last_line_says_everything(trained: Trained) -> None:
+def test_the_last_line_says_everything(trained: Any) -> None:
     said = trained.said
     assert list(said) == ["run_id", "experiment_id", "run", "tracking_uri", "model_uri", "metrics", "phases", "command"]
     assert said["model_uri"] == "models:/tipcast/1"
@@ -97,7 +65,7 @@ def test_the_last_line_says_everything(trained: Trained) -> None:
     assert f"{said['metrics']['test/auc']:.3f}" in note
 
 
-def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> None:
+def test_the_run_holds_parameters_and_where_it_came_from(trained: Any) -> None:
     run = trained.run
     assert run.info.status == "FINISHED"
     params = run.data.params
@@ -118,7 +86,7 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Trained) -> No
         assert re.fullmatch(r"[0-9a-f]{40}", tags["mlflow.source.git.commit"])
 
 
-def test_the_run_holds_metrics(trained: Trained) -> None:
+def test_the_run_holds_metrics(trained: Any) -> None:
     metrics = trained.run.data.metrics
     (name,) = [name for name in metrics if name.startswith("history/validation_")]
     values = trained.client.get_metric_history(trained.said["run_id"], name)
@@ -142,7 +110,7 @@ def test_the_run_holds_metrics(trained: Trained) -> None:
         assert database.execute(first).fetchone() == ("test/auc",)
 
 
-def test_the_run_holds_its_data(trained: Trained) -> None:
+def test_the_run_holds_its_data(trained: Any) -> None:
     inputs = {entry.tags[0].value: entry.dataset for entry in trained.run.inputs.dataset_inputs}
     assert set(inputs) == {"train", "validation", "test"}
     profiles = {name: json.loads(dataset.profile) for name, dataset in inputs.items()}
@@ -155,11 +123,11 @@ def test_the_run_holds_its_data(trained: Trained) -> None:
     assert re.fullmatch(r"[0-9a-f]{16,}", inputs["train"].digest)
 
 
-def _artifact(trained: Trained, path: str) -> bytes:
+def _artifact(trained: Any, path: str) -> bytes:
     return Path(trained.client.download_artifacts(trained.said["run_id"], path)).read_bytes()
 
 
-def test_plots_are_pictures_and_pages_need_no_network(trained: Trained) -> None:
+def test_plots_are_pictures_and_pages_need_no_network(trained: Any) -> None:
     page = _artifact(trained, "dask/dask.html").decode()
     assert "<script" in page
     assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
@@ -171,7 +139,7 @@ def test_plots_are_pictures_and_pages_need_no_network(trained: Trained) -> None:
             assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10, f"{path} is blank"
 
 
-def test_tables_and_configuration(trained: Trained) -> None:
+def test_tables_and_configuration(trained: Any) -> None:
     table = json.loads(_artifact(trained, "tables/roc.json"))
     assert table["columns"] == ["fpr", "tpr", "threshold"]
     curve = np.array(table["data"], dtype=float)
@@ -186,7 +154,7 @@ def test_tables_and_configuration(trained: Trained) -> None:
 
 
 def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> None:
-    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2", *QUICK_TRAIN)
+    words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2")
     for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
         more = (*words, f"data.block_rows={block}")
         parts, joined = (job(*more, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
@@ -198,10 +166,9 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
 
 
 def test_the_command_repeats_the_run(
-    trained: Trained, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(tables, tmp_path / "mlflow.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")  # MLflow keeps stores by address
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
     again = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert again["metrics"] == trained.said["metrics"]
@@ -220,14 +187,6 @@ def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
     assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
 
 
-def test_without_validation(job: Callable[..., Any]) -> None:
-    ended = job("train", "model=logistic", "data.rows=5000", "task.validation=0")
-    metrics = ended.run.data.metrics
-    assert metrics["train/rows"] == pytest.approx(5000, rel=0.02)
-    assert not [name for name in metrics if name.startswith("validation/")]
-    assert metrics["test/threshold"] == 0.5
-
-
 def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     folder = taxi / "no_repo_license"
     ended = job("train", *_files(folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"))
@@ -235,14 +194,25 @@ def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     assert ended.run.data.params["task.threshold"] == "0.2"
 
 
+def test_a_course_s_published_number(job: Callable[..., Any], taxi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mlops-zoomcamp, module 1: least squares on the pair of zones, one-hot, and the distance."""
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    green = taxi / "no_repo_license" / "green_months" / "green_tripdata_2021-01.parquet"
+    files = (green, green.with_stem("green_tripdata_2021-02"))
+    if not all(file.exists() for file in files):
+        pytest.skip(f"no months of green trips below {taxi}")
+    words = ["task=zoomcamp_duration", "model=linear", "model.fit.standardize=false", "data.limits.stray=null"]
+    metrics = job("train", f"--config-dir={COURSE}", *words, *_files(*files)).run.data.metrics
+    assert metrics["test/rmse"] == pytest.approx(7.7587152, abs=1e-6)
+    assert metrics["test/rows"] == 61_921
+    assert metrics["parity/max_abs_diff"] <= 1e-5
+
+
 def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for month in ("2019-01", "2019-02", "2019-12", "2020-01"):
-        frame = pd.DataFrame(sample_block(of_months(month), 0, 0, 200, "yellow"))
-        for name in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
-            frame[name] = frame[name].to_numpy().view("datetime64[us]")
-        frame.to_parquet(tmp_path / f"yellow_{month}.parquet")
+        write(tmp_path, month, rows=200)
     shutil.copyfile(tmp_path / "yellow_2019-02.parquet", tmp_path / "copy_2019-02.parquet")
     words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
     (composed,) = compose("train", [*words, "task.validation=0.1"])

@@ -13,7 +13,6 @@ import socket
 import sqlite3
 import urllib.parse
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +108,7 @@ def _answers(url: str, folder: Path) -> None:
 
 
 def _rows(folder: Path, query: str, *values: object) -> set[tuple[Any, ...]]:
-    with closing(sqlite3.connect(folder / "mlflow.db")) as store:
+    with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as store:
         return set(store.execute(query, values))
 
 
