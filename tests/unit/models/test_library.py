@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import library as sampling
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
@@ -121,19 +120,6 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         apart = np.abs(scorer.score(held_out) - expected)
         assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
     assert found.info["rows"] == here.info["rows"] == (most or len(x))
-
-
-def test_a_sample_is_the_same_however_the_rows_are_parted(rows, joined):
-    x, y = joined([rows(500, 1), rows(300, 2)])
-    (whole,) = sampling.chosen_by_part([800], 200, 3)
-    for cuts in ([0, 800], [0, 100, 100, 101, 650, 800], [0, 799, 800]):
-        pairs = list(zip(cuts, cuts[1:], strict=False))
-        chosen = sampling.chosen_by_part([b - a for a, b in pairs], 200, 3)
-        taken = [sampling.rows_at(at, x[a:b], y[a:b]) for (a, b), at in zip(pairs, chosen, strict=True)]
-        for side, sampled in zip((x, y), zip(*taken, strict=True), strict=True):
-            assert pd.concat(sampled, ignore_index=True).equals(side.iloc[whole].reset_index(drop=True))
-    assert sampling.chosen_by_part([800], None, 3) == sampling.chosen_by_part([800], 900, 3) == [slice(None)]
-    assert (sampling.chosen_by_part([800], 200, 4)[0] != sampling.chosen_by_part([800], 200, 3)[0]).any()
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,7 @@ def placed(rows, scattered, pair):
     return place
 
 
-@pytest.mark.parametrize(
-    ("train", "held_out"),
-    [("ab", "ab"), ("aab", "b"), ("b", "aa")],
-)
+@pytest.mark.parametrize(("train", "held_out"), [("ab", "ab"), ("aab", "b"), ("b", "aa")])
 def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
