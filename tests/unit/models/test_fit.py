@@ -1,8 +1,6 @@
 """Where rows lie, what becomes of a fit whose worker is lost, and one fit after another on the same workers."""
 
 import logging
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -50,20 +48,6 @@ def test_a_fit_returns_and_raises_what_it_does(pair, monkeypatch):
     monkeypatch.setattr(pair, "who_has", lambda parts: {each.key: () for each in parts})
     with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
         holders(pair, [part])
-
-
-def test_a_lost_worker_ends_the_wait(short_lived):
-    pids = short_lived.run(os.getpid)
-    one, other = sorted(pids)
-    over = threading.Event()
-
-    def fit():
-        os.kill(pids[one], signal.SIGKILL)
-        over.wait()
-
-    with pytest.raises(TipcastError, match=f"K003.*{one}.*worker lost while training"):
-        watched(short_lived, [one, other], fit)
-    over.set()
 
 
 def test_a_closed_scheduler_ends_the_wait():
