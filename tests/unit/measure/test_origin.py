@@ -4,19 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tipcast.measure import origin
 
 source = origin.source.__wrapped__  # as at the first call
-
-
-def test_versions_are_those_installed() -> None:
-    versions = origin.versions()
-    assert versions["numpy"] == np.__version__
-    assert {"python", "mlflow", "dask"} <= set(versions)
-    assert all(versions.values())
 
 
 def test_a_checkout_and_a_tree_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
