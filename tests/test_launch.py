@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
-import pytest
 from tests import warm
 from tests.conftest import python
 
@@ -51,9 +50,7 @@ def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) ->
     assert run_id in ended.stdout + ended.stderr
 
 
-def test_a_mistake_is_a_tag_of_the_launchers_run(
-    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mistake_is_a_tag_of_the_launchers_run(tables: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     """`mlflow run` has opened it, passes its parameters as flags, and ends it as FAILED by the exit code."""
     uri = f"sqlite:///{shutil.copy(tables, tmp_path)}"
     client = mlflow.MlflowClient(uri)

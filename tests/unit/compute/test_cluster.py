@@ -140,9 +140,7 @@ def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, n
         opened.client.submit(sum, [1, 2], pure=False).result()
 
 
-def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
-    never_paused_by_dask: None, tmp_path: Path
-) -> None:
+def test_paused_workers_are_given_up_when_tasks_wait_for_long(never_paused_by_dask: None, tmp_path: Path) -> None:
     """Not while a task runs on."""
 
     def at(dask_scheduler: Any) -> tuple[str, bool]:

@@ -84,14 +84,8 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     assert f"{first.partition(': ')[2]}\n" in shown(capsys, "--help"), "one line each"
 
 
-def test_options_of_one_s_own_are_explained_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
-    file = tmp_path / "task" / "mine.yaml"
-    file.parent.mkdir()
-    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
-    text = shown(capsys, "train", "--config-dir", str(tmp_path), "task=mine", "--help")
+def test_options_of_one_s_own_are_explained_too(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--config-dir", str(own), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith("of the time that the training files cover")

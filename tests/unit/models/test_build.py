@@ -28,9 +28,7 @@ def _local(name):
         ("extra_trees", _local("sklearn.ensemble.NoForest"), "cpu", "C002"),
     ],
 )
-def test_an_override_may_name_only_shipped_variants_and_estimators_of_known_libraries(
-    spec, name, changes, device, expected
-):
+def test_an_override_may_name_only_what_is_known(spec, name, changes, device, expected):
     with pytest.raises(TipcastError, match=expected):
         build(replace(spec(name), **changes), device).check()
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -94,9 +95,7 @@ def take(client: Client, taken: threading.Event) -> None:
         taken.set()
 
 
-def test_a_lock_is_waited_for(
-    cluster: LocalCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_is_waited_for(cluster: LocalCluster, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     taken, looks = threading.Event(), []
     with Client(cluster) as first, Client(cluster) as second, caplog.at_level(logging.WARNING, "tipcast"):
         with worker_lock(first, ["a", "b"]):
