@@ -57,6 +57,13 @@ def python(folder: Path, *words: object, **variables: str) -> subprocess.Complet
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
 
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder as nobody in particular."""
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.check_output(["git", *who, *words], cwd=folder, env=variables, text=True).strip()
+
+
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
 dask.config.set({"distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT})
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.conftest import git
 
 import harness
 import table
@@ -77,12 +78,6 @@ def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytes
     assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
 
 
-def git(folder: Path, *words: str) -> str:
-    """Run git as nobody in particular."""
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.check_output(["git", "-C", str(folder), *who, *words], text=True)
-
-
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with a module and a result, to which the harness and the tables look."""
@@ -108,9 +103,9 @@ def state() -> tuple[object, object]:
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_changes_are_of_files_but_not_of_results(tree: Path, copied: bool) -> None:
-    commit = git(tree, "rev-parse", "HEAD").strip()
+    commit = git(tree, "rev-parse", "HEAD")
     if copied:  # without git, held against what it was made of
-        (tree / ".commit").write_text(git(tree, "rev-parse", "HEAD") + git(tree, "ls-tree", "-r", "HEAD"))
+        (tree / ".commit").write_text(commit + "\n" + git(tree, "ls-tree", "-r", "HEAD"))
         (tree / ".git").rename(tree.parent / "elsewhere")
     else:
         (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")

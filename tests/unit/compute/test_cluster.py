@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -29,6 +30,7 @@ from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, Sc
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
 CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
+cuda = partial(LocalCudaCluster, "local_cuda")
 
 
 def one(**more: Any) -> schema.LocalCluster:
@@ -176,10 +178,6 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(never_paused_by_da
 
 def scheduler(address: str) -> SchedulerCluster:
     return SchedulerCluster("scheduler", address=address)
-
-
-def cuda(**settings: Any) -> LocalCudaCluster:
-    return LocalCudaCluster("local_cuda", **settings)
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,8 @@ def load(job: str, *overrides: str) -> object:
     return to_object(composed.config)
 
 
-@pytest.fixture(autouse=True)
-def _working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 def test_defaults_and_overrides_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     config = load("train")
     assert (type(config.data), type(config.cluster)) == (schema.SampleData, schema.LocalCluster)
     monkeypatch.setenv("NAME", "mine")

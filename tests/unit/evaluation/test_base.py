@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,13 +146,10 @@ def test_what_is_no_metric_is_refused(client: Client) -> None:
 
 
 def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        def load(self) -> None:
-            metric("regression", maximize=False, name="installed")(lambda target, prediction: abs(target))
-
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [Point()] if group == "tipcast.metrics" else []
-    )
+    installed = metric("regression", maximize=False, name="installed")
+    point = SimpleNamespace(load=lambda: installed(lambda target, prediction: abs(target)))
+    found = {"tipcast.metrics": [point]}
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, []))
     base.load_entry_points.cache_clear()
     assert Regression().evaluate_here(np.zeros(3), np.full(3, 2.0)).metrics["installed"] == 2
     base.load_entry_points.cache_clear()

@@ -18,18 +18,11 @@ def threads():
     return psutil.Process().num_threads() - threading.active_count()
 
 
-@pytest.fixture
-def placed(rows, scattered, pair):
-    """Parts put on workers of one's choice: features and labels."""
-
-    def place(homes, seed=0):
+@pytest.mark.parametrize(("train", "held_out"), [("ab", "ab"), ("aab", "b"), ("b", "aa")])
+def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, train, held_out):
+    def placed(homes, seed=0):
         return scattered([rows(900 + 100 * at, seed + at) for at in range(len(homes))], pair, homes)
 
-    return place
-
-
-@pytest.mark.parametrize(("train", "held_out"), [("ab", "ab"), ("aab", "b"), ("b", "aa")])
-def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
     asked, _ = rows(500, 99)
