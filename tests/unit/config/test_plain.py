@@ -23,6 +23,9 @@ def test_secrets_are_hidden() -> None:
     assert to_plain(spec)["storage_options"] == {"anon": False, "retries": 3, **hidden}
     plain = to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json})
     assert plain == {"api_key": HIDDEN, "password": "", "rows": 5, "form": "json"}
+    text = "data.train=['https://u:pw@h/a?k=v',s3://b/a.parquet,https://h/b?sig=x]"
+    shown = "data.train=['https://h/a',s3://b/a.parquet,https://h/b]"
+    assert (redact(text), to_plain([text])) == (shown, [shown]), "of every address in a text"
 
 
 def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +81,3 @@ def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[st
 )  # fmt: skip
 def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
     assert redact_address(uri) == redact(uri) == safe
-
-
-def test_addresses_in_a_text_are_shown_without_secrets() -> None:
-    text = "data.train=['https://u:pw@h/a?k=v',s3://b/a.parquet,https://h/b?sig=x]"
-    shown = "data.train=['https://h/a',s3://b/a.parquet,https://h/b]"
-    assert (redact(text), to_plain([text])) == (shown, [shown])
