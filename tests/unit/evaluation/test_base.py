@@ -78,9 +78,8 @@ def test_the_baseline_knows_no_features(kind: str) -> None:
     tested = Counts(len(test), 0, {}, classes=classes and tuple(np.bincount(test)))
     found = judge.baseline(judge.evaluate_here(predictions[300:], test), trained, tested)
     if kind == "regression":
-        assert found == {
-            "rmse": pytest.approx(reference.root_mean_squared_error(test, np.full(len(test), train.mean())))
-        }
+        expected = reference.root_mean_squared_error(test, np.full(len(test), train.mean()))
+        assert found == {"rmse": pytest.approx(expected)}
         return
     shares = np.tile(np.bincount(train) / 300, (len(test), 1))
     expected = np.mean(test == np.bincount(train).argmax()), reference.log_loss(test, shares)

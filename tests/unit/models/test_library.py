@@ -101,17 +101,15 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     target = {"multiclass": lambda x: (x["pickup_weekday"] // 3).astype("int32"),
               "regression": lambda x: (x["pickup_hour"] + draw.random(len(x))).astype("float32")}  # fmt: skip
     parts = [(x, target[kind](x)) if kind in target else (x, y) for x, y in parts]
-    estimator = build(
-        spec(name, fit={"rows": most}, **params), "cpu", kind=kind, classes=3 if kind == "multiclass" else 0
-    )
+    classes = 3 if kind == "multiclass" else 0
+    estimator = build(spec(name, fit={"rows": most}, **params), "cpu", (), kind, classes)
     empty = tuple(side.iloc[:0] for side in parts[0])
     x, y = joined(parts[:3])
     found = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
     here = estimator.fit(Split(x, y), seed=5)
     at = np.sort(np.random.default_rng(5).choice(len(x), most, replace=False)) if most else slice(None)
-    own = make_pipeline(StandardScaler(), theirs).fit(
-        x.to_numpy(float)[at], y.to_numpy(float if kind == "regression" else int)[at]
-    )
+    answers = y.to_numpy(float if kind == "regression" else int)
+    own = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
     held_out = parts[3][0].to_numpy()
     expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
     expected = expected[:, 1] if kind == "classification" else expected

@@ -71,9 +71,8 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     saved = model.save(tmp_path)
     booster = xgboost.Booster(model_file=saved)
     assert booster.feature_names == ["size (m2)_", "size (m2)", "age_lt_30", *names[3:]] == native.booster_names(names)
-    matrix = xgboost.DMatrix(
-        made.set_axis(booster.feature_names, axis=1), feature_types=booster.feature_types, missing=-1
-    )
+    renamed = made.set_axis(booster.feature_names, axis=1)
+    matrix = xgboost.DMatrix(renamed, feature_types=booster.feature_types, missing=-1)
     np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
 
 
