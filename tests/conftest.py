@@ -37,7 +37,7 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
-from tipcast.config.conf_files import conf_dir
+from tipcast.config import conf_files
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation import plots
 from tipcast.tasks.base import Task
@@ -55,6 +55,13 @@ def python(folder: Path, *words: object, **variables: str) -> subprocess.Complet
     """Run this environment's Python in a folder, where it finds tipcast."""
     command, environment = [sys.executable, *map(str, words)], warm.environment() | variables
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder as nobody in particular."""
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    return subprocess.check_output(["git", *who, *words], cwd=folder, env=variables, text=True).strip()
 
 
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
@@ -89,7 +96,7 @@ def high_tip_task(features: Sequence[str]) -> Task:
 
 def shipped_model(name: str, fit: dict[str, Any] | None = None, **params: Any) -> ModelSpec:
     """Return a model of conf/model, with some parameters changed."""
-    shipped = yaml.safe_load((conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    shipped = yaml.safe_load((conf_files.conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
     shipped.pop("defaults")
     shipped["params"] |= params
     shipped["fit"] |= fit or {}
@@ -201,6 +208,16 @@ def taxi() -> Path:
     if not (TAXI / "yellow").is_dir():
         pytest.skip("real taxi trips are not here: set TIPCAST_TAXI to their folder")
     return TAXI
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an option of one's own, which is not chosen yet."""
+    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
+    file = tmp_path / "own" / "task" / "mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
+    return tmp_path / "own"
 
 
 @pytest.fixture

@@ -57,9 +57,7 @@ def state() -> tuple[object, ...]:
     )
 
 
-def test_trainings_of_threads_run_one_after_another_and_leave_the_process_as_it_was(
-    store: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_trainings_of_threads_take_turns_and_leave_the_process_alone(store: str, capfd: Any) -> None:
     mlflow.set_tracking_uri(None)
     before, runs = state(), dict[int, tipcast.Result]()
     threads = [threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,)) for n in (1, 2)]
@@ -109,9 +107,7 @@ SCHEDULER = {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}
         (on({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
     ],
 )
-def test_mistakes_are_errors_with_a_code(
-    call: Callable[[], object], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_are_errors_with_a_code(call: Any, line: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     before = state()
     with pytest.raises(TipcastError, match=line):

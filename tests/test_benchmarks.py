@@ -5,15 +5,12 @@ import importlib
 import importlib.util
 import itertools
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
-from tests.waiting import WATCHDOG_S, wait_until
+from tests.conftest import git
 
 import harness
 import table
@@ -64,25 +61,6 @@ def test_ones_own_work_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     assert harness._own_seconds() > before
 
 
-def test_result_file(tmp_path: Path) -> None:
-    result = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
-    path = write_result("name", result, out=tmp_path / "results", rows=10)
-    content = json.loads(path.read_text(encoding="utf-8"))
-    assert content["results"][0]["ratio"] == 0.5
-    assert content["facts"] == {"rows": 10}
-    assert content["environment"]["cores"] >= 1
-    assert {"numpy", "dask", "distributed", "mlflow", "treelite"} <= set(content["environment"]["versions"])
-
-
-def test_a_gpu_run_that_is_ended_leaves_no_process(tmp_path: Path) -> None:
-    script, path = ROOT / "benchmarks" / "gpu.py", {"PYTHONPATH": str(ROOT / "src")}
-    running = psutil.Popen([sys.executable, str(script), "--device=cpu", f"--out={tmp_path}"], env=os.environ | path)
-    parts = wait_until(lambda: running.children(recursive=True))
-    running.terminate()
-    assert running.wait(WATCHDOG_S) == 128 + signal.SIGTERM
-    assert not psutil.wait_procs(parts, WATCHDOG_S)[1]
-
-
 def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what belongs to another tree is not measured."""
     small = ["script", "--rows", "10"]
@@ -98,12 +76,6 @@ def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytes
         options("", rows=20, names=["a"])
     monkeypatch.setattr(sys, "argv", [*small, "--names", "b", "c", "--out", str(tmp_path)])
     assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
-
-
-def git(folder: Path, *words: str) -> str:
-    """Run git as nobody in particular."""
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
-    return subprocess.check_output(["git", "-C", str(folder), *who, *words], text=True)
 
 
 @pytest.fixture
@@ -131,9 +103,9 @@ def state() -> tuple[object, object]:
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_changes_are_of_files_but_not_of_results(tree: Path, copied: bool) -> None:
-    commit = git(tree, "rev-parse", "HEAD").strip()
+    commit = git(tree, "rev-parse", "HEAD")
     if copied:  # without git, held against what it was made of
-        (tree / ".commit").write_text(git(tree, "rev-parse", "HEAD") + git(tree, "ls-tree", "-r", "HEAD"))
+        (tree / ".commit").write_text(commit + "\n" + git(tree, "ls-tree", "-r", "HEAD"))
         (tree / ".git").rename(tree.parent / "elsewhere")
     else:
         (tree / "benchmarks" / "results" / "binned_auc.json").write_text("[]")
@@ -159,8 +131,10 @@ def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subje
         git(tree, "commit", "-qm", message)
         assert table.stale(name).endswith(age)
         assert bool(table.stale(name)) == bool(age)
-    write_result(name, {}, out=tree / "benchmarks" / "results")
+    pair = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
+    content = json.loads(write_result(name, pair, out=tree / "benchmarks" / "results", rows=10).read_text())
     assert table.stale(name) == ""
+    assert (content["results"][0]["ratio"], content["facts"]) == (0.5, {"rows": 10})
 
 
 @pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])

@@ -24,7 +24,6 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "command_line.md"
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(conf_files.OWN, "")
 
 
 @pytest.mark.parametrize(
@@ -157,15 +156,6 @@ def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     for line in ("train a=1", "-q train a=1", "train --quiet a=1 -v"):
         assert cli.main(line.split()) == 0
     assert runs == [("train", ["a=1"], level) for level in (logging.INFO, logging.WARNING, logging.DEBUG)]
-
-
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    """A folder with an option of one's own."""
-    file = tmp_path / "own" / "task" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\nthreshold: 0.3\n")
-    return tmp_path / "own"
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

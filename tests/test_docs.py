@@ -188,12 +188,3 @@ def test_security_page_tells_what_must_be_known() -> None:
     for part in (*(f"\n## {heading}\n" for heading in (*headings, "Known limits")), *parties, *rows):
         assert part in text
     assert "NCCL between workers are *not* encrypted" in text
-
-
-def test_decisions_have_their_parts_and_numbers() -> None:
-    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    assert [page.name[:4] for page in pages] == [f"{number:04d}" for number in range(1, len(pages) + 1)]
-    for page in pages:
-        text = page.read_text(encoding="utf-8")
-        assert text.startswith(f"# {page.name[:4]}: ")
-        assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Context", "Decision", "Consequence"], page.name

@@ -166,16 +166,6 @@ def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
     assert ran(tmp_path, "recalibrate.py", "may", "june", "--answer", "tips > 0", code=2) == ""
 
 
-def test_texts_and_missing_values_are_compared() -> None:
-    compare = parts("monitoring.py")["compare"]
-    then, now = pd.Series(["a"] * 600 + ["b"] * 400), pd.Series(["a"] * 500 + ["c"] * 200 + [None] * 300)
-    assert compare(then, then) == {"distance": 0, "p_value": 1}
-    assert compare(then, now)["distance"] == pytest.approx(0.5)
-    assert compare(then, now)["p_value"] < 1e-9
-    numbers = pd.Series(np.arange(1000.0))
-    assert compare(numbers, numbers.where(numbers % 4 > 0))["distance"] == pytest.approx(0.25)
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_neighbours_of_all_workers_are_those_of_one_index(
     request: pytest.FixtureRequest, tmp_path: Path, device: str

@@ -99,12 +99,8 @@ def imported_by_text(tree: ast.Module) -> list[str]:
     """Return calls of ``import_module`` whose name may be of a module of tipcast's own."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     found = [call for call in calls if dotted(call.func).rpartition(".")[2] in ("import_module", "__import__")]
-    names = [call.args[0] for call in found]
-    return [
-        ast.unparse(name)
-        for name in names
-        if not isinstance(name, ast.Constant) or str(name.value).startswith("tipcast")
-    ]
+    names = [ast.unparse(call.args[0]) for call in found]
+    return [name for name in names if not re.match(r"'(?!tipcast)", name)]
 
 
 def test_imports_keep_to_the_rooms(tmp_path: Path) -> None:
@@ -148,9 +144,6 @@ def test_modules() -> None:
         assert not {part.removesuffix(".py") for part in where.parts} & vague_files, where
         assert "allow_pickle=True" not in text, where
         assert bool(imported_by_text(tree)) == (str(where) in IMPORTS_BY_TEXT), where
-
-
-def test_modules_imported_by_text_are_found() -> None:
     for code in ("importlib.import_module('tipcast.jobs.train')", "import_module(f'{room}.x')", "__import__(name)"):
         assert imported_by_text(ast.parse(code)), code
     assert not imported_by_text(ast.parse("importlib.import_module('xgboost')"))
@@ -170,12 +163,8 @@ def test_only_datasets_and_tasks_know_what_a_trip_is() -> None:
     for path in ABOVE_DATASETS:
         known = KNOWS_TRIPS.get(str(path.relative_to(SOURCE)), set())
         assert of_a_dataset(ast.parse(path.read_text(encoding="utf-8"))) == known, path
-    assert of_a_dataset(ast.parse("f(colour=row['TIP_Amount'], x=lambda zones: TripFiles)")) == {
-        "colour",
-        "tip",
-        "zones",
-        "trip",
-    }
+    planted = ast.parse("f(colour=row['TIP_Amount'], x=lambda zones: TripFiles)")
+    assert of_a_dataset(planted) == {"colour", "tip", "zones", "trip"}
     assert not of_a_dataset(ast.parse("import tipcast.jobs; multiple = 'stripped of tipcast, coloured'"))
 
 

@@ -5,7 +5,7 @@ The server process is :mod:`multiprocessing`'s own. It starts no thread before i
 
 import atexit
 import contextlib
-import multiprocessing
+import multiprocessing.context
 import os
 import runpy
 import subprocess
@@ -35,21 +35,16 @@ BLANK = b""
 """A picture of 60 pixels, in the server and what is forked from it."""
 
 
-class Job:
-    """What tests use of a :class:`subprocess.Popen`."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self.pid: int = process.pid
+class Job(multiprocessing.context.ForkServerProcess):
+    """With what tests use of a :class:`subprocess.Popen`."""
 
     def poll(self) -> int | None:
         """Return the exit code, or minus the signal that ended the process; None while it runs."""
-        code: int | None = self._process.exitcode
-        return code
+        return self.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the end; :class:`subprocess.TimeoutExpired` after so many seconds."""
-        self._process.join(timeout)
+        self.join(timeout)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired("tipcast", timeout or 0)
         return code
@@ -84,11 +79,9 @@ def start(
     first, which must be importable.
     """
     serve()
-    process = multiprocessing.get_context("forkserver").Process(
-        target=_run, args=(list(arguments), folder, dict(variables), before)
-    )
+    process = Job(target=_run, args=(list(arguments), folder, dict(variables), before))
     process.start()
-    return Job(process)
+    return process
 
 
 def _run(

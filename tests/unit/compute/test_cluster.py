@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -29,6 +30,7 @@ from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, Sc
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
 HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
 CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
+cuda = partial(LocalCudaCluster, "local_cuda")
 
 
 def one(**more: Any) -> schema.LocalCluster:
@@ -43,42 +45,40 @@ def _listening() -> set[tuple[str, int]]:
     return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Client]:
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """A cluster of one worker process, opened with MLflow's variables set."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in HIDDEN:
-            patch.setenv(name, SECRET)
-        for name in WAITING:
-            patch.delenv(name, raising=False)
-        before = _listening()
-        own = {"OMP_WAIT_POLICY": "active", "MINE": "3"}
-        with session(CPU, one(environment=own, dashboard=True)) as opened:
-            addresses = [address for address, _ in _listening() - before]
-            assert len(addresses) >= 4, "scheduler, its dashboard, nanny and worker"
-            assert set(addresses) <= {"127.0.0.1", "::1"}
-            yield opened.client
+    for name in HIDDEN:
+        monkeypatch.setenv(name, SECRET)
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    before = _listening()
+    with session(CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"}, dashboard=True)) as opened:
+        addresses = [address for address, _ in _listening() - before]
+        assert len(addresses) >= 4, "scheduler, its dashboard, nanny and worker"
+        assert set(addresses) <= {"127.0.0.1", "::1"}
+        yield opened.client
 
 
-def test_a_worker_process(processes: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_process(process: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It gets no secret, waits as configured, and leaves Ctrl-C and all words to the driver, also started again."""
-    (seen,) = processes.run(lambda: dict(os.environ)).values()
+    (seen,) = process.run(lambda: dict(os.environ)).values()
     assert [name for name in HIDDEN if seen.get(name)] == []
     assert (WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}).items() <= seen.items(), "the configuration's count"
     assert seen["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in seen
     assert SECRET not in seen.values()
-    with pytest.raises(ZeroDivisionError), recorded(processes, tmp_path / "dask.html"):
-        processes.submit(divmod, 1, 0).result()
+    with pytest.raises(ZeroDivisionError), recorded(process, tmp_path / "dask.html"):
+        process.submit(divmod, 1, 0).result()
     assert not list(tmp_path.iterdir()), "a report of what went well alone"
-    with caplog.at_level("WARNING", logger="tipcast"), recorded(processes, tmp_path):  # a folder: it cannot be written
-        assert processes.submit(sum, [1, 2]).result() == 3
+    with caplog.at_level("WARNING", logger="tipcast"), recorded(process, tmp_path):  # a folder: it cannot be written
+        assert process.submit(sum, [1, 2]).result() == 3
     assert "no Dask performance report" in caplog.text
-    (before,) = processes.run(os.getpid).values()
+    (before,) = process.run(os.getpid).values()
     os.kill(before, signal.SIGINT)
-    assert processes.submit(os.getpid, pure=False).result() == before
-    processes.restart()
-    levels = processes.run(lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET}))
+    assert process.submit(os.getpid, pure=False).result() == before
+    process.restart()
+    levels = process.run(lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET}))
     ((after, level),) = levels.values()
     assert after != before
     assert level == {logging.CRITICAL}
@@ -142,9 +142,7 @@ def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, n
         opened.client.submit(sum, [1, 2], pure=False).result()
 
 
-def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
-    never_paused_by_dask: None, tmp_path: Path
-) -> None:
+def test_paused_workers_are_given_up_when_tasks_wait_for_long(never_paused_by_dask: None, tmp_path: Path) -> None:
     """Not while a task runs on."""
 
     def at(dask_scheduler: Any) -> tuple[str, bool]:
@@ -180,10 +178,6 @@ def test_paused_workers_are_given_up_when_tasks_have_waited_for_long(
 
 def scheduler(address: str) -> SchedulerCluster:
     return SchedulerCluster("scheduler", address=address)
-
-
-def cuda(**settings: Any) -> LocalCudaCluster:
-    return LocalCudaCluster("local_cuda", **settings)
 
 
 @pytest.mark.parametrize(
@@ -306,16 +300,11 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_closing_is_bounded_and_leaves_nothing_to_close_later(
-    monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
+def test_closing_is_bounded_and_leaves_nothing_for_later(monkeypatch: pytest.MonkeyPatch, interrupted: bool) -> None:
     """Where a worker has died while it started, or Ctrl-C comes meanwhile."""
     monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
     monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
-    with (
-        pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
-        cluster.opened(one()) as client,
-    ):
+    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(), cluster.opened(one()) as client:
         started = client.cluster
         (nanny,) = started.workers.values()
         worker, close = psutil.Process(nanny.pid), started.close

@@ -30,10 +30,8 @@ from tipcast.config.schema import JOBS
         ("", []),
     ],
 )
-def test_words(line: str, some: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conf_files.OWN, str(tmp_path))
-    (tmp_path / "task").mkdir()
-    (tmp_path / "task" / "mine.yaml").write_text("defaults:\n  - high_tip\n  - _self_\n\nname: mine\n")
+def test_words(line: str, some: list[str], own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conf_files.OWN, str(own))
     assert set(some) == set(candidates(line))
     offered = candidates("tipcast train ")
     assert {"seed=", "model="} <= set(offered)

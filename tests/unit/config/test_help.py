@@ -9,7 +9,7 @@ import yaml
 from tipcast import cli
 from tipcast.config import conf_files, help
 from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import compose
+from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")
@@ -41,9 +41,11 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
     options = {group: [*conf_files.options(group)] for group in help.GROUPS if group != "experiment"}
     for at in range(max(map(len, options.values()))):  # one of each group at a time
         chosen = {group: names[at % len(names)] for group, names in options.items()}
-        text = shown(capsys, "sweep", "--help", *(f"{group}={name}" for group, name in chosen.items()))
-        assert all(f"{group}={name}: " in text for group, name in chosen.items())
+        words = [f"{group}={name}" for group, name in chosen.items()]
+        text = shown(capsys, "sweep", "--help", *words)
+        assert all(f"{word}: " in text for word in words)
         assert explained(text)
+        assert to_object(compose("sweep", [*words, "data.train=a", "data.test=b"])[0].config)
     for name, path in conf_files.options("model").items():
         keys = {f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]}
         assert keys <= set(help._comments(path, "model")), name
@@ -82,14 +84,8 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     assert f"{first.partition(': ')[2]}\n" in shown(capsys, "--help"), "one line each"
 
 
-def test_options_of_one_s_own_are_explained_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
-    file = tmp_path / "task" / "mine.yaml"
-    file.parent.mkdir()
-    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
-    text = shown(capsys, "train", "--config-dir", str(tmp_path), "task=mine", "--help")
+def test_options_of_one_s_own_are_explained_too(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "train", "--config-dir", str(own), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith("of the time that the training files cover")

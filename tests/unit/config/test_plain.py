@@ -11,15 +11,9 @@ from tipcast.config.schema import DataSpec, FilesData, Output
 
 
 def test_a_whole_configuration_becomes_plain() -> None:
-    (composed,) = compose("train", ["model=logistic"])
-    plain = to_plain(to_object(composed.config))
-    assert plain["print"] == "text"
-    assert plain["data"]["limits"]["min_rows"] == 100
-    flat = flatten(plain)
-    assert flat["model.params.C"] == 1.0
-    assert flat["task.validation"] == 0.15
-    assert "tracking.register" not in flat, "nulls are left out"
-    assert "model.classes" not in flat, "empty mappings are left out"
+    flat = flatten(to_plain(to_object(compose("train", ["model=logistic"])[0].config)))
+    assert (flat["print"], flat["model.params.C"], flat["data.limits.min_rows"]) == ("text", 1.0, 100)
+    assert not {"tracking.register", "model.classes"} & set(flat), "nulls and empty mappings are left out"
 
 
 def test_secrets_are_hidden() -> None:
@@ -29,6 +23,9 @@ def test_secrets_are_hidden() -> None:
     assert to_plain(spec)["storage_options"] == {"anon": False, "retries": 3, **hidden}
     plain = to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json})
     assert plain == {"api_key": HIDDEN, "password": "", "rows": 5, "form": "json"}
+    text = "data.train=['https://u:pw@h/a?k=v',s3://b/a.parquet,https://h/b?sig=x]"
+    shown = "data.train=['https://h/a',s3://b/a.parquet,https://h/b]"
+    assert (redact(text), to_plain([text])) == (shown, [shown]), "of every address in a text"
 
 
 def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,9 +81,3 @@ def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[st
 )  # fmt: skip
 def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
     assert redact_address(uri) == redact(uri) == safe
-
-
-def test_addresses_in_a_text_are_shown_without_secrets() -> None:
-    text = "data.train=['https://u:pw@h/a?k=v',s3://b/a.parquet,https://h/b?sig=x]"
-    shown = "data.train=['https://h/a',s3://b/a.parquet,https://h/b]"
-    assert (redact(text), to_plain([text])) == (shown, [shown])

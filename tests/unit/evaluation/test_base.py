@@ -2,6 +2,7 @@
 
 import importlib.metadata
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,8 @@ def test_the_baseline_knows_no_features(kind: str) -> None:
     tested = Counts(len(test), 0, {}, classes=classes and tuple(np.bincount(test)))
     found = judge.baseline(judge.evaluate_here(predictions[300:], test), trained, tested)
     if kind == "regression":
-        assert found == {
-            "rmse": pytest.approx(reference.root_mean_squared_error(test, np.full(len(test), train.mean())))
-        }
+        expected = reference.root_mean_squared_error(test, np.full(len(test), train.mean()))
+        assert found == {"rmse": pytest.approx(expected)}
         return
     shares = np.tile(np.bincount(train) / 300, (len(test), 1))
     expected = np.mean(test == np.bincount(train).argmax()), reference.log_loss(test, shares)
@@ -145,13 +145,10 @@ def test_what_is_no_metric_is_refused(client: Client) -> None:
 
 
 def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Point:
-        def load(self) -> None:
-            metric("regression", maximize=False, name="installed")(lambda target, prediction: abs(target))
-
-    monkeypatch.setattr(
-        importlib.metadata, "entry_points", lambda group: [Point()] if group == "tipcast.metrics" else []
-    )
+    installed = metric("regression", maximize=False, name="installed")
+    point = SimpleNamespace(load=lambda: installed(lambda target, prediction: abs(target)))
+    found = {"tipcast.metrics": [point]}
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found.get(group, []))
     base.load_entry_points.cache_clear()
     assert Regression().evaluate_here(np.zeros(3), np.full(3, 2.0)).metrics["installed"] == 2
     base.load_entry_points.cache_clear()

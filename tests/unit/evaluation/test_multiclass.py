@@ -35,14 +35,12 @@ def test_equals_scikit_learn(client: Client) -> None:
     for name, value in expected.items():
         assert found.metrics[name] == pytest.approx(value, rel=1e-6), name
     names = ["a/b", "a?b", "..", "setosa"]
-    recall, precision = (
-        score(truth, called, average=None).tolist() for score in (reference.recall_score, reference.precision_score)
-    )
+    precision, recall, *_ = reference.precision_recall_fscore_support(truth, called)
     keys = ["recall/a_b", "recall/a_b_2", "recall/_", "recall/setosa"]
     assert JUDGE.details(found, names) == pytest.approx(dict(zip(keys, recall, strict=True)))
     assert set(JUDGE.summary(found.sums, names)) == {key.replace("recall", "predicted_rate") for key in keys}
     table = JUDGE.tables(found, names)["tables/classes.json"]
-    assert (table["class"], table["precision"]) == (names, pytest.approx(precision))
+    assert (table["class"], table["precision"]) == (names, pytest.approx(precision.tolist()))
     assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), "of many classes the table alone has it"
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
     few = truth < 2  # of the other classes there is no row

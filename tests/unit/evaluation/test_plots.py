@@ -113,12 +113,10 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
     x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(0, 2, (900, 3))
     plots.centroids("Clusters", x, np.zeros(len(x), int), {"centroids": x[:5]}, SUBTITLE)
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
-    names = [f"{100 * value / values.sum():.0f} %" for value in values[:2]]
+    first, second = (f"{100 * value / values.sum():.0f} %" for value in values[:2])
     axes = drawn[0].axes[0]
-    assert [axes.get_xlabel(), axes.get_ylabel()] == [
-        f"first component ({names[0]} of variance)",
-        f"second component ({names[1]})",
-    ]
+    assert axes.get_xlabel() == f"first component ({first} of variance)"
+    assert axes.get_ylabel() == f"second component ({second})"
     rows, centres = (each.get_offsets() for each in axes.collections)
     assert np.asarray(rows.std(axis=0)) == pytest.approx(np.sqrt(values[:2]))
     np.testing.assert_allclose(centres, rows[:5])

@@ -5,18 +5,17 @@ import numpy as np
 from tipcast.evaluation import report
 from tipcast.evaluation.classification import Classification
 
-SPLITS = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
 COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
-JUDGE = Classification()
 
 
 def test_says_what_matters() -> None:
-    scores = np.random.default_rng(0).random(4000)
-    evaluation = JUDGE.evaluate_here(scores, (scores > 0.4).astype(int))
+    splits = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
+    judge, scores = Classification(), np.random.default_rng(0).random(4000)
+    evaluation = judge.evaluate_here(scores, (scores > 0.4).astype(int))
 
     def note(**baseline: float) -> str:
         return report.note(
-            "xgboost", JUDGE, evaluation, splits=SPLITS, phases={"read": 1.5, "fit": 2.25}, validation=None,
+            "xgboost", judge, evaluation, splits=splits, phases={"read": 1.5, "fit": 2.25}, validation=None,
             baseline=baseline, run_id="abc", repeated=report.repeat(COMMAND), remark="The test is later.",
         )  # fmt: skip
 

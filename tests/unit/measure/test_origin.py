@@ -1,40 +1,24 @@
 """The commit and the versions that a result comes from."""
 
-import os
-import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
+from tests.conftest import git
 
 from tipcast.measure import origin
 
 source = origin.source.__wrapped__  # as at the first call
 
 
-def test_versions_are_those_installed() -> None:
-    versions = origin.versions()
-    assert versions["numpy"] == np.__version__
-    assert {"python", "mlflow", "dask"} <= set(versions)
-    assert all(versions.values())
-
-
 def test_a_checkout_and_a_tree_without_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("src/tipcast/a.py", "conf/a.yaml", "README.md"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("before\n")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-
-    def git(*words: str) -> str:
-        command = ["git", "-c", "user.name=n", "-c", "user.email=e", *words]
-        done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     assert source(tmp_path).tags == {}, "no commit yet"
-    git("add", ".")
-    git("commit", "-qm", "m")
-    commit = git("rev-parse", "HEAD")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "m")
+    commit = git(tmp_path, "rev-parse", "HEAD")
     (tmp_path / "README.md").write_text("no result comes from it\n")
     (tmp_path / "mlflow.db").write_text("")
     clean = source(tmp_path)
@@ -46,6 +30,6 @@ def test_a_checkout_and_a_tree_without_a_commit(tmp_path: Path, monkeypatch: pyt
         dirty = source(tmp_path)
         assert dirty.tags == {"mlflow.source.git.commit": commit, "mlflow.source.git.dirty": "true"}
         assert commit in dirty.remark
-        git("stash", "--include-untracked")
+        git(tmp_path, "stash", "--include-untracked")
     monkeypatch.setenv("PATH", "")
     assert source(tmp_path).tags == {}, "without git there is no commit"

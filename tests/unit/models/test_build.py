@@ -1,33 +1,36 @@
 """The look-up: shipped classes only, and bad parameters refused with the nearest name."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.models.base import Split
 from tipcast.models.build import build
 
 
+def _local(name):
+    """Another class for rows in one process."""
+    return {"classes": {"classification": {"cpu": {"local": name}}}}
+
+
 @pytest.mark.parametrize(
-    ("key", "value", "expected"),
+    ("name", "changes", "device", "expected"),
     [
-        ("cpu", "os.system", "C006.*model.cpu"),
-        ("name", "random_forest", "C006"),
-        ("name", "../backend/cpu", "C002.*xgboost"),
-        ("name", "nothing", "C002.*xgboost"),
+        ("xgboost", {"cpu": "os.system"}, "cpu", "C006.*model.cpu"),
+        ("xgboost", {"name": "random_forest"}, "cpu", "C006"),
+        ("xgboost", {"name": "../backend/cpu"}, "cpu", "C002.*xgboost"),
+        ("xgboost", {"name": "nothing"}, "cpu", "C002.*xgboost"),
+        ("extra_trees", {}, "cuda", "C002.*model=extra_trees: has no class for gpu.*one for cpu"),
+        ("extra_trees", _local("os.system"), "cpu", "C006.*outside sklearn"),
+        ("extra_trees", _local("sklearn.utils.murmurhash3_32"), "cpu", "C002.*not a class with fit"),
+        ("extra_trees", _local("sklearn.preprocessing.StandardScaler"), "cpu", "C002.*a class with fit and predict"),
+        ("extra_trees", _local("sklearn.ensemble.NoForest"), "cpu", "C002"),
     ],
 )
-def test_an_override_cannot_name_a_class_or_another_file(spec, key, value, expected):
-    model = spec("xgboost")
-    setattr(model, key, value)
+def test_an_override_may_name_only_what_is_known(spec, name, changes, device, expected):
     with pytest.raises(TipcastError, match=expected):
-        build(model, "cpu")
-
-
-def test_a_variant_that_is_not_there_is_named(spec):
-    with pytest.raises(TipcastError, match="C002.*model=extra_trees: has no class for gpu.*one for cpu"):
-        build(spec("extra_trees"), "cuda")
+        build(replace(spec(name), **changes), device).check()
 
 
 @pytest.mark.parametrize(
@@ -81,31 +84,6 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
     build(spec("xgboost", eval_metric="error@0.4"), "cpu").check()
     build(spec("random_forest", min_samples_split=4, class_weight="balanced", max_depth=None), "cpu").check()
     build(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5), "cpu").check()
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("os.system", "C006.*outside sklearn"),
-        ("sklearn.utils.murmurhash3_32", "C002.*not a class with fit"),
-        ("sklearn.preprocessing.StandardScaler", "C002.*not a class with fit and predict"),
-        ("sklearn.ensemble.NoForest", "C002"),
-    ],
-)
-def test_an_override_may_name_only_estimators_of_known_libraries(spec, name, expected):
-    model = spec("extra_trees")
-    model.classes["classification"]["cpu"]["local"] = name
-    with pytest.raises(TipcastError, match=expected):
-        build(model, "cpu").check()
-
-
-def test_an_override_names_another_class(spec, parts):
-    model = spec("extra_trees")
-    model.classes["classification"]["cpu"]["local"] = "sklearn.ensemble.GradientBoostingClassifier"
-    model.params = {"n_estimators": 5}
-    build(model, "cpu").check()
-    fitted = build(model, "cpu").fit(Split(*parts[0]), seed=0)
-    assert type(fitted.scorer.model).__name__ == "GradientBoostingClassifier"
 
 
 @pytest.mark.parametrize(

@@ -13,32 +13,30 @@ from tipcast.models.build import build
 SMALL = {"n_estimators": 21, "max_depth": 6}
 
 
-@pytest.fixture(scope="module")
-def reference(parts, joined):
-    """Fitted by scikit-learn on all rows."""
-    x, y = joined(parts[:3])
-    return RandomForestClassifier(**SMALL, random_state=5).fit(x.to_numpy(), y.to_numpy())
+def theirs(rows, **params):
+    """Return scikit-learn's forest of all rows."""
+    return RandomForestClassifier(**params, random_state=5).fit(*(side.to_numpy() for side in rows))
 
 
-def test_every_tree_is_scikit_learns(pair, parts, spec, reference, joined, scattered):
-    """Over two processes, and of rows in one."""
-    steps = []
-    x, y = scattered(parts[:3], pair)
-    estimator = build(spec("random_forest", **SMALL), "cpu")
-    model = estimator.fit_distributed(
-        pair, Split(x, y), seed=5, progress=lambda done, trees: steps.append((done, trees))
-    )
-    x = parts[3][0]
+@pytest.mark.parametrize("weights", [None, "balanced"])
+def test_every_tree_is_scikit_learns(pair, parts, spec, joined, scattered, weights):
+    """Over two processes, and of rows in one; weights of rows stay out of the model."""
+    steps, params = [], {**SMALL, "class_weight": weights}
+    rows = Split(*scattered(parts[:3], pair))
+    estimator = build(spec("random_forest", **params), "cpu")
+    model = estimator.fit_distributed(pair, rows, seed=5, progress=lambda *step: steps.append(step))
+    x, reference = parts[3][0], theirs(joined(parts[:3]), **params)
     for fitted in (model, estimator.fit(Split(*joined(parts[:3])), seed=5, threads=2)):
         np.testing.assert_array_equal(fitted.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
     assert [t.random_state for t in model.scorer.model.estimators_] == [t.random_state for t in reference.estimators_]
     assert model.importance == pytest.approx(dict(zip(x.columns, reference.feature_importances_, strict=True)))
     assert model.info == {"device": "cpu", "trees": 21, "rows_seen": "all"}
+    assert model.scorer.model._sample_weight is None
     assert steps[-1] == (21, 21)
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
-def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, reference, joined, scattered):
+def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, joined, scattered):
     monkeypatch.setattr(forest, "SHARE_OF_MEMORY", 1e-9)
     one, other = sorted(pair.nthreads())
     rows = Split(*scattered(parts[:3], pair, (one, other, one)))
@@ -46,10 +44,10 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
     assert model.info["rows_seen"] == "each worker's own"
     assert len(model.scorer.model.estimators_) == 21
     seen = {int(tree.tree_.n_node_samples[0] * 1) for tree in model.scorer.model.estimators_}
-    assert max(seen) < len(joined(parts[:3])[0]) * 0.632  # no tree drew from all rows
-    labels = parts[3][1]
-    auc = roc_auc_score(labels, model.scorer.score(parts[3][0]))
-    assert abs(auc - roc_auc_score(labels, reference.predict_proba(parts[3][0].to_numpy())[:, 1])) < 0.02
+    whole, (held_out, labels) = joined(parts[:3]), parts[3]
+    assert max(seen) < len(whole[0]) * 0.632  # no tree drew from all rows
+    expected = theirs(whole, **SMALL).predict_proba(held_out.to_numpy())[:, 1]
+    assert abs(roc_auc_score(labels, model.scorer.score(held_out)) - roc_auc_score(labels, expected)) < 0.02
 
 
 @pytest.mark.parametrize("reach", ["local", "distributed"])
@@ -63,16 +61,6 @@ def test_a_class_without_rows_is_refused(client, parts, spec, scattered, reach, 
             forest.fit(Split(x, y), 5)
         else:
             forest.fit_distributed(client, Split(*scattered([(x, y)])), seed=5)
-
-
-def test_class_weights_leave_no_rows_in_the_model(client, parts, spec, joined, scattered):
-    model = build(spec("random_forest", class_weight="balanced", **SMALL), "cpu").fit_distributed(
-        client, Split(*scattered(parts[:3])), seed=5
-    )
-    x, y = joined(parts[:3])
-    same = RandomForestClassifier(**SMALL, class_weight="balanced", random_state=5).fit(x.to_numpy(), y.to_numpy())
-    np.testing.assert_array_equal(model.scorer.score(x), same.predict_proba(x.to_numpy())[:, 1])
-    assert model.scorer.model._sample_weight is None
 
 
 def settings(params):

@@ -16,7 +16,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import library as sampling
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
@@ -102,17 +101,15 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     target = {"multiclass": lambda x: (x["pickup_weekday"] // 3).astype("int32"),
               "regression": lambda x: (x["pickup_hour"] + draw.random(len(x))).astype("float32")}  # fmt: skip
     parts = [(x, target[kind](x)) if kind in target else (x, y) for x, y in parts]
-    estimator = build(
-        spec(name, fit={"rows": most}, **params), "cpu", kind=kind, classes=3 if kind == "multiclass" else 0
-    )
+    classes = 3 if kind == "multiclass" else 0
+    estimator = build(spec(name, fit={"rows": most}, **params), "cpu", (), kind, classes)
     empty = tuple(side.iloc[:0] for side in parts[0])
     x, y = joined(parts[:3])
     found = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
     here = estimator.fit(Split(x, y), seed=5)
     at = np.sort(np.random.default_rng(5).choice(len(x), most, replace=False)) if most else slice(None)
-    own = make_pipeline(StandardScaler(), theirs).fit(
-        x.to_numpy(float)[at], y.to_numpy(float if kind == "regression" else int)[at]
-    )
+    answers = y.to_numpy(float if kind == "regression" else int)
+    own = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
     held_out = parts[3][0].to_numpy()
     expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
     expected = expected[:, 1] if kind == "classification" else expected
@@ -121,19 +118,6 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         apart = np.abs(scorer.score(held_out) - expected)
         assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
     assert found.info["rows"] == here.info["rows"] == (most or len(x))
-
-
-def test_a_sample_is_the_same_however_the_rows_are_parted(rows, joined):
-    x, y = joined([rows(500, 1), rows(300, 2)])
-    (whole,) = sampling.chosen_by_part([800], 200, 3)
-    for cuts in ([0, 800], [0, 100, 100, 101, 650, 800], [0, 799, 800]):
-        pairs = list(zip(cuts, cuts[1:], strict=False))
-        chosen = sampling.chosen_by_part([b - a for a, b in pairs], 200, 3)
-        taken = [sampling.rows_at(at, x[a:b], y[a:b]) for (a, b), at in zip(pairs, chosen, strict=True)]
-        for side, sampled in zip((x, y), zip(*taken, strict=True), strict=True):
-            assert pd.concat(sampled, ignore_index=True).equals(side.iloc[whole].reset_index(drop=True))
-    assert sampling.chosen_by_part([800], None, 3) == sampling.chosen_by_part([800], 900, 3) == [slice(None)]
-    assert (sampling.chosen_by_part([800], 200, 4)[0] != sampling.chosen_by_part([800], 200, 3)[0]).any()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Through Dask the same booster as XGBoost's own training gives."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -54,22 +52,6 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert -np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)) == pytest.approx(min(losses), abs=1e-5)
 
 
-def test_fits_at_once_on_shared_rows_are_those_alone(parts, spec):
-    """Bit by bit, with every kind of chance."""
-    drawn = {"learning_rate": 0.3, "subsample": 0.7, "colsample_bytree": 0.6, "colsample_bynode": 0.7}
-    rows = Split(*parts[0], parts[3])
-    training = {"early_stopping_rounds": 4}
-    estimators = [build(spec("xgboost", training, max_depth=depth, **drawn), "cpu") for depth in (3, 5, 7, 9)]
-    assert {estimator.sharing for estimator in estimators} == {(256, ())}
-    prepared = estimators[0].prepared(rows, threads=2)
-    with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda estimator: estimator.fit(prepared, 3), estimators))
-    for estimator, fitted in zip(estimators, found, strict=True):
-        alone = estimator.fit(rows, 3)
-        np.testing.assert_array_equal(fitted.scorer.score(parts[3][0]), alone.scorer.score(parts[3][0]))
-        assert fitted.history == {"validation_logloss": alone.history["validation_logloss"]}, "no more of a trial"
-
-
 @pytest.mark.parametrize("reach", ["distributed", "parts", "rows"])
 def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     """The booster has names that XGBoost takes, for which the user's stand in all else."""
@@ -89,9 +71,8 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     saved = model.save(tmp_path)
     booster = xgboost.Booster(model_file=saved)
     assert booster.feature_names == ["size (m2)_", "size (m2)", "age_lt_30", *names[3:]] == native.booster_names(names)
-    matrix = xgboost.DMatrix(
-        made.set_axis(booster.feature_names, axis=1), feature_types=booster.feature_types, missing=-1
-    )
+    renamed = made.set_axis(booster.feature_names, axis=1)
+    matrix = xgboost.DMatrix(renamed, feature_types=booster.feature_types, missing=-1)
     np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import psutil
 import pytest
 from distributed import Client, LocalCluster
-from tests.waiting import WATCHDOG_S
 
 from tipcast.models.base import Split
 from tipcast.models.build import build
@@ -19,21 +18,11 @@ def threads():
     return psutil.Process().num_threads() - threading.active_count()
 
 
-@pytest.fixture
-def placed(rows, scattered, pair):
-    """Parts put on workers of one's choice: features and labels."""
-
-    def place(homes, seed=0):
+@pytest.mark.parametrize(("train", "held_out"), [("ab", "ab"), ("aab", "b"), ("b", "aa")])
+def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, train, held_out):
+    def placed(homes, seed=0):
         return scattered([rows(900 + 100 * at, seed + at) for at in range(len(homes))], pair, homes)
 
-    return place
-
-
-@pytest.mark.parametrize(
-    ("train", "held_out"),
-    [("ab", "ab"), ("aab", "b"), ("b", "aa")],
-)
-def test_it_makes_no_difference_where_the_rows_lie(pair, spec, placed, rows, train, held_out):
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
     asked, _ = rows(500, 99)
@@ -57,20 +46,3 @@ def test_a_workers_process_computes_with_all_its_threads(rows, spec, scattered):
         model.fit_distributed(client, Split(*scattered([rows(20_000, 0)], client)), seed=0)
         (after,) = client.run(threads).values()
     assert after - before >= 2, "OpenMP's threads stay, for the next fit"
-
-
-def test_two_fits_at_once_take_turns(pair, spec, placed):
-    homes = sorted(pair.nthreads())
-    model = build(spec("xgboost", n_estimators=5, max_depth=3), "cpu")
-    fits = []
-
-    def fit():
-        x, y = placed(homes)
-        fits.append(model.fit_distributed(pair, Split(x, y), seed=0))
-
-    threads = [threading.Thread(target=fit, daemon=True) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WATCHDOG_S)
-    assert len(fits) == 3
