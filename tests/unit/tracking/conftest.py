@@ -110,7 +110,8 @@ def saved(
     copy_store(tables, folder / "mlflow.db")
     spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
     models = {}
-    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
+        run.log_metrics({"test/auc": 0.65, "seconds/fit": 3.0})
         for format, (file, expected) in natives.items():
             logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
             register(run, logged, format, 0.0, {}, "")

@@ -41,7 +41,8 @@ def _only(spec: TrackingSpec) -> Any:
 
 
 def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
-    spec.tags, spec.run_name, spec.system_metrics = {"team": "fares"}, "mine", True
+    """Of tags and metrics tests/jobs tell."""
+    spec.run_name, spec.system_metrics = "mine", True
     with _made(spec) as run:
         secret = "s3://key:s3cret@trips/2018.parquet?versionId=s3cret"
         run.log_dataset(secret, "d" * 36, "yellow 2018", "train", {"rows": 10})
@@ -49,15 +50,9 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
         assert run.client.get_run(run.id).info.status == "RUNNING"
         wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
     ended = _only(spec)
-    assert (ended.info.status, ended.info.run_name) == ("FINISHED", "mine")
-    assert ended.info.end_time >= ended.info.start_time
-    assert ended.data.params == {"seed": "0"}
-    assert {"job": "train", "team": "fares"}.items() <= ended.data.tags.items()
-    assert "error.code" not in ended.data.tags
-    assert ended.data.metrics["system/system_memory_usage_megabytes"] > 0
+    assert (ended.info.status, ended.info.run_name, ended.data.params) == ("FINISHED", "mine", {"seed": "0"})
     inputs = {item.tags[0].value: item.dataset for item in ended.inputs.dataset_inputs}
-    train, test = inputs.pop("train"), inputs.pop("test")
-    assert not inputs
+    train, test = inputs["train"], inputs["test"]
     assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
     assert test.digest == "e" * 36
     assert "s3://trips/2018.parquet" in train.source
@@ -104,23 +99,6 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
     assert written
     ended = _only(spec)
     assert (ended.info.status, ended.data.metrics) == ("KILLED", {"a": 1.0})
-
-
-@pytest.mark.parametrize(("name", "kept"), [("gentle-ox-12", "xgboost"), ("March, again", "March, again")])
-def test_the_launchers_run_is_joined_once(
-    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, name: str, kept: str
-) -> None:
-    client = open_store(spec)
-    experiment = client.create_experiment("by the launcher")
-    launched = client.create_run(experiment, run_name=name)
-    client.log_param(launched.info.run_id, "data.rows", "'20000'")
-    monkeypatch.setenv("MLFLOW_RUN_ID", launched.info.run_id)
-    with _made(spec, params={"data.rows": 20000, "seed": 0}) as run:
-        assert "MLFLOW_RUN_ID" not in os.environ
-        assert (run.id, run.experiment_id) == (launched.info.run_id, experiment)
-    ended = _only(spec)
-    assert (ended.info.status, ended.info.run_name) == ("FINISHED", kept), "a name that somebody gave stays"
-    assert ended.data.params == {"data.rows": "'20000'", "seed": "0"}
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
@@ -198,9 +176,7 @@ def test_a_run_on_a_server_below_a_path(
             run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
             run.log_text("seed: 0\n", "plots/config.yaml")
             run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
-        with pytest.raises(TipcastError), _made(spec):
-            raise TipcastError("D014", "data.train", "too few rows", "use more")
-        failed, finished = run.client.search_runs([run.experiment_id])
+        (finished,) = run.client.search_runs([run.experiment_id])
         page, image = run.link, f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
         with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
             assert b"<title>MLflow" in answer.read()
@@ -212,7 +188,6 @@ def test_a_run_on_a_server_below_a_path(
     assert secret.link == f"https://host.example/mlflow/{page}"
     local = Run("abc", "1", "sqlite:///mlflow.db", None).link
     assert local == f"http://127.0.0.1:5000/{page} after `mlflow ui --backend-store-uri sqlite:///mlflow.db`"
-    assert (failed.info.status, failed.data.tags["error.code"]) == ("FAILED", "D014")
     assert finished.info.status == "FINISHED"
     assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
     assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
@@ -235,22 +210,8 @@ def test_a_server_that_is_gone_is_told_in_one_line(
 
 
 def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(spec: TrackingSpec) -> None:
-    odd = [
-        "petal length (cm)",
-        "petal length [cm]",
-        "a//b",
-        "/a",
-        "a/",
-        "..",
-        "..x",
-        "a/../b",
-        "",
-        ".",
-        "x\n",
-        "$",
-        "(",
-    ]
-    odd += ["x" * 251, "x" * 252, "(" * 300]
+    odd = ["petal length (cm)", "petal length [cm]", "a//b", "/a", "a/", "..", "..x", "a/../b", "", ".", "x\n"]
+    odd += ["$", "(", "x" * 251, "x" * 252, "(" * 300]
     usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
     assert [module.name_of(name) for name in usual] == usual
     names = [module.name_of(name) for name in (*usual, *odd)]
@@ -348,9 +309,14 @@ def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: p
             pass
         assert client.get_experiment(run.experiment_id).name == expected
         assert find_run(client, "last", spec).info.run_id == run.id
-    monkeypatch.setenv("MLFLOW_RUN_ID", client.create_run("1").info.run_id)
+    launched = client.create_run("1", run_name="gentle-ox-12").info.run_id
+    client.log_param(launched, "seed", "'0'")
+    monkeypatch.setenv("MLFLOW_RUN_ID", launched)
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
-    with _made(spec) as parent, _made(spec, parent=parent) as child:
-        pass
-    assert (parent.experiment_id, child.experiment_id) == ("1", "1"), "that of the launcher's run"
+    with _made(spec, params={"seed": 0, "rows": 5}) as parent, _made(spec, parent=parent) as child:
+        assert "MLFLOW_RUN_ID" not in os.environ
+    assert (parent.id, parent.experiment_id, child.experiment_id) == (launched, "1", "1"), "that of the launcher's run"
     assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id
+    joined = client.get_run(launched)
+    assert (joined.info.status, joined.info.run_name) == ("FINISHED", "xgboost")
+    assert joined.data.params == {"seed": "'0'", "rows": "5"}
