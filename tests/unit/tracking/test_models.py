@@ -84,9 +84,8 @@ def test_what_is_fetched(registry: Registry, natives: Any, columns: Any, format:
     model = get(registry, f"models:/{format}@champion")
     assert (model.uri, model.name, model.version) == (f"models:/{format}/1", format, "1")
     assert (model.format, model.run_id, model.manifest["features"]) == (format, registry.run.id, BASE)
-    assert model.path.read_bytes() == file.read_bytes()
     assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    scores = native.load(model.path, model.format).score(features.compute(columns, model.manifest["features"]))
+    scores = native.load(model.path, model.format).score(features.compute(columns, BASE))
     assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in (registry.folder / "fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
@@ -194,13 +193,13 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
     refused(registry, registry.logged("xgboost-ubj"), "M002")
 
 
-@pytest.mark.parametrize("by", ["/1", "@champion"])
-def test_another_good_model_in_its_place(registry: Registry, natives: Any, by: str) -> None:
+def test_another_good_model_in_its_place(registry: Registry, natives: Any) -> None:
     """Who can write to the artifact store alone makes all its digests fit, and not the registry's."""
     good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
     good.classes_ = 1 - good.classes_
     planted(registry, "skops", skops.io.dumps(good))
-    refused(registry, f"models:/skops{by}", "M003.*the manifest is not the file that was logged")
+    for by in ("/1", "@champion"):
+        refused(registry, f"models:/skops{by}", "M003.*the manifest is not the file that was logged")
     assert get(registry, registry.logged("skops")).format == "skops", "a model like any other"
 
 
@@ -275,13 +274,8 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
         return fetch(client, "models:/m-0", into, **options)
 
     places = [f"{scheme}{folder}" for scheme in ("", "file://", "FILE://", "file:", "file://localhost")]
-    places += [
-        f"{folder}/../{folder.name}",
-        "ftp://host/model",
-        "sftp://host/model",
-        "hdfs://host/model",
-        "dbfs:/model",
-    ]
+    places += [f"{scheme}://host/model" for scheme in ("ftp", "sftp", "hdfs", "dbfs")]
+    places += [f"{folder}/../{folder.name}"]
     roots = (None, str(tmp_path / "elsewhere"), str(folder / "deeper"))
     linked = (f"file://{inside / 'way'}", str(inside))  # a link leads out of the shared folder
     for place, root in (*itertools.product(places, roots), linked):
