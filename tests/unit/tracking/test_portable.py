@@ -17,6 +17,7 @@ import pytest
 import yaml
 from mlflow.exceptions import MlflowException
 from mlflow.utils.file_utils import local_file_uri_to_path
+from tests.unit.tracking.conftest import FACTS
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
@@ -30,11 +31,6 @@ from tipcast.tracking.run import open_run
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
-
-
-def _use(saved: Any) -> None:
-    mlflow.set_tracking_uri(saved.run.store)
-    mlflow.set_registry_uri(saved.run.store)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -60,9 +56,8 @@ def test_labels_are_the_targets_own_values() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_logged_model_scores_as_the_estimator(saved: Any, trips: pd.DataFrame, format: str) -> None:
-    one = saved[format]
-    _use(one)
+def test_a_logged_model_scores_as_the_estimator(current: Any, trips: pd.DataFrame, format: str) -> None:
+    one = current[format]
     assert portable.parity(one.logged, trips, one.expected) <= 1e-6
     wrong = one.expected.copy()
     wrong[17] += 0.25
@@ -91,9 +86,7 @@ LIMIT = 3_000_000
 
 
 @pytest.mark.parametrize("says", ["T005.*File too large.*bytes free", "T005"])
-def test_what_does_not_fit(
-    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, facts: dict[str, Any], tmp_path: Path, says: str
-) -> None:
+def test_what_does_not_fit(spec: TrackingSpec, natives: Any, trips: pd.DataFrame, tmp_path: Path, says: str) -> None:
     """An artifact and a model, where this process may write no file of more than 3 MB."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = tmp_path / "model.tl"
@@ -103,7 +96,7 @@ def test_what_does_not_fit(
             resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
             run.log_bytes(b"kept", "plots/kept.png")
             if says == "T005":
-                portable.log_model(run, large, "treelite", facts, Taxi(), {"colour": "yellow"}, trips.head(5))
+                portable.log_model(run, large, "treelite", FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
             run.log_text("x" * (LIMIT + 1), "plots/large.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -120,8 +113,8 @@ def test_what_does_not_fit(
 WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": "0" * 64}, "data_digest": "d", "git_commit": "c"}
 
 
-def test_a_version_carries_what_is_known(saved: Any, natives: Any, facts: dict[str, Any]) -> None:
-    _use(one := saved["skops"])
+def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
+    one = current["skops"]
     portable.link_metrics(one.run, one.logged, {"test": ("rows", "7" * 64)})
     register(one.run, one.logged, "tips", 1e-9, {"test/auc": 0.654321987}, "# One")
     second = register(one.run, one.logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000)
@@ -133,8 +126,8 @@ def test_a_version_carries_what_is_known(saved: Any, natives: Any, facts: dict[s
         "format": "skops",
         "sha256": portable.digest(natives["skops"][0]),
         "sha256.manifest": one.logged.manifest_sha256,
-        "data.digest": facts["data_digest"],
-        "git.commit": facts["git_commit"],
+        "data.digest": FACTS["data_digest"],
+        "git.commit": FACTS["git_commit"],
         "parity": "1e-09",
     }
     assert expected.items() <= first.tags.items()
@@ -155,11 +148,10 @@ def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> No
     assert list(run.client.search_registered_models("name = 'doubtful'")) == []
 
 
-def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
-    one = saved["xgboost-ubj"]
-    _use(one)
+def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None:
+    one = current["xgboost-ubj"]
     register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
-    refitted = saved["skops"].logged
+    refitted = current["skops"].logged
     again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
     assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
     assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
@@ -170,10 +162,9 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(saved: Any) -> None:
     assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
 
 
-def test_an_alias_that_does_not_move(saved: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = saved["skops"]
+def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = current["skops"]
     client, move = one.run.client, partial(move_alias, one.run.client, "moved", "champion")
-    _use(one)
     for _ in range(3):
         register(one.run, one.logged, "moved", 0.0, {}, "")
 

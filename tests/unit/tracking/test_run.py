@@ -1,19 +1,24 @@
-"""The life of a run: its experiment, every ending, what is written, joined runs, and runs as people name them."""
+"""The life of a run: its experiment, every ending, what is written, its process, and runs as people name them."""
 
 import contextlib
 import json
 import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import mlflow
+import psutil
 import pytest
 from mlflow.utils.validation import path_not_unique, validate_param_and_metric_name
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
-from tests.unit.tracking.conftest import copy_store
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.config.errors import TipcastError
@@ -23,6 +28,12 @@ from tipcast.tracking import run as module
 from tipcast.tracking.children import Children
 from tipcast.tracking.run import Run, check_store, find_run, mark_launched, open_run
 from tipcast.tracking.store import open_store
+
+
+@pytest.fixture
+def client(spec: TrackingSpec) -> Any:
+    """The store's."""
+    return open_store(spec)
 
 
 def _made(spec: TrackingSpec, **more: Any) -> Any:
@@ -138,7 +149,7 @@ def test_a_lock_that_does_not_end(spec: TrackingSpec, tmp_path: Path, caplog: py
 def test_a_run_on_a_server_below_a_path(
     serving: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy_store(tables, tmp_path / "served.db")
+    shutil.copy(tables, tmp_path / "served.db")
     command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1", "--static-prefix", "/mlflow"]
     command += ["--backend-store-uri", "sqlite:///served.db", "--artifacts-destination", str(tmp_path / "artifacts")]
     with serving(
@@ -239,36 +250,26 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: Tracking
             find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")
 
 
-@pytest.fixture
-def client(spec: TrackingSpec) -> Any:
-    """A store with experiments ``team``, of id 1, and ``gone``, of id 2, which was deleted."""
+def test_what_variables_name_and_is_not_there(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     spec.experiment = None
-    store = open_store(spec)
-    assert store.create_experiment("team") == "1"
-    store.delete_experiment(store.create_experiment("gone"))
-    return store
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "says"),
-    [
+    client.create_experiment("team")
+    client.delete_experiment(client.create_experiment("gone"))
+    for variable, value, says in (
         ("MLFLOW_EXPERIMENT_ID", "77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
         ("MLFLOW_EXPERIMENT_ID", "team", "MLFLOW_EXPERIMENT_ID team: is not there"),
         ("MLFLOW_EXPERIMENT_ID", "2", "experiment gone: was deleted.*mlflow experiments restore"),
         ("MLFLOW_RUN_ID", "0" * 32, ".*is not there.*unset MLFLOW_RUN_ID"),
-    ],
-)
-def test_what_variables_name_and_is_not_there(
-    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
-) -> None:
-    monkeypatch.setenv(variable, value)
-    with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
-        raise AssertionError("not reached")
-    assert variable in os.environ, "the command line tags the launcher's run by it"
+    ):
+        monkeypatch.setenv(variable, value)
+        with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
+            raise AssertionError("not reached")
+        assert variable in os.environ, "the command line tags the launcher's run by it"
+        monkeypatch.delenv(variable)
     assert _runs(spec) == []
 
 
 def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert client.create_experiment("team") == "1"
     for configured, name, number, expected in (
         (None, None, None, "tipcast"),
         (None, "", "", "tipcast"),
@@ -283,14 +284,115 @@ def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: p
             pass
         assert client.get_experiment(run.experiment_id).name == expected
         assert find_run(client, "last", spec).info.run_id == run.id
-    launched = client.create_run("1", run_name="gentle-ox-12").info.run_id
+
+
+def test_the_launchers_run_is_joined_once(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = client.create_experiment("by the launcher")
+    launched = client.create_run(experiment, run_name="gentle-ox-12").info.run_id
     client.log_param(launched, "seed", "'0'")
     monkeypatch.setenv("MLFLOW_RUN_ID", launched)
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "another")
     with _made(spec, params={"seed": 0, "rows": 5}) as parent, _made(spec, parent=parent) as child:
         assert "MLFLOW_RUN_ID" not in os.environ
-    assert (parent.id, parent.experiment_id, child.experiment_id) == (launched, "1", "1"), "that of the launcher's run"
+    assert (parent.id, parent.experiment_id, child.experiment_id) == (launched, experiment, experiment)
     assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id
     joined = client.get_run(launched)
     assert (joined.info.status, joined.info.run_name) == ("FINISHED", "xgboost")
     assert joined.data.params == {"seed": "'0'", "rows": "5"}
+
+
+# Which process writes a run, and runs that nobody will close
+
+STORE = "postgresql://host/mlflow"
+"""A store that many machines may use."""
+
+
+@pytest.fixture
+def left(client: Any) -> Callable[..., str]:
+    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
+
+    def leave(**identity: Any) -> str:
+        return str(client.create_run("0", tags=written(**identity or {"start": "1"})).info.run_id)
+
+    return leave
+
+
+def written(**changes: Any) -> dict[str, str]:
+    """Return this process's tags with some of what identifies it changed."""
+    tags = process.tags()
+    return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
+
+
+def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not process.has_exited(written(), STORE)
+    assert process.has_exited(written(start="1"), STORE), "another has its number now"
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
+    assert process.has_exited(written(pid=child.pid), STORE)
+    child.wait()
+    assert process.has_exited(written(pid=child.pid), STORE)
+    assert not process.has_exited({}, STORE)
+    huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
+    for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
+        assert not process.has_exited({process.PROCESS: text}, STORE), text
+    before, earlier = written(start="1"), written(boot="earlier", start="1")
+    assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
+    assert process.has_exited(earlier, "sqlite:///mlflow.db")
+    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):  # as /proc hides processes of others
+        monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
+        assert not process.has_exited(before, STORE)
+
+
+def test_a_lease(client: Any, left: Callable[..., str]) -> None:
+    run_id = left(pid=os.getpid())
+    with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
+        with pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "), process.leased(client, run_id):
+            raise AssertionError("not reached")
+        raise KeyboardInterrupt
+    with process.leased(client, run_id):
+        pass
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # of another temporary folder
+    run_id, elsewhere = left(pid=other.pid, start=process.started(other.pid)), left(pid=1, host="elsewhere")
+    for held, holder in ((run_id, f"process {other.pid} on "), (elsewhere, "process 1 on elsewhere works on this run")):
+        with pytest.raises(TipcastError, match=f"S002.*{holder}"):
+            process.leased(client, held).__enter__()
+    other.communicate()
+    client.set_terminated(elsewhere, "KILLED")
+    for free in (run_id, elsewhere):
+        with process.leased(client, free):
+            pass
+
+
+def test_a_run_whose_process_was_killed_is_closed_and_no_other(
+    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of others never stop one's own."""
+
+    def status(run_id: str) -> str:
+        return str(client.get_run(run_id).info.status)
+
+    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
+    others.append(client.create_run("0").info.run_id)
+    killed = left()
+    with monkeypatch.context() as patch, _made(spec) as run:  # one's own run is tagged in batches
+        patch.setattr(type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted")))
+        with _made(spec):
+            pass
+    for _ in range(2):
+        with _made(spec):
+            pass
+    assert (status(run.id), status(killed)) == ("FINISHED", "KILLED")
+    assert {status(run_id) for run_id in others} == {"RUNNING"}
+    for name in ("resume", "MLFLOW_RUN_ID"):
+        taken = left()
+        monkeypatch.setenv(name, taken)
+        with _made(spec, **({"resume": taken} if name == "resume" else {})) as run:
+            assert (run.id, process.has_exited(client.get_run(taken).data.tags, STORE)) == (taken, False)
+    run_id = left()
+
+    def taken_up(*_: Any) -> bool:
+        client.set_tag(run_id, process.PROCESS, process.tags()[process.PROCESS])
+        return True
+
+    monkeypatch.setattr(process, "has_exited", taken_up)
+    process.close_abandoned(client, str(spec.uri))
+    assert status(run_id) == "RUNNING", "by another process, while this one looks"
