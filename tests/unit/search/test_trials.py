@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -69,14 +70,6 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Fragments that were read."""
-    given: list[Any] = []
-    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *words: given.append(words) or prepare_fragment(*words))
-    return given
-
-
 @pytest.mark.parametrize(("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})])
 def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]) -> None:
     """Also of a model whose fits share no matrix."""
@@ -91,12 +84,13 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[Any], monkeypatch: Any) -> None:
+def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the matrices made of them few are kept."""
     monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
     before = set(client.futures)
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
-        read.clear()
+        read = Mock(side_effect=prepare_fragment)
+        monkeypatch.setattr(worker_side, "prepare_fragment", read)
         common = study(model("xgboost", **FAST), again=again)
         proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
         workers = TrialWorkers(client, common, 1, WATCHDOG_S)
@@ -106,7 +100,7 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[An
             kept = worker_side.CACHES[common.sweep]
             assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
-        assert len(read) == len(common.fragments)
+        assert read.call_count == len(common.fragments)
         assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
