@@ -4,13 +4,12 @@ import dataclasses
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 from tests.conftest import high_tip_task, shipped_model
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.schema import ModelSpec, SampleData, SearchSpec
+from tipcast.config.schema import ModelSpec, SampleData
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
@@ -21,11 +20,6 @@ measured = partial(measured_by, "classification")
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
 model = shipped_model
 AUC = Objective("study", "auc", maximize=True)
-
-
-def search(name: str, trials: int | None, **more: Any) -> SearchSpec:
-    """A search as configured."""
-    return SearchSpec(**{"name": name, "trials": trials, **more})
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import SearchSpec
 from tipcast.search.proposals import check_space, grid, importance, merged_space, parse_space, points, random, searcher
 from tipcast.search.trial import Objective, Proposal, Trial
 
-from .conftest import AUC, model, search
+from .conftest import AUC, model
 
 SPACE = merged_space(model("xgboost"), {}, alone=False)
 SMALL = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
@@ -28,22 +29,22 @@ def ended(number: int, params: Any, auc: float) -> Trial:
 def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
     space: Any, trials: int, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    drawn = random(search("random", trials), space, 4)
+    drawn = random(SearchSpec("random", trials), space, 4)
     assert [proposal.number for proposal in drawn] == list(range(number))
     assert len({repr(proposal.params) for proposal in drawn}) == number
     assert (f"{number} points" in caplog.text) == (number < trials)
-    assert random(search("random", 4), space, 4) == drawn[:4]
-    assert random(search("random", 4), space, 5) != drawn[:4]
+    assert random(SearchSpec("random", 4), space, 4) == drawn[:4]
+    assert random(SearchSpec("random", 4), space, 5) != drawn[:4]
 
 
 def test_random_trials_begin_with_the_baseline() -> None:
     """Also outside the space, and where it leaves all to the library."""
     for params in ({"learning_rate": 9.0}, dict[str, Any]()):
-        drawn = random(search("random", 9), SPACE, 4, params)
+        drawn = random(SearchSpec("random", 9), SPACE, 4, params)
         assert drawn[0] == Proposal(0, params)
-        assert drawn[1:] == [Proposal(p.number + 1, p.params) for p in random(search("random", 8), SPACE, 4)]
+        assert drawn[1:] == [Proposal(p.number + 1, p.params) for p in random(SearchSpec("random", 8), SPACE, 4)]
     for a, number in ((2, 6), (7, 7)):  # inside and outside of a small space
-        drawn = random(search("random", 100), SMALL, 0, {"a": a, "b": 1})
+        drawn = random(SearchSpec("random", 100), SMALL, 0, {"a": a, "b": 1})
         assert drawn[0].params == {"a": a, "b": 1}
         assert len(drawn) == len({repr(p.params) for p in drawn}) == number
 
@@ -57,7 +58,7 @@ def asked(
 ) -> list[Proposal]:
     """Run a search of so many slots whose trials end in any order; every fifth one fails."""
     sign, draw = 1 if objective.maximize else -1, chance.Random(at_once)
-    tpe = searcher(search("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline)
+    tpe = searcher(SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline)
     running: list[Proposal] = []
     proposed: list[Proposal] = []
     while True:
@@ -91,7 +92,7 @@ def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(ou
 
 def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
     def drawn(form: Any) -> list[Any]:
-        return [proposal.params["p"] for proposal in random(search("random", 200), parse_space({"p": form}), 0)]
+        return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)]
 
     for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
         ((kind, (low, high)),) = form.items()
@@ -102,7 +103,7 @@ def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
     assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
     assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
     assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
-    tried = random(search("random", 30), SPACE, 3)
+    tried = random(SearchSpec("random", 30), SPACE, 3)
     trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
     shares = importance(trials, SPACE, AUC)
     assert sum(shares.values()) == pytest.approx(1)
@@ -115,10 +116,10 @@ def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
 def test_a_grid_and_its_points() -> None:
     space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
     for trials in (None, 6):
-        every = [tuple(proposal.params.values()) for proposal in grid(search("grid", trials), space)]
+        every = [tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)]
         assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
     with pytest.raises(TipcastError, match="C003.*6 points"):
-        grid(search("grid", 5), space)
+        grid(SearchSpec("grid", 5), space)
     for form, number, expected in (
         ({"int": [4, 12]}, 3, (4, 8, 12)),
         ({"int": [4, 5]}, 3, (4, 5)),

@@ -27,7 +27,7 @@ from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
 from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial
 
-from .conftest import model, search
+from .conftest import model
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
@@ -74,7 +74,7 @@ def cluster() -> Iterator[LocalCluster]:
 def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]) -> None:
     """Also of a model whose fits share no matrix."""
     common = dataclasses.replace(study(model(name, **more), again=name != "xgboost"), measure=digest)
-    proposals = random(search("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
+    proposals = random(schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())

@@ -54,14 +54,13 @@ def refused(registry: Registry, uri: str, says: str) -> TipcastError:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_fetched(registry: Registry, natives: Any, columns: Any, format: str) -> None:
-    file, expected = natives[format]
+def test_what_is_fetched(registry: Registry, natives: Any, format: str) -> None:
+    """Of what it scores tests/jobs/test_score.py tells."""
+    file = natives[format][0]
     model = get(registry, f"models:/{format}@champion")
     assert (model.uri, model.name, model.version) == (f"models:/{format}/1", format, "1")
     assert (model.format, model.run_id, model.manifest["features"]) == (format, registry["skops"].run.id, BASE)
     assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
-    scores = native.load(model.path, model.format).score(features.compute(columns, BASE))
-    assert np.abs(scores - expected).max() < 1e-6
     fetched = {path.name for path in Path("fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import filelock
 import mlflow
@@ -50,14 +49,10 @@ sys.stdout.flush()
 """
 
 
-def _spec(uri: str, **more: Any) -> TrackingSpec:
-    return TrackingSpec(uri=uri, experiment="taxi", system_metrics=False, **more)
-
-
 def test_mlflow_uses_the_store_for_runs_and_models(
     spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = _spec(f"sqlite:///{tmp_path}/other.db")
+    other = TrackingSpec(uri=f"sqlite:///{tmp_path}/other.db")
     shutil.copy(tmp_path / "mlflow.db", tmp_path / "other.db")
     open_store(spec)
     assert (mlflow.get_tracking_uri(), mlflow.get_registry_uri()) == (spec.uri, spec.uri)
@@ -85,9 +80,9 @@ def test_servers_that_are_not_there_say_nothing_or_no_http(
     monkeypatch: pytest.MonkeyPatch, closed_port: int, answer: bytes
 ) -> None:
     with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
-        open_store(_spec(f"http://127.0.0.1:{closed_port}"))
+        open_store(TrackingSpec(uri=f"http://127.0.0.1:{closed_port}"))
     with pytest.raises(TipcastError, match="T002.*the database cannot be used"):
-        open_store(_spec(f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow"))
+        open_store(TrackingSpec(uri=f"postgresql+psycopg://127.0.0.1:{closed_port}/mlflow"))
     assert store.PROBE_S < 10
     monkeypatch.setattr(store, "PROBE_S", WATCHDOG_S if answer else 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
@@ -99,7 +94,7 @@ def test_servers_that_are_not_there_say_nothing_or_no_http(
 
         greeted = pool.submit(greet) if answer else None
         with pytest.raises(TipcastError, match="T001.*no tracking server answers"):
-            open_store(_spec(f"http://127.0.0.1:{listener.getsockname()[1]}"))
+            open_store(TrackingSpec(uri=f"http://127.0.0.1:{listener.getsockname()[1]}"))
         assert greeted is None or greeted.result() is None
 
 
@@ -139,7 +134,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes | str | None,
         with closing(sqlite3.connect(tmp_path / name)) as database:
             database.executescript(content)
     with pytest.raises(TipcastError, match=rf"^error\[T002[^\n]*{says}[^\n]*$"):
-        open_store(_spec(f"sqlite:///{name if name[0] == ':' else tmp_path / name}"))
+        open_store(TrackingSpec(uri=f"sqlite:///{name if name[0] == ':' else tmp_path / name}"))
 
 
 def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +163,7 @@ SAFE = ["https://mlflow.example", "http://127.8.8.8", "http://localhost", "http:
 def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused() -> None:
         with pytest.raises(TipcastError, match="C009.*without TLS.*tracking.insecure=true"):
-            open_store(_spec("http://mlflow.example:5000"))
+            open_store(TrackingSpec(uri="http://mlflow.example:5000"))
         with monkeypatch.context() as patch:
             patch.setenv("MLFLOW_REGISTRY_URI", "http://mlflow.example")
             with pytest.raises(TipcastError, match="C009. http://mlflow.example:"):
@@ -184,11 +179,11 @@ def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, m
     with monkeypatch.context() as patch:
         patch.setattr(store, "_probe", probed.append)
         patch.setattr(mlflow, "MlflowClient", lambda uri: SimpleNamespace(search_experiments=lambda **_: None))
-        open_store(_spec("http://trusted.example"))  # without any
+        open_store(TrackingSpec(uri="http://trusted.example"))  # without any
         patch.setenv("MLFLOW_TRACKING_TOKEN", "t")
         for uri in SAFE:
-            open_store(_spec(uri))
-        open_store(_spec("http://trusted.example:5000", insecure=True))
+            open_store(TrackingSpec(uri=uri))
+        open_store(TrackingSpec(uri="http://trusted.example:5000", insecure=True))
     assert probed == ["http://trusted.example", *SAFE, "http://trusted.example:5000"]
     for name, text in (
         (".mlflow/credentials", "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n"),
