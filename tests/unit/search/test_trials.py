@@ -5,7 +5,9 @@ import hashlib
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,25 +16,28 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Status
-from tests.conftest import NO_PAGES
+from tests.conftest import NO_PAGES, high_tip_task
+from tests.conftest import shipped_model as model
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute.cluster import opened
+from tipcast.compute.frames import CpuFrames
 from tipcast.config import schema
-from tipcast.datasets import rows
-from tipcast.datasets.rows import prepare_fragment
+from tipcast.datasets.rows import Recipe, prepare_fragment, total
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import BASE_FEATURES
+from tipcast.jobs import measured
 from tipcast.models.base import Split
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial
-
-from .conftest import model
+from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
+SIX_DAYS = 6 * 86_400_000_000  # in microseconds
 
 
 def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
@@ -60,6 +65,23 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
         fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
         scores[proposal.number] = digest(fitted.scorer.score(held_x), held_y)[0]["auc"]
     return scores
+
+
+@pytest.fixture
+def study() -> Callable[..., Study]:
+    """Make a study of some rows of one month, the last six days held out."""
+
+    def made(spec: schema.ModelSpec, rows: int = 4000, again: bool = False) -> Study:
+        months = {"train": "2019-01", "test": "2019-02", "months": None}
+        data = schema.SampleData(source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3)
+        recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
+        listing = Taxi(data).scan("train", recipe.columns)
+        recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
+        objective, judged = Objective("study", "auc", maximize=True), partial(measured, "classification")
+        plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
+        return Study(*plan, model=spec, device="cpu", categorical=(), seed=0, measure=judged, again=again)
+
+    return made
 
 
 @pytest.fixture
@@ -101,7 +123,7 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
             assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
         assert read.call_count == len(common.fragments)
-        assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
+        assert total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
 
@@ -201,7 +223,7 @@ import tipcast.jobs, tipcast.search.trial
 assert not {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"} & set(sys.modules), "workers start light"
 from distributed import Client
 from tipcast.search.pool import TrialWorkers
-from unit.search.conftest import model, study
+from unit.search.test_trials import model, study
 with Client(sys.argv[1]) as client:
     common = study.__wrapped__()(model("xgboost"))
     workers = TrialWorkers(client, common, 1, 120)
