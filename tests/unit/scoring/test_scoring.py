@@ -124,6 +124,7 @@ def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_f
 
 
 def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a full disk tests/faults tell."""
     steps: list[object] = []
     sync, rename = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor))[1])
@@ -133,13 +134,6 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], "readers of the folder do not see it"
     assert steps == ["sync", "a"]
     assert (file.size, file.digest.hexdigest()) == (1, hashlib.sha256(b"1").hexdigest())
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TipcastError, match="T008.*bytes free"), written(str(tmp_path / "a"), {}) as file:
-        file.write(b"half")
     with pytest.raises(BlockingIOError), written(str(tmp_path / "a"), {}) as file:
         raise BlockingIOError  # of something else
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"1")]
@@ -193,7 +187,6 @@ def test_files_that_are_passed_over_or_refused(
     assert "1 file without rows passed over" in caplog.text
     assert [item.name for item in plan(["link", "mine.parquet"], "parts").due] == ["mine.parquet"], "no scores again"
     for given, output, keep, problem in (
-        ("parts/b.parquet", "scored", None, "D009"),
         ("parts", "scored", ["a", "prediction"], "C003.*keep.*prediction is a column that scoring adds"),
         ("hive", "scored", None, "D025.*column region"),
         ("link", "parts", None, "C011.*holds all files of the input"),
@@ -216,8 +209,6 @@ def test_columns_of_a_clustering() -> None:
         made = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
         assert made.to_pydict() == {**kept, **added}
         assert made.schema.field("cluster").type == pa.int32()
-    with pytest.raises(pa.ArrowInvalid, match="expected length 2 but got length 3"):
-        with_predictions(pa.table({"id": [1, 2]}), predicted, None, work)
 
 
 class Doubles:
@@ -228,15 +219,8 @@ class Doubles:
 
 
 def rows(count: int, seed: int) -> pa.Table:
-    draw = np.random.default_rng(seed)
-    return pa.table(
-        {
-            "number": pa.array(draw.normal(size=count), mask=draw.random(count) < 0.1),
-            "time": pa.array(draw.integers(0, 10**15, count).view("datetime64[us]")),
-            "text": pa.array([f"value {i % 7}" if i % 5 else None for i in range(count)], pa.string()),
-            "many": pa.array([[i, i + 1] if i % 3 else [] for i in range(count)], pa.list_(pa.int32())),
-        }
-    )
+    numbers = np.random.default_rng(seed).normal(size=count)
+    return pa.table({"number": pa.array(numbers, mask=numbers > 1), "text": pa.repeat("x", count)})
 
 
 @pytest.fixture
@@ -261,22 +245,18 @@ def score(tmp_path: Path) -> Score:
     return run
 
 
-@pytest.mark.parametrize("sizes", [(1000, 1, 2500, 7), (0, 700, 0)])
-def test_a_file_of_several_parts(sizes: Sequence[int], score: Score, tmp_path: Path) -> None:
-    tables = [rows(size, seed) for seed, size in enumerate(sizes)]
+def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> None:
+    """Also where parts are empty. Of digests, and of all that makes a file's parts, tests/jobs tell."""
+    tables = [rows(size, seed) for seed, size in enumerate((0, 1000, 1, 0, 2500, 0))]
     entry, sums = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
-    assert (entry.rows, entry.bytes, entry.sha256) == (sum(sizes), len(content), hashlib.sha256(content).hexdigest())
-    assert entry.input_sha256 == hashlib.sha256((tmp_path / "a.parquet").read_bytes()).hexdigest()
     assert (sums.scored, sums.rows) == (entry.rows, 0), "no row has an answer"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table, whole = file.read(), pa.concat_tables(tables)
     assert table.select(whole.column_names).equals(whole)
     known = whole["number"].is_valid().to_numpy()
     assert np.allclose(table["prediction"].to_numpy()[known], 2 * whole["number"].to_numpy()[known])
-    assert json.loads(file.metadata.metadata[FOOTER]) == entry.footer
-    groups = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
-    assert groups == [size for size in sizes if size]
+    assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [1000, 1, 2500]
     damaged = bytearray(content)
     damaged[file.metadata.row_group(0).column(1).data_page_offset + 100] ^= 1
     with pytest.raises(OSError, match="CRC checksum verification failed"):
@@ -302,16 +282,6 @@ def test_a_task_that_cannot_end_leaves_nothing(
     assert [*(tmp_path / "scored").iterdir()] == []
 
 
-BLOCKS = ScanRequest(("pickup",), block_bytes=2000)
-
-
-def trips() -> pd.DataFrame:
-    times = pd.Timestamp("2019-02-01 10:00") + pd.to_timedelta(np.arange(100) * 60, unit="s")
-    columns = {"VendorID": 1, "tpep_pickup_datetime": times}
-    columns["note.of.mine"] = [None if at % 3 else f"at {at}" for at in range(100)]
-    return pd.DataFrame({**columns, "fare_amount": np.arange(100) / 4, "PULocationID": np.arange(100) + 1})
-
-
 def test_columns_that_are_kept(tmp_path: Path) -> None:
     """Of Parquet files as they are, also where a column has the name of one that is added; of CSV files typed."""
 
@@ -319,11 +289,14 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
         task = Task("t", "classification", ("x0",), classes=("no", "yes"))
         return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
 
-    table = pa.Table.from_pandas(trips()).append_column("list", pa.array([[1, 2]] * 100))
+    blocks, at = replace(WANTED, block_bytes=2000), np.arange(100)
+    trips = pd.DataFrame({"VendorID": 1, "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100)})
+    trips = trips.assign(**{"note.of.mine": [None, "a"] * 50}, fare_amount=at / 4, PULocationID=at + 1)
+    table = pa.Table.from_pandas(trips).append_column("list", pa.array([[1, 2]] * 100))
     table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
     table = table.append_column("probability", pa.array([0.5] * 100))
     pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
-    (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), BLOCKS).fragments
+    (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), blocks).fragments
     kept = kept_of(fragment)
     assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
     assert kept.schema.metadata is None
@@ -333,15 +306,14 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
         kept_of(fragment, ["dropoff", "nothing"])
 
     path = tmp_path / "a_2019-02.csv"
-    trips().assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
-    wanted = replace(BLOCKS, block_bytes=1 << 20, names={"fare_amount": "cost"})
-    kept = kept_of(scan_file(str(path), wanted).fragments[0])
+    trips.assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
+    kept = kept_of(scan_file(str(path), replace(WANTED, names={"fare_amount": "cost"})).fragments[0])
     assert kept.schema.field("cost").type == pa.float64()
     assert kept["fare_amount"].to_pylist() == ["none"] * 100, "text, where another column has its name"
-    lines = trips().to_csv(index=False).splitlines()
+    lines = trips.to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     path.write_text("\n".join(lines))
-    fragments = scan_file(str(path), BLOCKS).fragments
+    fragments = scan_file(str(path), blocks).fragments
     assert sum(kept_of(fragment, ["VendorID"]).num_rows for fragment in fragments) == 100
     with pytest.raises(TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"):
         list(map(kept_of, fragments))

@@ -1,22 +1,184 @@
-"""What the pool makes of trials that end, workers that die and time that passes: on a test's own workers and clock."""
+"""Spaces and proposals, seeded and in order; and what the pool makes of trials that end, workers that die and time."""
 
 import contextlib
-import random
+import math
+import random as chance
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from distributed.scheduler import KilledWorker
+from tests.conftest import shipped_model as model
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import SearchSpec
+from tipcast.search import proposals
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import Listed, parse_space, searcher
-from tipcast.search.trial import Event, Failed, Proposal, Trial
+from tipcast.search.proposals import check_space, grid, importance, merged_space, parse_space, points, random, searcher
+from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
 
-from .conftest import AUC, search
+AUC = Objective("study", "auc", maximize=True)
+SPACE = merged_space(model("xgboost"), {}, alone=False)
+SMALL = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
+LARGE = parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})  # too many points to list them
+
+
+def ended(number: int, params: Any, auc: float) -> Trial:
+    return Trial(number, params, auc, {"auc": auc}, {}, "w", 1)
+
+
+@pytest.mark.parametrize(
+    ("space", "trials", "number"), [(SPACE, 40, 40), (SMALL, 100, 6), (LARGE, 2000, 2000)], ids=["40", "6", "2000"]
+)
+def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
+    space: Any, trials: int, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    drawn = random(SearchSpec("random", trials), space, 4)
+    assert [proposal.number for proposal in drawn] == list(range(number))
+    assert len({repr(proposal.params) for proposal in drawn}) == number
+    assert (f"{number} points" in caplog.text) == (number < trials)
+    assert random(SearchSpec("random", 4), space, 4) == drawn[:4]
+    assert random(SearchSpec("random", 4), space, 5) != drawn[:4]
+
+
+def test_random_trials_begin_with_the_baseline() -> None:
+    """Also outside the space, and where it leaves all to the library."""
+    others = [Proposal(p.number + 1, p.params) for p in random(SearchSpec("random", 8), SPACE, 4)]
+    for params in ({"learning_rate": 9.0}, dict[str, Any]()):
+        assert random(SearchSpec("random", 9), SPACE, 4, params) == [Proposal(0, params), *others]
+    for a, number in ((2, 6), (7, 7)):  # inside and outside of a small space
+        drawn = random(SearchSpec("random", 100), SMALL, 0, {"a": a, "b": 1})
+        assert drawn[0].params == {"a": a, "b": 1}
+        assert len(drawn) == len({repr(p.params) for p in drawn}) == number
+
+
+def quality(params: Any) -> float:
+    return 0.6 - 0.01 * abs(params["max_depth"] - 9) - 0.1 * abs(params["subsample"] - 0.8)
+
+
+def asked(
+    trials: int, at_once: int, known: Any = None, *, objective: Objective = AUC, baseline: Any = None
+) -> list[Proposal]:
+    """Run a search of so many slots whose trials end in any order; every fifth one fails."""
+    sign, draw = 1 if objective.maximize else -1, chance.Random(at_once)
+    tpe = searcher(SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline)
+    running: list[Proposal] = []
+    proposed: list[Proposal] = []
+    while True:
+        while len(running) < at_once and (proposal := tpe.next()):
+            proposed.append(proposal)
+            running.append(proposal)
+        if not running:
+            return proposed
+        assert len(running) <= 4, "no more at once than search.max_concurrent"
+        proposal = running.pop(draw.randrange(len(running)))
+        tpe.tell(proposal.number, None if proposal.number % 5 == 4 else sign * quality(proposal.params))
+
+
+@pytest.mark.parametrize("outside", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"])
+def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(outside: dict[str, Any]) -> None:
+    baseline = {**asked(1, 1)[0].params, "max_depth": 6, **outside}
+    whole = asked(40, 1, baseline=baseline)
+    assert [proposal.number for proposal in whole] == list(range(40))
+    assert whole[0].params == baseline
+    for at_once in (3, 16):
+        assert asked(40, at_once, baseline=baseline) == whole, at_once
+    less = Objective("study", "rmse", maximize=False)
+    assert asked(40, 2, objective=less, baseline=baseline) == whole, "the same scores with another sign"
+    assert max(map(quality, (p.params for p in whole[20:]))) >= max(map(quality, (p.params for p in whole[:10])))
+    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in whole[:24] if p.number % 5 != 4}
+    del known[15], known[22]
+    rest = asked(40, 3, known, baseline=baseline)
+    assert [proposal.number for proposal in rest] == [4, 9, 14, 15, 19, 22, *range(24, 40)]
+    assert rest == [whole[proposal.number] for proposal in rest]
+
+
+def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
+    def drawn(form: Any) -> list[Any]:
+        return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)]
+
+    for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
+        ((kind, (low, high)),) = form.items()
+        values = drawn(form)
+        assert low <= min(values) < max(values) <= high
+        assert {type(value) for value in values} == {int if kind.startswith("int") else float}
+    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), "half of them below the middle"
+    assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
+    assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
+    assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
+    tried = random(SearchSpec("random", 30), SPACE, 3)
+    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
+    shares = importance(trials, SPACE, AUC)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["max_depth"] > 0.8
+    assert set(shares) == set(SPACE)
+    assert importance(trials[:4], SPACE, AUC) == {}
+    assert importance([ended(p.number, p.params, 0.5) for p in tried], SPACE, AUC) == {}
+
+
+def test_a_grid_and_its_points() -> None:
+    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
+    for trials in (None, 6):
+        every = [tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)]
+        assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
+    with pytest.raises(TipcastError, match="C003.*6 points"):
+        grid(SearchSpec("grid", 5), space)
+    for form, number, expected in (
+        ({"int": [4, 12]}, 3, (4, 8, 12)),
+        ({"int": [4, 5]}, 3, (4, 5)),
+        ({"int_log": [50, 800]}, 3, (50, 200, 800)),
+        ({"int_log": [1, 4]}, 9, (1, 2, 3, 4)),
+        ({"log": [0.01, 1.0]}, 3, (0.01, pytest.approx(0.1), 1.0)),
+        ({"float": [0.5, 0.5]}, 3, (0.5,)),
+        ([3, 1], 9, (3, 1)),
+    ):
+        assert points(parse_space({"p": form})["p"], number) == expected
+    assert math.prod(len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()) == 3**6
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        [], [1, 2, 1], [{"int": [1, 2]}], 7, {"int": [12, 4]}, {"int": [4.5, 8]}, {"int": [True, 8]}, {"int": 4},
+        {"log": [0, 1]}, {"log": [-1, 1]}, {"int_log": [0, 9]}, {"int_log": [1.5, 9]}, {"float": [0, float("inf")]},
+        {"float": ["a", "b"]}, {"float": [1, 2, 3]}, {"normal": [0, 1]}, {"int": [1, 2], "float": [1, 2]},
+    ],
+)  # fmt: skip
+def test_forms_that_cannot_be(form: Any) -> None:
+    with pytest.raises(TipcastError) as caught:
+        parse_space({"max_depth": form})
+    code, where, what, fix = caught.value.args
+    assert (code, where, what) == ("C003", "search.space.max_depth", f"cannot be searched: {form}")
+    assert fix.endswith(", each value once, bounds in order, those of logarithms above 0")
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "code", "words"),
+    [
+        ("xgboost", {}, "", []),
+        ("random_forest", {}, "", []),
+        ("xgboost", {"max_dept": [4, 6]}, "C001", ["search.space.max_dept", "did you mean search.space.max_depth?"]),
+        ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
+        ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
+        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "expect int"]),
+        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "an int"]),
+        ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
+        ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
+    ],
+)
+def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
+    """Nothing of the models' own spaces."""
+    spec = model(name)
+    with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
+        check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+# The pool, on a test's own workers and clock
 
 
 class Future:
@@ -37,11 +199,10 @@ class Future:
             self.status, self._problem = status, problem
             self._done.append(self)
 
-    def release(self) -> None:
+    def release(self, force: bool = False) -> None:
         self.end("cancelled")
 
-    def cancel(self, force: bool) -> None:
-        self.end("cancelled")
+    cancel = release
 
 
 class Workers:
@@ -55,7 +216,7 @@ class Workers:
         self.reports: dict[tuple[int, int], Trial] = {}
         self.running: list[Future] = []
         self.done: list[Future] = []
-        self.most, self.seconds = 0, 0.0
+        self.seconds = 0.0
         self._act = act or (lambda workers: workers.end(workers.running[0]))
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future:
@@ -65,7 +226,6 @@ class Workers:
         for future in (*beside, self.running[-1]):
             future.alone = future.alone and not beside
         assert all(future.alone for future in self.running if future.attempt > 1), "a retried trial is alone"
-        self.most = max(self.most, len(self.running))
         return self.running[-1]
 
     def wait(self) -> list[Future]:
@@ -97,8 +257,8 @@ class Workers:
     restart = die
 
 
-def listed(trials: int) -> Listed:
-    return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
+def listed(trials: int) -> proposals.Listed:
+    return proposals.Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
 def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
@@ -106,7 +266,7 @@ def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> l
     return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searched))
 
 
-def ended(happened: list[Event]) -> list[int]:
+def finished(happened: list[Event]) -> list[int]:
     return sorted(event.number for event in happened if isinstance(event, Trial))
 
 
@@ -114,24 +274,9 @@ def failures(happened: list[Event]) -> list[tuple[int, str, bool]]:
     return [(event.number, event.problem.code, event.retried) for event in happened if isinstance(event, Failed)]
 
 
-@pytest.mark.parametrize("slots", [{"a": 1}, {"a": 2, "b": 1}, {"a": 4, "b": 4}], ids=["1", "2+1", "4+4"])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_same_trials_for_any_number_of_workers_in_any_order(slots: dict[str, int], seed: int) -> None:
-    draw, space = random.Random(seed), parse_space({"depth": {"int": [1, 40]}})
-    for name, at_once in (("random", 20), ("tpe", 4)):
-        spec = search(name, 20, max_concurrent=4)
-        workers = Workers(slots, lambda workers: workers.end(draw.choice(workers.running)))
-        begun, one_by_one = (
-            [event for event in events(made, searcher(spec, space, 3, AUC, {}, None)) if isinstance(event, Proposal)]
-            for made in (workers, Workers({"a": 1}))
-        )
-        assert workers.most == min(sum(slots.values()), at_once), "no slot is idle"
-        assert begun == one_by_one
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
-    draw = random.Random(seed)
+    draw = chance.Random(seed)
 
     def act(workers: Workers) -> None:
         if not workers.running:
@@ -149,21 +294,16 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
             workers.running.remove(future)
 
     happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
-    assert ended(happened) == list(range(20))
+    assert finished(happened) == list(range(20))
     begun = Counter(event.number for event in happened if isinstance(event, Proposal))
     lost = Counter(event.number for event in happened if isinstance(event, Failed) and event.retried)
     assert begun == lost + Counter(range(20)), "each is begun once more for each worker that it lost"
     assert all(event.attempt == begun[event.number] for event in happened if isinstance(event, Trial))
+    assert {code for _, code, _ in failures(happened)} == {"S007"}
 
 
-def test_a_trial_whose_workers_all_die_or_that_is_out_of_memory_alone_has_failed() -> None:
-    def act(workers: Workers) -> None:
-        first = workers.running[0]
-        workers.die(first.worker) if first.proposal.number == 1 else workers.end(first)
-
-    happened = events(Workers({"a": 1}, act), 3)
-    assert ended(happened) == [0, 2]
-    assert failures(happened) == [(1, "S007", True), (1, "S007", True), (1, "S007", False)]
+def test_a_trial_that_is_out_of_memory_alone_has_failed() -> None:
+    """Of one whose workers all die tests/faults tell."""
 
     def full(workers: Workers) -> None:
         workers.memory = {"a"}
@@ -176,8 +316,8 @@ def test_a_trial_whose_workers_all_die_or_that_is_out_of_memory_alone_has_failed
         assert happened[-1].problem.what == "worker out of memory, limit 1024 MiB"
 
 
-def test_no_trial_takes_too_long_or_begins_after_the_timeout() -> None:
-    """Those beside one that does are begun again, those that run at the end are finished."""
+def test_no_trial_takes_too_long() -> None:
+    """Those beside one that does are begun again. Of the time of a whole sweep tests/jobs/test_sweep.py tells."""
 
     def slow(workers: Workers) -> None:
         workers.seconds += 1
@@ -188,17 +328,7 @@ def test_no_trial_takes_too_long_or_begins_after_the_timeout() -> None:
     (failed,) = [event for event in happened if isinstance(event, Failed)]
     assert (failed.problem.code, failed.number, failed.retried) == ("S008", 2, False)
     assert "8 s" in str(failed.problem)
-    assert ended(happened) == [0, 1, 3, 4, 5, 6, 7]
-
-    def act(workers: Workers) -> None:
-        workers.end(workers.running[0])
-        workers.seconds += 10
-
-    for timeout_s, begun in ((30, 5), (1000, 8)):
-        workers: Any = Workers({"a": 2}, act)
-        pool = Pool(workers, 3, timeout_s=timeout_s, now=lambda workers=workers: workers.seconds)
-        assert ended(list(pool.events(listed(8)))) == list(range(begun))
-        assert pool.timed_out == (begun < 8)
+    assert finished(happened) == [0, 1, 3, 4, 5, 6, 7]
     with pytest.raises(CancelledError):  # by others
         events(Workers({"a": 1}, lambda workers: workers.running[0].end("cancelled")), 1)
 
@@ -229,41 +359,23 @@ def test_workers_that_go_and_come(comes: bool) -> None:
         assert workers.seconds == 420
 
 
-class Reading:
-    """Stands for a client whose workers answer the word to read, one answer after another."""
-
-    def __init__(self, *answers: Any, memory: bool = False) -> None:
-        self.answers, self.memory, self.slept = list(answers), memory, list[float]()
-
-    def wait_for_workers(self, number: int, timeout: float) -> None:
-        if not self.answers:
-            raise TimeoutError
-
-    def run_on_scheduler(self, function: Any, sweep: str) -> Any:
-        return {"a": 1}, set()
-
-    def run(self, function: Any, *args: Any, **more: Any) -> dict[str, Any]:
-        return dict.fromkeys(more["workers"], self.answers.pop(0))
-
-    def get_events(self, topic: str) -> list[Any]:
-        return [(0.0, {"worker": "a"})] if self.memory and len(self.slept) > 3 else []
-
-    def load(self) -> Any:
-        study: Any = SimpleNamespace(sweep="s", topic="t")
-        return TrialWorkers(self, study, 1, 60, sleep=self.slept.append).load(3)
-
-
 def test_rows_are_read_by_the_workers_that_there_are() -> None:
     counts, gone, data = (("counts",),), OSError("gone"), TipcastError("D007", "file", "no column", "")
-    for answers, memory, code, unread in (
-        ([counts], False, "", 0),
-        ([gone, counts], False, "", 0),  # another came
-        ([gone] * 4, False, "K003", 1),
-        ([gone], False, "K003", 0),
+    study: Any = SimpleNamespace(sweep="s", topic="t")
+    for answers, memory, code, asked in (
+        ([counts], False, "", 1),
+        ([gone, counts], False, "", 2),  # another came
+        ([gone] * 4, False, "K003", 3),
+        ([gone], False, "K003", 1),
         ([data, counts], False, "D007", 1),
         ([gone, counts], True, "K003.*lost while they read", 1),  # the next would run out of memory as well
     ):
-        reading = Reading(*answers, memory=memory)
+        client, slept = Mock(), list[float]()
+        client.wait_for_workers.side_effect = [None] * len(answers) + [TimeoutError]
+        client.run_on_scheduler.return_value = {"a": 1}, set()
+        client.run.side_effect = [{"a": answer} for answer in answers]
+        logged = [(0.0, {"worker": "a"})] if memory else []  # a little later
+        client.get_events.side_effect = lambda _, logged=logged, slept=slept: logged if len(slept) > 3 else []
         with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext():
-            assert reading.load() == counts
-        assert len(reading.answers) == unread
+            assert TrialWorkers(client, study, 1, 60, sleep=slept.append).load(3) == counts
+        assert client.run.call_count == asked

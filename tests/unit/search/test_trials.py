@@ -5,33 +5,39 @@ import hashlib
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Status
-from tests.conftest import NO_PAGES
+from tests.conftest import NO_PAGES, high_tip_task
+from tests.conftest import shipped_model as model
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute.cluster import opened
+from tipcast.compute.frames import CpuFrames
 from tipcast.config import schema
-from tipcast.datasets import rows
-from tipcast.datasets.rows import prepare_fragment
+from tipcast.datasets.rows import Recipe, prepare_fragment, total
+from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.features import BASE_FEATURES
+from tipcast.jobs import measured
 from tipcast.models.base import Split
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial
-
-from .conftest import model, search
+from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
+SIX_DAYS = 6 * 86_400_000_000  # in microseconds
 
 
 def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
@@ -62,6 +68,23 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
 
 
 @pytest.fixture
+def study() -> Callable[..., Study]:
+    """Make a study of some rows of one month, the last six days held out."""
+
+    def made(spec: schema.ModelSpec, rows: int = 4000, again: bool = False) -> Study:
+        months = {"train": "2019-01", "test": "2019-02", "months": None}
+        data = schema.SampleData(source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3)
+        recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
+        listing = Taxi(data).scan("train", recipe.columns)
+        recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
+        objective, judged = Objective("study", "auc", maximize=True), partial(measured, "classification")
+        plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
+        return Study(*plan, model=spec, device="cpu", categorical=(), seed=0, measure=judged, again=again)
+
+    return made
+
+
+@pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """Two workers of two threads in this process, and a scheduler that others reach."""
     options = {"processes": False, "protocol": "tcp", "memory_limit": 0, **NO_PAGES}
@@ -69,19 +92,11 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-@pytest.fixture
-def read(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Fragments that were read."""
-    given: list[Any] = []
-    monkeypatch.setattr(worker_side, "prepare_fragment", lambda *words: given.append(words) or prepare_fragment(*words))
-    return given
-
-
 @pytest.mark.parametrize(("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})])
 def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]) -> None:
     """Also of a model whose fits share no matrix."""
     common = dataclasses.replace(study(model(name, **more), again=name != "xgboost"), measure=digest)
-    proposals = random(search("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
+    proposals = random(schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
@@ -91,12 +106,13 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[Any], monkeypatch: Any) -> None:
+def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the matrices made of them few are kept."""
     monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
     before = set(client.futures)
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
-        read.clear()
+        read = Mock(side_effect=prepare_fragment)
+        monkeypatch.setattr(worker_side, "prepare_fragment", read)
         common = study(model("xgboost", **FAST), again=again)
         proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
         workers = TrialWorkers(client, common, 1, WATCHDOG_S)
@@ -106,8 +122,8 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, read: list[An
             kept = worker_side.CACHES[common.sweep]
             assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
-        assert len(read) == len(common.fragments)
-        assert rows.total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
+        assert read.call_count == len(common.fragments)
+        assert total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
         assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
 
@@ -207,7 +223,7 @@ import tipcast.jobs, tipcast.search.trial
 assert not {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"} & set(sys.modules), "workers start light"
 from distributed import Client
 from tipcast.search.pool import TrialWorkers
-from unit.search.conftest import model, study
+from unit.search.test_trials import model, study
 with Client(sys.argv[1]) as client:
     common = study.__wrapped__()(model("xgboost"))
     workers = TrialWorkers(client, common, 1, 120)

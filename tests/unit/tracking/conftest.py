@@ -1,11 +1,12 @@
 """Fresh stores, a real tracking server, and small models in MLflow."""
 
 import contextlib
-import sqlite3
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,26 +29,15 @@ FACTS = {
     "git_commit": "c" * 40,
     "versions": {"tipcast": "0.1.0", "numpy": np.__version__},
 }
+"""What a training run says of its model."""
 clean = pytest.fixture(autouse=True)(without_mlflow)
-
-
-@pytest.fixture(scope="session")
-def facts() -> dict[str, Any]:
-    """What a training run says of its model."""
-    return FACTS
 
 
 @pytest.fixture
 def spec(tables: Path, tmp_path: Path) -> TrackingSpec:
     """Tracking in an sqlite file of this test alone."""
-    copy_store(tables, tmp_path / "mlflow.db")
-    return TrackingSpec(uri=f"sqlite:///{tmp_path}/mlflow.db", experiment="taxi", system_metrics=False)
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """Copy an sqlite store, also one that is open."""
-    with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
-        old.backup(new)
+    uri = f"sqlite:///{shutil.copy(tables, tmp_path / 'mlflow.db')}"
+    return TrackingSpec(uri=uri, experiment="taxi", system_metrics=False)
 
 
 @dataclass(frozen=True)
@@ -107,10 +97,10 @@ def saved(
 ) -> dict[str, Saved]:
     """Format -> a small model as logged, and registered as `FORMAT@champion`; read only."""
     folder = tmp_path_factory.mktemp("saved")
-    copy_store(tables, folder / "mlflow.db")
-    spec = TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db", experiment="taxi", system_metrics=False)
-    models = {}
-    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={}) as run:
+    uri, models = f"sqlite:///{shutil.copy(tables, folder / 'mlflow.db')}", {}
+    spec = TrackingSpec(uri=uri, experiment="taxi", system_metrics=False)
+    with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
+        run.log_metrics({"test/auc": 0.65, "seconds/fit": 3.0})
         for format, (file, expected) in natives.items():
             logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
             register(run, logged, format, 0.0, {}, "")
@@ -118,3 +108,11 @@ def saved(
             (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
             models[format] = Saved(path, run, logged, expected)
     return models
+
+
+@pytest.fixture
+def current(saved: dict[str, Saved]) -> dict[str, Saved]:
+    """The same, in the store that MLflow's own calls use."""
+    mlflow.set_tracking_uri(saved["skops"].run.store)
+    mlflow.set_registry_uri(saved["skops"].run.store)
+    return saved

@@ -1,9 +1,6 @@
 """A registered model behind `mlflow models serve`: every form of raw trips, and mistakes refused with status 400."""
 
-import io
 import json
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import requests
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
@@ -31,36 +29,25 @@ def url(saved: Any, serving: Any, tmp_path_factory: pytest.TempPathFactory) -> I
         yield address
 
 
-def _ask(url: str, body: str | bytes, kind: str = "application/json", expected: int = 200) -> Any:
+def _ask(url: str, body: str | bytes, kind: str, expected: int = 200) -> Any:
     """Return the predictions, or what is wrong with the rows."""
-    content = body if isinstance(body, bytes) else body.encode()
-    request = urllib.request.Request(f"{url}/invocations", data=content, headers={"Content-Type": kind})
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            status, said = answer.status, json.load(answer)["predictions"]
-    except urllib.error.HTTPError as refusal:
-        with refusal:
-            status, said = refusal.code, json.load(refusal)["message"]
-    assert status == expected, said
-    return said
+    answer = requests.post(f"{url}/invocations", data=body, headers={"Content-Type": kind}, timeout=30)
+    assert answer.status_code == expected, answer.text
+    return answer.json()["predictions" if expected == 200 else "message"]
 
 
 def _forms(sent: pd.DataFrame) -> Iterator[tuple[str | bytes, str]]:
     """Yield body and content type of the same trips in every form."""
     records = json.loads(sent.to_json(orient="records", date_format="iso"))
-    yield (
-        json.dumps({"dataframe_split": json.loads(sent.to_json(orient="split", date_format="iso"))}),
-        "application/json",
-    )
+    split = json.loads(sent.to_json(orient="split", date_format="iso"))
+    yield json.dumps({"dataframe_split": split}), "application/json"
     yield json.dumps({"dataframe_records": records}), "application/json; charset=utf-8"
     yield json.dumps({"inputs": {name: [record[name] for record in records] for name in sent}}), "application/json"
     yield json.dumps({"instances": records}), "application/json"
     yield sent.to_csv(index=False), "text/csv"
     reordered = sent.assign(VendorID=1)[["VendorID", *sent.columns[::-1]]]
     yield reordered.to_csv(index=False, date_format="%Y-%m-%d %H:%M:%S"), "text/csv; charset=utf-8"  # as the TLC's
-    parquet = io.BytesIO()
-    sent.to_parquet(parquet)
-    yield parquet.getvalue(), "application/vnd.apache.parquet"
+    yield sent.to_parquet(), "application/vnd.apache.parquet"
 
 
 def test_every_form_gives_the_same_probabilities(url: str, natives: Any, trips: pd.DataFrame) -> None:
