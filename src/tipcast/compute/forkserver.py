@@ -69,8 +69,10 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
     own = {name: str(value) for name, value in cluster.environment.items()}
     os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
+    together = gpu and "tipcast.models.xgboost" in modules and (cluster.n_workers or len(gpus.visible())) > 1
+    more = [*(GPU_LIBRARIES if gpu else ()), *(["xgboost.dask"] if together else ())]
     try:
-        multiprocessing.set_forkserver_preload([*LIBRARIES, *(GPU_LIBRARIES if gpu else ()), *modules])
+        multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
         with left_alone():
             forkserver.ensure_running()
     finally:

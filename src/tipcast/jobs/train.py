@@ -1,5 +1,6 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from tipcast.jobs.train_record import Outcome, Record, params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Fitted
 from tipcast.models.build import build
-from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, load_ahead, predict
+from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict
 from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
@@ -53,18 +54,16 @@ def train(
     workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits] = read
 ) -> dict[str, Any]:
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
-    context, config, plan, task = record.context, record.config, record.plan, record.plan.task
+    context, config, plan = record.context, record.config, record.plan
     client, clock = workers.client, context.clock
-    estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
-    together = estimator.together if workers.device == "cuda" and len(client.nthreads()) > 1 else ()
-    if together:
-        client.run(load_ahead, together)
-    load_ahead([*together, "tipcast.evaluation.plots"], portable.list_packages)  # while rows are read
+    _load_ahead()
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
+            task = plan.task
+            estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
             fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
@@ -91,6 +90,17 @@ def train(
         phases=clock.seconds,
         **({"repeats": first.run_id} if first else {}),
     )
+
+
+def _load_ahead() -> None:
+    """Load what the log needs on a thread, while this one waits for the workers."""
+
+    def load() -> None:
+        from tipcast.evaluation import plots  # noqa: F401 - Matplotlib
+
+        portable.list_packages()
+
+    threading.Thread(target=load, name="load ahead").start()  # no daemon: a process must not end amid an import
 
 
 def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:

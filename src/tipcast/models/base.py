@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -81,9 +81,6 @@ class Split:
 @dataclass(frozen=True)
 class Estimator(ABC):
     """Base of all estimators; see ``build.build``."""
-
-    together: ClassVar[Sequence[str]] = ()
-    """Modules that a fit by several GPUs takes a second and more to load, on each worker and on the driver."""
 
     params: Mapping[str, Any]
     """By the library's own names."""

@@ -6,10 +6,8 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as Outcome
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as ended
 from copy import copy
-from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,16 +69,6 @@ def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: in
 def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
     train, *validation = rows
     return estimator.fit(Split(*train, *map(tuple, validation)), seed, threads)
-
-
-def load_ahead(modules: Sequence[str], *steps: Callable[[], object]) -> None:
-    """Load modules on a thread, and then take other steps; if one fails, whoever needs it says so."""
-    thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
-    for name in modules:
-        thread.submit(import_module, name)
-    for step in steps:
-        thread.submit(step)
-    thread.shutdown(wait=False)
 
 
 def holders(client: Any, parts: Sequence[Any]) -> list[set[str]]:

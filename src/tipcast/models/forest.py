@@ -148,8 +148,6 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
 class CumlForest(Estimator):
     """One forest, without early stopping; cuML reports no progress."""
 
-    together = ("cuml.dask.ensemble",)
-
     def check(self) -> None:
         """Refuse parameters that cuML would; scikit-learn's forest validates the values of those that it has too."""
         _ = self.settings

@@ -89,7 +89,6 @@ class Library(Estimator):
     Where it has none one worker fits on a sample of them, at most ``fit.rows``.
     """
 
-    together = ("dask.array", "cuml.dask.cluster", "cuml.dask.linear_model")
     library: str = ""
     """Dotted name of the class that fits."""
     distributed: str = ""

@@ -92,8 +92,6 @@ class RecordTraining(TrainingCallback):
 class XGBoost(Estimator):
     """One booster, trained inside one process or by all workers together, by ``xgboost.dask``."""
 
-    together = ("xgboost.dask",)
-
     @property
     def takes_categories(self) -> bool:
         """Yes, as sets."""
