@@ -25,7 +25,7 @@ BUDGET = {
     "config": 1332,
     "datasets": 3938,
     "evaluation": 1570,
-    "jobs": 2408,
+    "jobs": 2412,
     "measure": 192,
     "models": 1733,
     "scoring": 837,

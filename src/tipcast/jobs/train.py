@@ -1,7 +1,9 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Outcome, Record, params
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.base import Fitted
+from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build
 from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict
 from tipcast.tracking import portable
@@ -54,16 +56,16 @@ def train(
     workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits] = read
 ) -> dict[str, Any]:
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
-    context, config, plan = record.context, record.config, record.plan
+    context, config, plan, task = record.context, record.config, record.plan, record.plan.task
     client, clock = workers.client, context.clock
-    _load_ahead()
+    estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
+    loaded = _load_ahead(workers, estimator)
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            task = plan.task
-            estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
+            loaded.wait()  # two threads that import may lock each other
             fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
@@ -92,15 +94,21 @@ def train(
     )
 
 
-def _load_ahead() -> None:
-    """Load what the log needs on a thread, while this one waits for the workers."""
+def _load_ahead(workers: Session, estimator: Estimator) -> threading.Event:
+    """Load what a fit by several GPUs needs, set an event, and load what the log needs, on a thread beside reading."""
+    loaded = threading.Event()
 
     def load() -> None:
+        with contextlib.suppress(Exception):  # the fit raises it again
+            if workers.device == "cuda" and workers.n_workers > 1:
+                import_module("xgboost.dask" if estimator.__module__ == "tipcast.models.xgboost" else "cuml.dask")
+        loaded.set()
         from tipcast.evaluation import plots  # noqa: F401 - Matplotlib
 
         portable.list_packages()
 
     threading.Thread(target=load, name="load ahead").start()  # no daemon: a process must not end amid an import
+    return loaded
 
 
 def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from tipcast.compute.base import Session
@@ -116,9 +115,6 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
         recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
         sides = [(plan.test, recipe, names)]
     readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
-    if workers.device == "cuda" and workers.n_workers > 1:  # while they read; on a thread imports may lock each other
-        name = type(build(config.model, workers.device, kind=plan.task.kind)).__module__
-        import_module("xgboost.dask" if name == "tipcast.models.xgboost" else "cuml.dask")
     with progress("read", [part for reading in readings for part in reading]):
         for (listing, recipe, names), reading in zip(sides, readings, strict=True):
             splits |= collect(workers, listing, recipe, reading, config.data.limits, names)
