@@ -1,8 +1,7 @@
-"""Spaces and proposals, seeded and in order; and what the pool makes of trials that end, workers that die and time."""
+"""What the pool makes of trials that end, workers that die and time that passes: on a test's own workers and clock."""
 
 import contextlib
-import math
-import random as chance
+import random
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -12,173 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 from distributed.scheduler import KilledWorker
-from tests.conftest import shipped_model as model
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import SearchSpec
-from tipcast.search import proposals
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import check_space, grid, importance, merged_space, parse_space, points, random, searcher
+from tipcast.search.proposals import Listed
 from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
-
-AUC = Objective("study", "auc", maximize=True)
-SPACE = merged_space(model("xgboost"), {}, alone=False)
-SMALL = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
-LARGE = parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})  # too many points to list them
-
-
-def ended(number: int, params: Any, auc: float) -> Trial:
-    return Trial(number, params, auc, {"auc": auc}, {}, "w", 1)
-
-
-@pytest.mark.parametrize(
-    ("space", "trials", "number"), [(SPACE, 40, 40), (SMALL, 100, 6), (LARGE, 2000, 2000)], ids=["40", "6", "2000"]
-)
-def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
-    space: Any, trials: int, number: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    drawn = random(SearchSpec("random", trials), space, 4)
-    assert [proposal.number for proposal in drawn] == list(range(number))
-    assert len({repr(proposal.params) for proposal in drawn}) == number
-    assert (f"{number} points" in caplog.text) == (number < trials)
-    assert random(SearchSpec("random", 4), space, 4) == drawn[:4]
-    assert random(SearchSpec("random", 4), space, 5) != drawn[:4]
-
-
-def test_random_trials_begin_with_the_baseline() -> None:
-    """Also outside the space, and where it leaves all to the library."""
-    others = [Proposal(p.number + 1, p.params) for p in random(SearchSpec("random", 8), SPACE, 4)]
-    for params in ({"learning_rate": 9.0}, dict[str, Any]()):
-        assert random(SearchSpec("random", 9), SPACE, 4, params) == [Proposal(0, params), *others]
-    for a, number in ((2, 6), (7, 7)):  # inside and outside of a small space
-        drawn = random(SearchSpec("random", 100), SMALL, 0, {"a": a, "b": 1})
-        assert drawn[0].params == {"a": a, "b": 1}
-        assert len(drawn) == len({repr(p.params) for p in drawn}) == number
-
-
-def quality(params: Any) -> float:
-    return 0.6 - 0.01 * abs(params["max_depth"] - 9) - 0.1 * abs(params["subsample"] - 0.8)
-
-
-def asked(
-    trials: int, at_once: int, known: Any = None, *, objective: Objective = AUC, baseline: Any = None
-) -> list[Proposal]:
-    """Run a search of so many slots whose trials end in any order; every fifth one fails."""
-    sign, draw = 1 if objective.maximize else -1, chance.Random(at_once)
-    tpe = searcher(SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline)
-    running: list[Proposal] = []
-    proposed: list[Proposal] = []
-    while True:
-        while len(running) < at_once and (proposal := tpe.next()):
-            proposed.append(proposal)
-            running.append(proposal)
-        if not running:
-            return proposed
-        assert len(running) <= 4, "no more at once than search.max_concurrent"
-        proposal = running.pop(draw.randrange(len(running)))
-        tpe.tell(proposal.number, None if proposal.number % 5 == 4 else sign * quality(proposal.params))
-
-
-@pytest.mark.parametrize("outside", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"])
-def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(outside: dict[str, Any]) -> None:
-    baseline = {**asked(1, 1)[0].params, "max_depth": 6, **outside}
-    whole = asked(40, 1, baseline=baseline)
-    assert [proposal.number for proposal in whole] == list(range(40))
-    assert whole[0].params == baseline
-    for at_once in (3, 16):
-        assert asked(40, at_once, baseline=baseline) == whole, at_once
-    less = Objective("study", "rmse", maximize=False)
-    assert asked(40, 2, objective=less, baseline=baseline) == whole, "the same scores with another sign"
-    assert max(map(quality, (p.params for p in whole[20:]))) >= max(map(quality, (p.params for p in whole[:10])))
-    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in whole[:24] if p.number % 5 != 4}
-    del known[15], known[22]
-    rest = asked(40, 3, known, baseline=baseline)
-    assert [proposal.number for proposal in rest] == [4, 9, 14, 15, 19, 22, *range(24, 40)]
-    assert rest == [whole[proposal.number] for proposal in rest]
-
-
-def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
-    def drawn(form: Any) -> list[Any]:
-        return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)]
-
-    for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
-        ((kind, (low, high)),) = form.items()
-        values = drawn(form)
-        assert low <= min(values) < max(values) <= high
-        assert {type(value) for value in values} == {int if kind.startswith("int") else float}
-    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), "half of them below the middle"
-    assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
-    assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
-    assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
-    tried = random(SearchSpec("random", 30), SPACE, 3)
-    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
-    shares = importance(trials, SPACE, AUC)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert shares["max_depth"] > 0.8
-    assert set(shares) == set(SPACE)
-    assert importance(trials[:4], SPACE, AUC) == {}
-    assert importance([ended(p.number, p.params, 0.5) for p in tried], SPACE, AUC) == {}
-
-
-def test_a_grid_and_its_points() -> None:
-    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
-    for trials in (None, 6):
-        every = [tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)]
-        assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
-    with pytest.raises(TipcastError, match="C003.*6 points"):
-        grid(SearchSpec("grid", 5), space)
-    for form, number, expected in (
-        ({"int": [4, 12]}, 3, (4, 8, 12)),
-        ({"int": [4, 5]}, 3, (4, 5)),
-        ({"int_log": [50, 800]}, 3, (50, 200, 800)),
-        ({"int_log": [1, 4]}, 9, (1, 2, 3, 4)),
-        ({"log": [0.01, 1.0]}, 3, (0.01, pytest.approx(0.1), 1.0)),
-        ({"float": [0.5, 0.5]}, 3, (0.5,)),
-        ([3, 1], 9, (3, 1)),
-    ):
-        assert points(parse_space({"p": form})["p"], number) == expected
-    assert math.prod(len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()) == 3**6
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        [], [1, 2, 1], [{"int": [1, 2]}], 7, {"int": [12, 4]}, {"int": [4.5, 8]}, {"int": [True, 8]}, {"int": 4},
-        {"log": [0, 1]}, {"log": [-1, 1]}, {"int_log": [0, 9]}, {"int_log": [1.5, 9]}, {"float": [0, float("inf")]},
-        {"float": ["a", "b"]}, {"float": [1, 2, 3]}, {"normal": [0, 1]}, {"int": [1, 2], "float": [1, 2]},
-    ],
-)  # fmt: skip
-def test_forms_that_cannot_be(form: Any) -> None:
-    with pytest.raises(TipcastError) as caught:
-        parse_space({"max_depth": form})
-    code, where, what, fix = caught.value.args
-    assert (code, where, what) == ("C003", "search.space.max_depth", f"cannot be searched: {form}")
-    assert fix.endswith(", each value once, bounds in order, those of logarithms above 0")
-
-
-@pytest.mark.parametrize(
-    ("name", "own", "code", "words"),
-    [
-        ("xgboost", {}, "", []),
-        ("random_forest", {}, "", []),
-        ("xgboost", {"max_dept": [4, 6]}, "C001", ["search.space.max_dept", "did you mean search.space.max_depth?"]),
-        ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
-        ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
-        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "expect int"]),
-        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "an int"]),
-        ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
-        ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
-    ],
-)
-def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
-    """Nothing of the models' own spaces."""
-    spec = model(name)
-    with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
-        check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
-    assert [word for word in words if word not in str(caught.value)] == []
-
-
-# The pool, on a test's own workers and clock
 
 
 class Future:
@@ -211,7 +48,7 @@ class Workers:
     wait_s = 60.0
 
     def __init__(self, slots: dict[str, int], act: Callable[[Any], None] | None = None) -> None:
-        self.study = SimpleNamespace(sweep="s", objective=AUC)
+        self.study = SimpleNamespace(sweep="s", objective=Objective("study", "auc", maximize=True))
         self.slots, self.lost, self.memory = slots, set[str](), set[str]()
         self.reports: dict[tuple[int, int], Trial] = {}
         self.running: list[Future] = []
@@ -257,8 +94,8 @@ class Workers:
     restart = die
 
 
-def listed(trials: int) -> proposals.Listed:
-    return proposals.Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
+def listed(trials: int) -> Listed:
+    return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
 def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
@@ -276,7 +113,7 @@ def failures(happened: list[Event]) -> list[tuple[int, str, bool]]:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
-    draw = chance.Random(seed)
+    draw = random.Random(seed)
 
     def act(workers: Workers) -> None:
         if not workers.running:
