@@ -76,8 +76,9 @@ def drawn(path: Path) -> None:
     for file in sorted(RESULTS.glob("growth_*.json")):
         _, device, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
         gpus, model = rest[:1], "_".join(rest[1:]) or "xgboost"
-        label = f"{model}, {'2 cores' if device == 'cpu' else f'{gpus[0]} H200'}"
         found = json.loads(file.read_text(encoding="utf-8"))
+        cards = [card.removeprefix("NVIDIA ").partition(" ")[0] for card in found["environment"].get("gpus", [])]
+        label = f"{model}, {'2 cores' if device == 'cpu' else f'{gpus[0]} {cards[0]}'}"
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
             seconds, slope = [row["phases_s"][phase] for row in done], found["facts"]["exponents"][phase]

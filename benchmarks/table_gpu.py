@@ -151,7 +151,11 @@ def growth_gpu() -> str:
     names = [f"growth_gpu_{gpus}{model}" for model in ("", "_random_forest") for gpus in (1, 2, 4, 8)]
     for name in names:
         found = [row for row in rows(name) if "phases_s" in row]
-        for row in found:
+        for row in rows(name):
+            if row not in found:
+                what = "out of memory" if "K008" in row["error"] else "failed"
+                body.append((f"`{row['model']}`", million(row["rows"]), str(row["workers"]), "", what, *[""] * 6))
+                continue
             key, gpus, seconds = (row["model"], row["rows"]), row["workers"], row["job_s"]
             alone |= {key: seconds} if gpus == 1 else {}
             efficiency = f"{alone[key] / seconds / gpus:.2f}" if key in alone else ""
