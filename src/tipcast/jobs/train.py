@@ -1,8 +1,7 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
-import contextlib
-import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
@@ -31,6 +30,8 @@ from tipcast.tracking import portable
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
+TOGETHER = {"tipcast.models.xgboost": "xgboost.dask", "tipcast.models.forest": "cuml.dask.ensemble"}
+"""Module of an estimator -> what a fit by several GPUs loads."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 
@@ -65,7 +66,7 @@ def train(
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            loaded.wait()  # two threads that import may lock each other
+            loaded.exception()  # ends the wait: two threads that import may lock each other
             fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
@@ -94,20 +95,14 @@ def train(
     )
 
 
-def _load_ahead(workers: Session, estimator: Estimator) -> threading.Event:
-    """Load what a fit by several GPUs needs, set an event, and load what the log needs, on a thread beside reading."""
-    loaded = threading.Event()
-
-    def load() -> None:
-        with contextlib.suppress(Exception):  # the fit raises it again
-            if workers.device == "cuda" and workers.n_workers > 1:
-                import_module("xgboost.dask" if estimator.__module__ == "tipcast.models.xgboost" else "cuml.dask")
-        loaded.set()
-        from tipcast.evaluation import plots  # noqa: F401 - Matplotlib
-
-        portable.list_packages()
-
-    threading.Thread(target=load, name="load ahead").start()  # no daemon: a process must not end amid an import
+def _load_ahead(workers: Session, estimator: Estimator) -> Future[Any]:
+    """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread while rows are read."""
+    several = workers.device == "cuda" and workers.n_workers > 1
+    thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
+    loaded = thread.submit(import_module, TOGETHER.get(estimator.__module__, "tipcast") if several else "tipcast")
+    thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
+    thread.submit(portable.list_packages)
+    thread.shutdown(wait=False)
     return loaded
 
 

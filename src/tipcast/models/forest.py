@@ -139,8 +139,12 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
         importance_kind="decrease of impurity",
         info={"device": "cpu", "trees": len(forest.estimators_), **info},
         format="treelite",
-        content=lambda scorer: treelite.sklearn.import_model(scorer.model).serialize_bytes(),
+        content=_checkpoint,
     )
+
+
+def _checkpoint(scorer: native.SklearnScorer) -> Any:
+    return treelite.sklearn.import_model(scorer.model).serialize_bytes()
 
 
 @final

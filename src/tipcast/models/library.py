@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, final
 
 import numpy as np
@@ -145,8 +145,8 @@ class Library(Estimator):
         return np.float64 if self.training.get("standardize") or self.categorical else np.float32
 
     def values(self, frames: list[Frame], scaler: StandardScaler) -> Array:
-        """Return frames as (n, features) values as the library takes them, column by column; empties their list."""
-        z = base.joined(frames, "F", self.precision)
+        """Return frames as (n, features) values as the library takes them; empties their list."""
+        z = base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision)
         if self.training.get("standardize"):  # in place: in double precision these rows are most of what is in memory
             xp = module_of(z)  # the scaler itself takes no rows of a GPU
             z -= xp.asarray(scaler.mean_)
@@ -267,34 +267,41 @@ class Library(Estimator):
         # One array a worker: of each part that is none cuML's classes keep a copy in its place.
         marks: Sequence[Any] = range(len(homes)) if by_part else homes
         groups = [[at for at, mark in enumerate(marks) if mark == one] for one in sorted(set(marks))]
-        ready = (partial(self.values, scaler=scaler), self.targets)
-        whole = [
-            [client.submit(way, [side[at] for at in group], workers=[homes[group[0]]], pure=False) for group in groups]
-            for way, side in zip(ready, sides, strict=False)
-        ]
-        arrays = []
-        for side in whole:
-            like = client.gather(client.map(attrgetter("shape", "dtype"), side, pure=False))
-            arrays.append(da.concatenate([da.from_delayed(piece, *own) for piece, own in zip(side, like, strict=True)]))
+        ready = (partial(self.values, scaler=scaler), base.joined if by_part else self.targets)
+        submit = partial(client.submit, pure=False)
+
+        def array(side: Sequence[Any], make: Any) -> Any:
+            pieces = [submit(make, [side[at] for at in group], workers=[homes[group[0]]]) for group in groups]
+            like = client.gather(client.map(lambda piece: (piece.shape, piece.dtype, piece[:0]), pieces, pure=False))
+            return da.concatenate([da.from_delayed(piece, *of) for piece, of in zip(pieces, like, strict=True)])
+
+        def arrays() -> list[Any]:
+            return [array(side, make) for side, make in zip(sides, ready, strict=False)]
+
         if by_part:
-            kind = np.float64 if self.kind != "clustering" else np.float32
             # Made of futures themselves Dask-ML's tasks would lose what they need.
-            kept = [array.astype(kind).persist() for array in arrays]
+            kept = [own.astype(np.float32 if self.kind == "clustering" else np.float64).persist() for own in arrays()]
             with warnings.catch_warnings(action="ignore"):
                 return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*kept))
-        for _ in range(TRIES):
-            model = _of_scikit_learn(self.make(cls, seed, 1, client=client).fit(*arrays).get_combined_model())
-            linear = self.kind == "regression" and hasattr(model, "coef_")
-            if not linear or self.explains(client, model, whole):
+        for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
+            model = _of_scikit_learn(self.make(cls, seed, 1, client=client).fit(*arrays()).get_combined_model())
+            if self.kind != "regression" or not hasattr(model, "coef_") or self.explains(client, model, sides, scaler):
                 return model
         what, fix = f"gives coefficients that explain nothing, {TRIES} times", "use cluster.n_workers=1, or model=ridge"
         raise TipcastError("C003", self.distributed, what, fix)
 
-    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]]) -> bool:
+    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]], scaler: StandardScaler) -> bool:
         """Whether a linear model's training rows are no further from its predictions than from a constant."""
-        rows, total, squares, left = np.sum(client.gather(client.map(_left, *sides, model=model, pure=False)), axis=0)
+        sums = client.gather(client.map(self.left, *sides, model=model, scaler=scaler, pure=False))
+        rows, total, squares, left = np.sum(sums, axis=0)
         spread = squares - total**2 / rows if self.params.get("fit_intercept", True) else squares
         return bool(left <= spread + 1e-6 * squares)
+
+    def left(self, x: Frame, y: Frame, model: Any, scaler: StandardScaler) -> list[float]:
+        """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that predictions leave."""
+        z, target = self.values([x], scaler).astype(np.float64, copy=False), y.values.astype(np.float64)
+        off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
+        return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]
 
     def as_scikit_learn(self, model: Any) -> Any:
         """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
@@ -337,12 +344,6 @@ class Library(Estimator):
             format="skops",
             content=_content,
         )
-
-
-def _left(z: Array, y: Array, model: Any) -> list[float]:
-    """Return a worker's rows, the targets' sum and sum of squares, and the sum of squares that predictions leave."""
-    left = y - z @ module_of(z).asarray(model.coef_) - model.intercept_
-    return [float(len(y)), float(y.sum()), float(y @ y), float(left @ left)]
 
 
 def _of_scikit_learn(model: Any) -> Any:
