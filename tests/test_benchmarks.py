@@ -5,8 +5,6 @@ import importlib
 import importlib.util
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from tests.conftest import git
 
 import harness
 import table
-from harness import Comparison, Pair, compare, inside, options, write_result
+from harness import Comparison, Pair, compare, write_result
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECT = "src/tipcast/evaluation/metrics.py"
@@ -32,50 +30,16 @@ def test_ratio_is_of_the_medians_of_undisturbed_pairs() -> None:
     few = Comparison(("ours", "theirs"), pairs, wanted=4)
     assert "only 3 of 4 pairs" in str(few)
     assert few.record()["enough"] is False
-    told = inside(few, [1.0, 3.0, 7.0, 2.0], [4.0, 5.0, 7.0, 8.0], ("a, job", "b, job"))
-    assert told.pairs == (Pair(1.0, 4.0, 0.0), Pair(3.0, 5.0, 0.1), Pair(7.0, 7.0, 0.11), Pair(2.0, 8.0, 0.0))
-    assert told.ratio == 2 / 5
 
 
-def test_works_are_run_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "_busy_seconds", lambda: 0.0)
+def test_works_are_run_in_turn_and_disturbed_pairs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    result = compare(lambda: order.append("a"), lambda: order.append("b"), pairs=3, warmups=1)
-    assert "".join(order) == "ab" + "ab" + "ba" + "ab"
-    assert len(result.pairs) == 3
-
-
-def test_disturbed_pairs_are_measured_again_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(harness, "_busy_seconds", itertools.count(0.0, 1e6).__next__)
-    result = compare(lambda: None, lambda: None, pairs=2, warmups=0)
-    assert (len(result.pairs), bool(result.valid)) == (2 * harness.MAX_TRIES, False)
-
-
-def test_ones_own_work_is_not_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine on which only this process and its ended commands work shows no foreign share."""
-    monkeypatch.setattr(harness, "_busy_seconds", harness._own_seconds)
-    result = compare(lambda: sum(range(300_000)), [sys.executable, "-c", "sum(range(300_000))"], pairs=1, warmups=0)
-    assert result.pairs[0].foreign == 0.0
-    before = harness._own_seconds()
-    subprocess.run([sys.executable, "-c", "sum(range(3_000_000))"], check=True)
-    assert harness._own_seconds() > before
-
-
-def test_a_small_run_leaves_the_results_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what belongs to another tree is not measured."""
-    small = ["script", "--rows", "10"]
-    monkeypatch.setenv("PYTHONPATH", "")
-    monkeypatch.setattr(sys, "argv", ["script"])
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(harness, "ROOT", tmp_path)
-        options("")
-    monkeypatch.setattr(harness, "adopt", lambda: None)
-    assert options("", rows=20).out == harness.RESULTS
-    monkeypatch.setattr(sys, "argv", small)
-    with pytest.raises(SystemExit):
-        options("", rows=20, names=["a"])
-    monkeypatch.setattr(sys, "argv", [*small, "--names", "b", "c", "--out", str(tmp_path)])
-    assert vars(options("", rows=20, names=["a"])) == {"rows": 10, "names": ["b", "c"], "out": tmp_path}
+    for seconds, pairs in ((itertools.repeat(0.0), 3), (itertools.count(0.0, 1e6), 3 * harness.MAX_TRIES)):
+        monkeypatch.setattr(harness, "_busy_seconds", seconds.__next__)
+        order.clear()
+        result = compare(lambda: order.append("a"), lambda: order.append("b"), pairs=3, warmups=1)
+        assert (len(result.pairs), len(result.valid)) == (pairs, 3 if pairs == 3 else 0)
+        assert "".join(order).startswith("ab" + "ab" + "ba" + "ab")
 
 
 @pytest.fixture

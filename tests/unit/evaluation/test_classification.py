@@ -11,7 +11,7 @@ from sklearn import metrics as reference
 from tests.unit.evaluation.conftest import spread
 
 from tipcast.evaluation import classification
-from tipcast.evaluation.classification import Classification, area_under
+from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin
 from tipcast.evaluation.sums import Interval, Parts
 
 JUDGE = Classification()
@@ -197,3 +197,13 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
 )
 def test_bounds_of_the_interval(positives: list[int], negatives: list[int], expected: Interval) -> None:
     assert area_under(np.asarray(positives, float), np.asarray(negatives, float))[1] == expected
+
+
+def test_a_thinned_curve_is_near_the_whole() -> None:
+    labels = (np.random.default_rng(0).random(60_000) < np.linspace(0, 1, 60_000) ** 20).astype(int)
+    y, x = np.r_[0, np.cumsum(labels)] / labels.sum(), np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum()
+    chosen = thin(x, y)
+    assert (len(chosen) <= MAX_POINTS, chosen[0], chosen[-1]) == (True, 0, 60_000)
+    assert np.trapezoid(x[chosen], y[chosen]) == pytest.approx(np.trapezoid(x, y), abs=1e-4)
+    few = np.asarray([0, 0, 0, 1, 1, 0, 1, 1, 1])
+    assert thin(np.r_[0, np.cumsum(1 - few)] / 4, np.r_[0, np.cumsum(few)] / 5).tolist() == [0, 3, 5, 6, 9]

@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,19 +158,3 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
         plots._png(figure)
-
-
-@pytest.mark.parametrize("many", [3, 8, 60])
-def test_confusion_shows_counts_and_shares_of_few_classes_and_shades_of_many(many: int, drawn: list[Figure]) -> None:
-    matrix = np.random.default_rng(0).integers(0, 50, (many, many)) + 400 * np.eye(many, dtype=int)
-    evaluation: Any = SimpleNamespace(sums=SimpleNamespace(confusion=matrix), threshold=None)
-    plots.confusion({"test": evaluation}, SUBTITLE, [f"a class with a long name {at}" for at in range(many)])
-    axes = drawn[0].axes[0]
-    assert axes.images[0].get_array().shape == (many, many)
-    assert len(axes.get_xticklabels()) <= 25
-    written = [text.get_text() for text in axes.texts]
-    assert len(written) == {3: 9, 8: 64, 60: 0}[many]
-    share = 100 * matrix[1, 1] / matrix[1].sum()
-    assert many != 3 or f"{share:.1f} %\n{matrix[1, 1]:,} rows" in written
-    assert many != 8 or f"{share:.0f} %" in written
-    assert many == 60 or f"a class with a long name {many - 1}"[: 40 // many - 1].rstrip() + "…" in words(drawn[0])

@@ -19,7 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.library import Library
+from tipcast.models.library import Library, chosen_by_part
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)
 FRAME = pd.DataFrame(X.astype(np.float32), columns=["a", "b"])
@@ -133,3 +133,10 @@ def test_rows_that_a_library_cannot_fit_are_refused(client, rows, spec, scattere
     y = pd.Series(np.arange(40) < ones, dtype="int32")
     with pytest.raises(TipcastError, match=told):
         build(spec(name), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
+
+
+def test_a_sample_is_the_same_however_the_rows_are_parted() -> None:
+    (whole,) = chosen_by_part([800], 200, 3)
+    for sizes in ([100, 0, 1, 549, 150], [799, 1]):
+        pairs = zip(np.cumsum([0, *sizes]), chosen_by_part(sizes, 200, 3), strict=False)
+        np.testing.assert_array_equal(np.concatenate([start + own for start, own in pairs]), whole)

@@ -396,3 +396,14 @@ def test_a_run_whose_process_was_killed_is_closed_and_no_other(
     monkeypatch.setattr(process, "has_exited", taken_up)
     process.close_abandoned(client, str(spec.uri))
     assert status(run_id) == "RUNNING", "by another process, while this one looks"
+
+
+def test_a_lock_that_ends_while_the_run_is_closed(spec: TrackingSpec, tmp_path: Path, monkeypatch: Any) -> None:
+    spec.wait_s = 0.3
+    locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
+    with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
+        locked.execute("BEGIN IMMEDIATE")
+        ended = run.client.set_terminated
+        monkeypatch.setattr(run.client, "set_terminated", lambda *given: locked.execute("ROLLBACK") and ended(*given))
+        run.log_metrics({"test/auc": 0.5})
+    assert (_only(spec).info.status, _only(spec).data.tags["error.code"]) == ("FAILED", "T002")

@@ -108,3 +108,12 @@ def test_a_folder_that_may_not_be_looked_into_is_not_an_empty_one(
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(TipcastError, match=f"D001.*{tmp_path}: may not be read"):
         expand(str(tmp_path), ScanRequest((), (), None))
+
+
+def test_digests_follow_the_content(trip_files: Any) -> None:
+    for name in ("a_2019-02.parquet", "a_2019-02.csv"):
+        before, again, other = (
+            trip_files.listing(trip_files.write(name, change)).digest
+            for change in (None, None, lambda frame: frame.assign(fare_amount=3.0))
+        )
+        assert before == again != other
