@@ -33,11 +33,10 @@ def test_ratio_is_of_the_medians_of_undisturbed_pairs() -> None:
 
 
 def test_works_are_run_in_turn_and_disturbed_pairs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[str] = []
     for seconds, pairs in ((itertools.repeat(0.0), 3), (itertools.count(0.0, 1e6), 3 * harness.MAX_TRIES)):
         monkeypatch.setattr(harness, "_busy_seconds", seconds.__next__)
-        order.clear()
-        result = compare(lambda: order.append("a"), lambda: order.append("b"), pairs=3, warmups=1)
+        order: list[str] = []
+        result = compare(*(lambda name=name, order=order: order.append(name) for name in "ab"), pairs=3)
         assert (len(result.pairs), len(result.valid)) == (pairs, 3 if pairs == 3 else 0)
         assert "".join(order).startswith("ab" + "ab" + "ba" + "ab")
 

@@ -93,10 +93,7 @@ class Result:
     details: Mapping[str, Any] = field(repr=False)  # all that the command says with ``print=json``
 
     def load(self) -> Any:
-        """Load the model as an ``mlflow.pyfunc.PyFuncModel``: its ``predict`` takes raw rows as a pandas DataFrame.
-
-        M001 there is no model.
-        """
+        """Load the model as a ``PyFuncModel``, whose ``predict`` takes raw rows as a DataFrame; M001 no model."""
         if self.model_uri is None:
             raise TipcastError("M001", "model_uri", "this job has no model", "load the one of a training")
         from tipcast.tracking.store import load_model

@@ -91,10 +91,7 @@ class GpuFrames(CpuFrames):
     def read_parquet(
         self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
     ) -> dict[str, Array]:
-        """Read columns of some row groups; local files are decoded on the device, remote ones on the host.
-
-        Only the host's reader verifies page checksums.
-        """
+        """Read columns of some row groups: of local files on the device, which verifies no page checksums."""
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
         frame = _decoded(uri, row_groups, columns)

@@ -175,7 +175,7 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
     if file := re.search(r"In '([^']+)'", text):
         if key == "task" and file[1].startswith("data/"):  # which only a job that asks something has
             what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-            return TipcastError("C003", "data", what, "use data=sample, data=files or data=tlc")
+            return TipcastError("C003", "data", what, "use data=sample, files or tlc; for a table: tipcast inspect")
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
     near = list[str]()

@@ -28,7 +28,8 @@ MISSING = [
 CSV_CHUNK = 8 << 20
 """Bytes that the CSV parser works on at once."""
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M:%S %p", " %I:%M %p", "")
-_YEAR_FIRST = [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC", *(f"%Y/%m/%d{clock}" for clock in _CLOCKS)]
+_SPELLED = ("%Y/%m/%d", " %Y-%m-%d")  # a blank is for any number of blanks
+_YEAR_FIRST = [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC", *(f"{day}{clock}" for day in _SPELLED for clock in _CLOCKS)]
 DATES = {
     "iso": _YEAR_FIRST,
     "month_first": [*_YEAR_FIRST, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.config.errors import travelling
-from tipcast.datasets import split
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.datasets import address, split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 
@@ -96,10 +96,7 @@ def _column(values: Any, kind: pa.DataType) -> pa.Array:
 
 @contextlib.contextmanager
 def unfinished(out: str) -> Iterator[str]:
-    """Yield a token for the names of unfinished files, which are removed if the block fails.
-
-    The session of their writers belongs into the block, so that they have stopped by then.
-    """
+    """Yield a token for the names of unfinished files, which go if the block, their writers' session, fails."""
     token = uuid.uuid4().hex[:8]
     try:
         yield token
@@ -112,7 +109,7 @@ def unfinished(out: str) -> Iterator[str]:
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:
-    """Return a month's ``KEY``, None where the file is not there, of another recipe or changed since."""
+    """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is somebody else's."""
     filesystem, path = url_to_fs(f"{out}/{month.name}")
     try:
         with filesystem.open(path) as file:
@@ -126,5 +123,10 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
                 digest.update(piece)
                 left -= len(piece)
             return written if digest.hexdigest() == written["sha256"] else None
-    except (OSError, ValueError, KeyError, TypeError):  # not there, no Parquet, or not ours
+    except (OSError, ValueError):  # not there, or damaged
         return None
+    except (KeyError, TypeError) as problem:  # whole, without a ``KEY``
+        fix = "name another folder, or move the file away"
+        raise TipcastError(
+            "C011", address.shown(f"{out}/{month.name}"), "is no month that prepare wrote", fix
+        ) from problem

@@ -306,7 +306,8 @@ def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recip
     every = total(list(per_file.values()))
     dropped = sum(every.dropped.values())
     where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
-    check_split(f"{where} ({dropped} rows dropped)" if dropped else where, every, recipe.task, limits)
+    why = f" ({dropped:,} rows dropped: {', '.join(sorted(every.dropped))})" if dropped else ""
+    check_split(where + why, every, recipe.task, limits)
     for reason, rows in every.dropped.items():
         if reason != OTHER_SIDE and rows > MUCH * every.rows_read:
             LOG.warning("%s of %s rows of %s are not used: %s", f"{rows:,}", f"{every.rows_read:,}", where, reason)

@@ -74,7 +74,7 @@ class Table(Dataset):
             if not (seen[spec.time].are_times if cells else kind_of(kind) == "time"):
                 what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
                 where = address.shown(scans[0].uri)
-                raise TipcastError("D008", where, what, "write it as a timestamp, or leave data.time")
+                raise TipcastError("D008", where, what, "write it as 2019-02-28 13:05, or leave data.time out")
         taken = {
             name: table_columns.take(
                 name, first["written"].get(name, name), kind, seen[name], spec.types.get(name), cells=cells
@@ -395,10 +395,7 @@ class Table(Dataset):
         return notes
 
     def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
-        """Give the files the side's period, and leave out those parts of them that have no row of that time.
-
-        D010 a file without a time.
-        """
+        """Give the files the side's period, without their parts of other times; D010 a file without a time."""
         time = str(self.time)
 
         def ends(fragment: Fragment) -> Period | None:
@@ -439,5 +436,6 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     parts = look.fragments(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
     spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
+    facts["index"] = {"Unnamed: 0"} if not look.head.written[0].strip() else {}  # as pandas writes one
     facts |= {"types": dict.fromkeys(parts[0].columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)

@@ -206,6 +206,8 @@ def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
         table = delimited.read_table(fragment, list(own), own)
     columns = [table[name] for name in own]
     plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
+    if fragment.format == "csv":  # blanks after commas
+        plain = [pc.utf8_trim_whitespace(each) if is_text(each.type) else each for each in plain]
     return pa.Table.from_arrays(plain, names=list(types))
 
 

@@ -7,6 +7,7 @@ matplotlib's rcParams and pyplot, which scikit-learn's displays load, are shared
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
 BLUE, ORANGE = "#0072b2", "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
+warnings.filterwarnings("ignore", "Glyph .* missing from font")  # an empty box says as much
 TITLE, TEXT, SMALL = 17, 13, 11.5
 SIZE, DPI = 6.0, 100
 """Inches, and dots of one: a wider picture makes a note on MLflow's page scroll."""

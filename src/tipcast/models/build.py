@@ -26,7 +26,8 @@ def build(
     """
     kind = kind or model.kinds[0]
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
-        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", f"use a model of kind {kind}")
+        fix = "use model=kmeans" if kind == "clustering" else "use model=xgboost or model=random_forest"
+        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
     shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
     for table in TABLES:
         if getattr(model, table) != shipped.get(table):

@@ -56,10 +56,7 @@ class Children:
             raise
 
     def close_open(self, reason: str) -> None:
-        """Close all that is open as KILLED, also what a signal kept from coming back.
-
-        The next command closes what is left open where the store fails.
-        """
+        """Close all that is open as KILLED; the next command closes what the store refuses."""
         for run in self.runs():
             if run.info.status == "RUNNING":
                 self.end(run.info.run_id, "KILLED", tags={"error.message": reason})

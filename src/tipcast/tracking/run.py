@@ -318,6 +318,7 @@ def check_store(spec: TrackingSpec) -> str:
             fix = "check rights and free space of the artifact store, or use another tracking.experiment"
             raise failed_to("written", redact_address(run.artifact_uri), first_line(problem), fix, "T005") from problem
         finally:
+            client.set_terminated(run.run_id)
             client.delete_run(run.run_id)
         client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])

@@ -32,6 +32,5 @@ def test_form_exit_code_and_the_way_from_a_worker(letter: str) -> None:
     with pytest.raises(TipcastError) as caught:
         task()
     came = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
-    assert caught.value.__cause__ is None
     assert str(came) == str(error) == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
     assert came.exit_code == EXIT_CODES[letter]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets import months
 from tipcast.datasets.months import Month
@@ -45,4 +46,5 @@ def test_a_month_that_has_changed_anywhere_is_not_current(tmp_path: Path) -> Non
         path.write_bytes(damaged)
         assert months.current(str(tmp_path), month) is None
     pq.write_table(pq.read_table(io.BytesIO(whole)).replace_schema_metadata(), path)
-    assert months.current(str(tmp_path), month) is None, "another writer's file"
+    with pytest.raises(TipcastError, match="C011"):  # another writer's file
+        months.current(str(tmp_path), month)
