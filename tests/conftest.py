@@ -26,6 +26,7 @@ import scipy.special  # noqa: F401 - before MLflow and Dask, see tipcast.jobs.tr
 import dask
 import filelock
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -420,3 +421,8 @@ def placed() -> Callable[[Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tu
         return futures
 
     return place
+
+
+def spread(client: Client, values: np.ndarray, cuts: Sequence[int] = (0, 1, 1000), wrap: Any = np.array) -> list[Any]:
+    """Put rows on the workers in uneven parts, some of them empty."""
+    return [client.submit(wrap, part, pure=False) for part in np.split(values, cuts)]

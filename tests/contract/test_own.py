@@ -167,13 +167,17 @@ def test_what_each_takes_is_counted() -> None:
     assert f"| a metric | {python(within_a_tenth)} lines of Python |" in told
 
 
-def test_a_task_and_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(evaluation.base.OWN, "classification", {})
-    evaluation.metric("classification", maximize=True)(within_a_tenth)
+def test_a_task(train: Any) -> None:
     base.register("far", far)
     done = train(task="far", data={"rows": 4000})
     assert done.metrics["test/auc"] > 0.7
     assert "--config-dir=" in done.command
+
+
+def test_a_metric(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(evaluation.base.OWN, "classification", {})
+    evaluation.metric("classification", maximize=True)(within_a_tenth)
+    done = train(data={"rows": 4000})
     run = mlflow.MlflowClient(done.tracking_uri).get_run(done.run_id)
     assert 0 <= run.data.metrics["test/within_a_tenth"] <= 1
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
+from tests.conftest import spread
 from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
-from tests.unit.evaluation.conftest import spread
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
-from tests.unit.evaluation.conftest import spread
+from tests.conftest import spread
 
 from tipcast.evaluation import classification
 from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin

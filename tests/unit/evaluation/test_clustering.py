@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
-from tests.unit.evaluation.conftest import spread
+from tests.conftest import spread
 
 from tipcast.evaluation import clustering
 from tipcast.evaluation.clustering import Clustering

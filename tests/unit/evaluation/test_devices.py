@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client
+from tests.conftest import spread
 from tests.unit.evaluation import test_classification
-from tests.unit.evaluation.conftest import spread
 from tests.unit.evaluation.test_base import ROWS
 
 from tipcast.compute.base import Session

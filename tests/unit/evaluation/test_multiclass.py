@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from distributed import Client
 from sklearn import metrics as reference
-from tests.unit.evaluation.conftest import spread
+from tests.conftest import spread
 
 from tipcast.evaluation.multiclass import Multiclass
 from tipcast.evaluation.sums import Parts
