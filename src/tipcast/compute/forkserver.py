@@ -32,6 +32,8 @@ LIBRARIES = (
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
 """Modules that workers of GPUs load too. None calls CUDA at import, which no fork would survive: cuDF does not where
 RAPIDS_NO_INITIALIZE is set."""
+TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
+"""Module of a model -> what a fit by several GPUs loads, which as little calls CUDA at import."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 """Waiting OpenMP threads spin for a moment and then sleep: sleeping at once costs an idle machine wake-ups, spinning as
 long as GNU's OpenMP does costs a busy one its cores (`benchmarks/busy_cores.py`)."""
@@ -69,8 +71,8 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
     own = {name: str(value) for name, value in cluster.environment.items()}
     os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
-    together = gpu and "tipcast.models.xgboost" in modules and (cluster.n_workers or len(gpus.visible())) > 1
-    more = [*(GPU_LIBRARIES if gpu else ()), *(["xgboost.dask"] if together else ())]
+    several = gpu and (cluster.n_workers or len(gpus.visible())) > 1
+    more = [*(GPU_LIBRARIES if gpu else ()), *(TOGETHER[name] for name in modules if several and name in TOGETHER)]
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
         with left_alone():

@@ -436,6 +436,6 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
     parts = look.fragments(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
     spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
-    facts["index"] = {"Unnamed: 0"} if not look.head.written[0].strip() else {}  # as pandas writes one
+    facts["index"] = {look.head.names[0]} if not look.head.written[0].strip() else {}  # as pandas writes one
     facts |= {"types": dict.fromkeys(parts[0].columns, pa.string()), "written": spelled, "slashed": look.slashed}
     return FileScan(uri, parts, None, look.digest, facts, look.notes)

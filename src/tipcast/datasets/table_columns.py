@@ -198,15 +198,13 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
 
 
 def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of a fragment on the host, texts as they stand there; ``types`` are those that CSV is read as."""
+    """Return columns of a fragment on the host, texts of CSV without blanks around; ``types``: what CSV is read as."""
     own = {fragment.columns[name]: kind for name, kind in types.items()}
-    if fragment.format == "parquet":
-        table = parquet.read_host(fragment, list(own))
-    else:
-        table = delimited.read_table(fragment, list(own), own)
+    cells = fragment.format == "csv"
+    table = delimited.read_table(fragment, list(own), own) if cells else parquet.read_host(fragment, list(own))
     columns = [table[name] for name in own]
     plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
-    if fragment.format == "csv":  # blanks after commas
+    if cells:  # blanks after commas
         plain = [pc.utf8_trim_whitespace(each) if is_text(each.type) else each for each in plain]
     return pa.Table.from_arrays(plain, names=list(types))
 

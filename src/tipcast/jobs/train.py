@@ -1,13 +1,14 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import scipy.special  # noqa: F401 - see below
 
+from tipcast.compute import forkserver
 from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
@@ -30,8 +31,8 @@ from tipcast.tracking import portable
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
-TOGETHER = {"tipcast.models.xgboost": "xgboost.dask", "tipcast.models.forest": "cuml.dask.ensemble"}
-"""Module of an estimator -> what a fit by several GPUs loads."""
+TOGETHER = {**forkserver.TOGETHER, "tipcast.models.forest": "cuml.dask.ensemble"}
+"""Module of a model -> what the driver loads for a fit by several GPUs."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 
@@ -66,7 +67,7 @@ def train(
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            loaded.exception()  # ends the wait: two threads that import may lock each other
+            wait(loaded)  # two threads that import may lock each other; what failed the fit raises again
             fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
@@ -95,11 +96,11 @@ def train(
     )
 
 
-def _load_ahead(workers: Session, estimator: Estimator) -> Future[Any]:
+def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
     """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread while rows are read."""
-    several = workers.device == "cuda" and workers.n_workers > 1
+    several, module = workers.device == "cuda" and workers.n_workers > 1, TOGETHER.get(estimator.__module__)
     thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
-    loaded = thread.submit(import_module, TOGETHER.get(estimator.__module__, "tipcast") if several else "tipcast")
+    loaded = [thread.submit(import_module, module)] if several and module else []
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable.list_packages)
     thread.shutdown(wait=False)

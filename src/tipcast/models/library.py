@@ -134,7 +134,7 @@ class Library(Estimator):
     @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, scaler: StandardScaler) -> Any:
         """Return a model that has learnt from one more part."""
-        z = to_host(self.values([x], scaler)).astype(np.float64)
+        z = to_host(self.values([x], scaler)).astype(np.float64, copy=False)
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
         model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
@@ -252,17 +252,17 @@ class Library(Estimator):
             return fitted
         if most is not None:
             sides = [run(itemgetter(at), taken) for at in range(len(sides))]
-        workers = workers_of(client, sides[0])
-        scaler = scaler_of(client.gather(run(moments, sides[0])))
+        homes = [min(holding) for holding in holders(client, sides[0])]
+        workers, scaler = sorted(set(homes)), scaler_of(client.gather(run(moments, sides[0])))
         with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, sides, seed, scaler))
+            model = watched(client, workers, lambda: self._together(client, sides, homes, seed, scaler))
         return self.fitted(model, features, scaler)
 
-    def _together(self, client: Any, sides: Sequence[Sequence[Any]], seed: int, scaler: StandardScaler) -> Any:
-        """Fit by the library's Dask class on futures of frames and of their targets, whose moments are given."""
+    def _together(self, client: Any, sides: Sequence[Any], homes: list[str], seed: int, scaler: StandardScaler) -> Any:
+        """Fit by the library's Dask class on futures of frames and of their targets, which lie on these workers."""
         import dask.array as da  # a third of a second that a fit on one worker does without
 
-        cls, homes = named(self.distributed), [min(holding) for holding in holders(client, sides[0])]
+        cls = named(self.distributed)
         by_part = cls.__module__.startswith("dask_ml.")
         # One array a worker: of each part that is none cuML's classes keep a copy in its place.
         marks: Sequence[Any] = range(len(homes)) if by_part else homes
