@@ -69,6 +69,8 @@ if __name__ == "__main__":
     parser.add_argument("--graph", type=Path, default=Path("graph.svg"))
     parser.add_argument("--restart", action="store_true", help="start the workers anew, which forgets all rows")
     args = parser.parse_args()
+    # A worker may end within a heartbeat: Dask would log a traceback of it.
+    dask.config.set({"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"})
     own = {"n_workers": 2, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     with Client(args.scheduler or LocalCluster(**own)) as client:
         for address, (cores, memory) in client.run(resources).items():

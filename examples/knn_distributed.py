@@ -8,6 +8,7 @@ python examples/knn_distributed.py --scheduler tcp://127.0.0.1:8786 --folder /sh
 import argparse
 from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -74,6 +75,8 @@ if __name__ == "__main__":
     args = parser.parse_args()
     if args.device == "gpu":
         from dask_cuda import LocalCUDACluster as LocalCluster
+    # A worker may end within a heartbeat: Dask would log a traceback of it.
+    dask.config.set({"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"})
     own = {"n_workers": 2 if args.device == "cpu" else None, "dashboard_address": "127.0.0.1:0", "host": "127.0.0.1"}
     with Client(args.scheduler or LocalCluster(**own)) as client:
         kept, test = make_rows(15_000, 0), make_rows(5_000, 1)

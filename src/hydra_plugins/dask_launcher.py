@@ -57,32 +57,32 @@ class DaskLauncher(BasicLauncher):  # its ``setup`` keeps the configuration, the
 
         An error of a job is kept in its ``JobReturn``, as Hydra's own launchers keep it; those of Dask are raised.
         """
+        import dask.system
         from dask.distributed import Client, LocalCluster
-        from dask.system import CPU_COUNT
 
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        if not self.config.hydra.verbose:  # Dask tells of each connection that closes, with a traceback
-            logging.getLogger("distributed").setLevel(logging.WARNING)
+        level = "info" if self.config.hydra.verbose else "critical"  # a heartbeat that an end cuts off is an error
+        logging.getLogger("distributed").setLevel(level.upper())
+        quiet = {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": level}
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         common = (self.hydra_context, self.config, self.task_function, Singleton.get_state(), str(Path.cwd()))
         futures, resources = [], None
-        with contextlib.ExitStack() as stack:
+        with dask.config.set(quiet), contextlib.ExitStack() as stack:
             cluster: Any = self.address
             if cluster is None:
                 resources = {JOB: 1}
-                n_workers = min(self.workers["n_workers"] or CPU_COUNT, len(job_overrides))
+                n_workers = min(self.workers["n_workers"] or dask.system.CPU_COUNT, len(job_overrides))
                 places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
                 pages = {"dashboard": False}  # they take a second to import
-                settings = {**self.workers, **places, "n_workers": n_workers, "scheduler_kwargs": pages}
-                cluster = stack.enter_context(LocalCluster(**settings, resources=resources))
+                own = {**self.workers, **places, "n_workers": n_workers, "resources": resources}
+                cluster = stack.enter_context(LocalCluster(**own, scheduler_kwargs=pages))
             client = stack.enter_context(Client(cluster))
             (shared,) = client.scatter([common], hash=False)
             for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):
                 LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
-                job = client.submit(run, number, overrides, shared, pure=False, retries=0, resources=resources)
-                futures.append(job)
+                futures.append(client.submit(run, number, overrides, shared, pure=False, resources=resources))
             ended: list[JobReturn] = client.gather(futures)
         return ended
 

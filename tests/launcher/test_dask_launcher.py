@@ -10,11 +10,13 @@ from hydra.test_utils.launcher_common_tests import LauncherTestSuite
 from hydra.version import VersionBase
 
 APP = """
+import logging
 import hydra
 from omegaconf import DictConfig
 
 @hydra.main(version_base="1.3", config_path=None)
 def app(config: DictConfig) -> None:
+    logging.getLogger("distributed.worker").error("a heartbeat is cut off")
     if config.get("x") == config.get("bad"):
         raise ValueError(f"x is {config.x}")
     open("done", "w").write(str(config.get("x")))
@@ -56,4 +58,5 @@ def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     ended = _app(tmp_path, "hydra.launcher.n_workers=1", "hydra.sweeper.max_batch_size=2", "+x=1,2,3,4", "+bad=3")
     assert ended.returncode == 1
     assert "x is 3" in ended.stderr
+    assert "heartbeat" not in ended.stderr  # Dask tells with a traceback of one that a worker's end cuts off
     assert [n for n in range(4) if (tmp_path / f"out/{n}/done").exists()] == [0, 1, 3]
