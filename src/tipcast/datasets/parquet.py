@@ -133,8 +133,7 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
     if metadata.num_rows == 0:
         raise TipcastError("D009", where, "has no rows", "remove it or download it again")
-    digest = hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest()
-    return Footer(uri, metadata, digest, request)
+    return Footer(uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request)
 
 
 def is_number(kind: pa.DataType) -> bool:

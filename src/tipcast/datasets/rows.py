@@ -130,8 +130,9 @@ def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...
     for chosen in sides:
         x, y = whole.x, whole.y
         if not chosen.all():
-            rows = module_of(chosen).flatnonzero(chosen)
-            x, y = (None if each is None else each.take(rows).reset_index(drop=True) for each in (x, y))
+            # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows need none.
+            rows = module_of(chosen).flatnonzero(chosen) if chosen.any() else slice(0)
+            x, y = (None if each is None else each.iloc[rows].reset_index(drop=True) for each in (x, y))
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
         parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, **_target_counts(y, task))))
         read = Counts(0, 0, {})  # what was read is counted with the first part
@@ -266,12 +267,12 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
         return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    y = joined(rows.y) if rows.y else []
-    return replace(rows, x=joined(rows.x), y=y, parts=tuple(np.diff(borders).tolist()))
+    return replace(rows, x=joined(rows.x), y=joined(rows.y) if rows.y else [], parts=tuple(np.diff(borders).tolist()))
 
 
 def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
-    return module_of(parts[0]).concat(parts, ignore_index=True).iloc[start:stop].reset_index(drop=True)
+    first, *rest = [*parts[:-1], parts[-1].iloc[: stop - sum(map(len, parts[:-1]))]]
+    return module_of(first).concat([first.iloc[start:], *rest], ignore_index=True)
 
 
 def counted(parts: Sequence[Part]) -> tuple[Counts, ...]:
