@@ -74,8 +74,8 @@ def test_a_command_runs_as_typed(
     if entry.first:
         run(with_ids(entry.first, ids), folder, variables)
     with contextlib.ExitStack() as beside:
-        if entry.serves or entry.ready:  # the command's text names its port
-            beside.enter_context(filelock.FileLock(f"{template}.ports", timeout=2 * WATCHDOG_S))
+        if port := urllib.parse.urlsplit(entry.serves or entry.ready).port:  # the command's text names it
+            beside.enter_context(filelock.FileLock(f"{template}.{port}", timeout=2 * WATCHDOG_S))
         servers = [beside.enter_context(started(command, folder, variables)) for command in entry.beside]
         if entry.ready:
             _answers(entry.ready, folder)
