@@ -47,8 +47,7 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
     table = json.loads(Path(artifact).read_text("utf-8"))
     assert len(table["data"]) == 4
     assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
-    note = ended.run.data.tags["mlflow.note.content"]
-    assert all(child.info.run_name in note for child in children)
+    assert all(child.info.run_name in ended.run.data.tags["mlflow.note.content"] for child in children)
 
 
 def test_a_training_that_fails_is_run_again(

@@ -216,8 +216,7 @@ def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     shutil.copyfile(tmp_path / "yellow_2019-02.parquet", tmp_path / "copy_2019-02.parquet")
     words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
     (composed,) = compose("train", [*words, "task.validation=0.1"])
-    plan = make_plan(to_object(composed.config))
-    assert plan.recipe.cutoff == of_months("2019-12")[1] - 9 * 86_400_000_000
+    assert make_plan(to_object(composed.config)).recipe.cutoff == of_months("2019-12")[1] - 9 * 86_400_000_000
     assert "copy_2019-02.parquet and yellow_2019-02.parquet have the same content" in caplog.text
 
 

@@ -1,12 +1,14 @@
 """The bridge from `mlflow run -P` to Hydra's overrides, and what it refuses."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
-from tipcast.config.arguments import as_given, quoted, to_overrides
+from tipcast.config import schema
+from tipcast.config.arguments import LISTS, PATHS, as_given, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -91,6 +93,12 @@ def test_a_comma_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "a,b").touch()
     assert to_overrides(["input=a,b"]) == ["input='a,b'"]
     assert to_overrides(["-m", "out=a,b"]) == ["-m", "out=a,b"]
+
+
+def test_keys_of_paths_are_fields_of_the_schemas() -> None:
+    kinds = filter(dataclasses.is_dataclass, vars(schema).values())
+    fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    assert {key.rpartition(".")[2] for key in PATHS | LISTS} <= fields
 
 
 def _value(override: str) -> object:

@@ -81,8 +81,7 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     assert (asked.kind, asked.classes) == ("classification", ("3", "7"))
     assert y.tolist() == (expected["class"] == 7).astype(int).tolist()
     assert x.dtypes.unique().tolist() == [np.dtype("float32")]
-    codes = expected["word"].map({"apple": 0, "fig": 1, "pear": 2}).fillna(-1)
-    assert x["word"].tolist() == codes.tolist()
+    assert x["word"].tolist() == expected["word"].map({"apple": 0, "fig": 1, "pear": 2}).fillna(-1).tolist()
     assert x["flag"].tolist() == expected["flag"].astype(int).tolist()
     assert not x.isna().any(axis=None)
     known = expected["size"].notna()

@@ -213,8 +213,7 @@ def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
     assert table.columns[0].categories == ("x", "y")
     assert "column c is no feature: only some of the files have it" in table.notes
     assert parquet(tmp_path, texts | {"c": [1.0] * 40}, texts).features == ("a", "b")
-    large = parquet(tmp_path, {"a": [2**53 + 1, None] * 20, "b": [1, 2] * 20}, numbers)
-    assert large.features == ("a", "b")
+    assert parquet(tmp_path, {"a": [2**53 + 1, None] * 20, "b": [1, 2] * 20}, numbers).features == ("a", "b")
     for first, other in ((texts, "string"), (texts | {"a": [True, False] * 20}, "bool")):
         with pytest.raises(TipcastError, match=f"D008.*1.parquet: column 'a' is int64 where .*0.parquet has {other}"):
             parquet(tmp_path, first, numbers)
