@@ -63,9 +63,10 @@ class DaskLauncher(BasicLauncher):  # its ``setup`` keeps the configuration, the
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        level = "info" if self.config.hydra.verbose else "critical"  # a heartbeat that an end cuts off is an error
-        logging.getLogger("distributed").setLevel(level.upper())
-        quiet = {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": level}
+        quiet: dict[str, str] = {}
+        if not self.config.hydra.verbose:  # Dask tells of each connection that closes, with a traceback
+            logging.getLogger("distributed").setLevel(logging.WARNING)
+            quiet["distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"] = "critical"  # in the workers
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
         common = (self.hydra_context, self.config, self.task_function, Singleton.get_state(), str(Path.cwd()))
         futures, resources = [], None
@@ -74,10 +75,9 @@ class DaskLauncher(BasicLauncher):  # its ``setup`` keeps the configuration, the
             if cluster is None:
                 resources = {JOB: 1}
                 n_workers = min(self.workers["n_workers"] or dask.system.CPU_COUNT, len(job_overrides))
-                places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
-                pages = {"dashboard": False}  # they take a second to import
-                own = {**self.workers, **places, "n_workers": n_workers, "resources": resources}
-                cluster = stack.enter_context(LocalCluster(**own, scheduler_kwargs=pages))
+                places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "resources": resources}
+                own = {**self.workers, **places, "n_workers": n_workers, "scheduler_kwargs": {"dashboard": False}}
+                cluster = stack.enter_context(LocalCluster(**own))  # a dashboard takes a second to import
             client = stack.enter_context(Client(cluster))
             (shared,) = client.scatter([common], hash=False)
             for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):
