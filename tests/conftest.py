@@ -283,8 +283,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    reset = f"{endpoint}/moto-api/reset"  # servers of one process share what they hold
-    urllib.request.urlopen(reset, data=b"").close()
+    urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"").close()  # moto keeps one store a process
     s3fs.S3FileSystem.clear_instance_cache()
     store = s3fs.S3FileSystem()
     store.mkdir("trips")

@@ -82,6 +82,8 @@ def test_a_command_runs_as_typed(
         if entry.serves:
             beside.enter_context(started(entry.typed(ids), folder, variables))
             _answers(entry.serves, folder)
+            said = folder / "servers"
+            wait_until(lambda: all(_is_left(what, folder, before, said.read_text()) for what in entry.leaves))
             return
         output = run(entry.typed(ids), folder, variables)
         assert not [server for server in servers if server.poll() is not None], (folder / "servers").read_text()

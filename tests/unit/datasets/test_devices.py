@@ -67,8 +67,7 @@ def dirty(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("name", ["yellow_tripdata_2019-02.parquet", "yellow_tripdata_2019-02.csv"])
 def test_dirt_is_dropped_alike(cpu_session, gpu_session, trip_files: Any, name: str) -> None:
     path = trip_files.write(name, dirty, rows=6000, **({"row_group_size": 1000} if name.endswith("parquet") else {}))
-    cut = int(pd.Timestamp("2019-02-15").value // 1000)
-    recipe = dataclasses.replace(RECIPE, cutoff=cut)
+    recipe = dataclasses.replace(RECIPE, cutoff=int(pd.Timestamp("2019-02-15").value // 1000))
     listing = trip_files.listing(path, (*recipe.columns, *recipe.optional), block_bytes=50_000)
     assert same_rows(cpu_session, gpu_session, listing, recipe) > 5900
 
