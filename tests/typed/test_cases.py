@@ -18,8 +18,9 @@ ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="no cases are here: se
 @pytest.mark.typed
 @pytest.mark.parametrize("script", SCRIPTS or [ABSENT], ids=[path.parent.name for path in SCRIPTS] or ["none"])
 def test_a_case_ends_right(script: Path, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     own = os.environ.get("TIPCAST_BIN", str(Path(sys.executable).parent))
-    variables = {"TIPCAST_BIN": own, "TMPDIR": str(tmp_path), "PORT": str(port)}
-    run(f"bash {script}", tmp_path, environment(tmp_path) | variables)
+    with socket.socket() as held:  # so that nobody else is given the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        variables = {"TIPCAST_BIN": own, "TMPDIR": str(tmp_path), "PORT": str(held.getsockname()[1])}
+        run(f"bash {script}", tmp_path, environment(tmp_path) | variables)

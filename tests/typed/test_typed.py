@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import urllib.parse
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,15 @@ def test_a_command_runs_as_typed(
         if port := urllib.parse.urlsplit(entry.serves or entry.ready).port:  # the command's text names it
             beside.enter_context(filelock.FileLock(f"{template}.{port}", timeout=2 * WATCHDOG_S))
         servers = [beside.enter_context(started(command, folder, variables)) for command in entry.beside]
+        said, workers = folder / "servers", sum(map(int, re.findall(r"--nworkers (\d+)", f"{entry.beside}")))
         if entry.ready:
             _answers(entry.ready, folder)
+            wait_until(lambda: said.read_text().count("Registered to") >= workers, WATCHDOG_S, said.read_text)
         if entry.serves:
             beside.enter_context(started(entry.typed(ids), folder, variables))
             _answers(entry.serves, folder)
-            said = folder / "servers"
-            wait_until(lambda: all(_is_left(what, folder, before, said.read_text()) for what in entry.leaves))
+            left = partial(_is_left, folder=folder, before=before)
+            wait_until(lambda: all(left(what, output=said.read_text()) for what in entry.leaves), what=said.read_text)
             return
         output = run(entry.typed(ids), folder, variables)
         assert not [server for server in servers if server.poll() is not None], (folder / "servers").read_text()
@@ -100,9 +103,8 @@ def _answers(url: str, folder: Path) -> None:
 
     def open_it() -> bool:
         with contextlib.suppress(OSError):
-            if address.path:
-                return bool(urllib.request.urlopen(url, timeout=5).status == 200)
-            socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5).close()
+            host = (str(address.hostname), int(address.port or 0))
+            (urllib.request.urlopen(url, None, 5) if address.path else socket.create_connection(host, 5)).close()
             return True
         return False
 

@@ -61,6 +61,6 @@ def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
     source = str(Path(cli.__file__).resolve().parents[1])
     env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": source}
     command = [shell, "-c", SCRIPTS[shell]]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["model=xgboost", "model=xgboost_forest"]

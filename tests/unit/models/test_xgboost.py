@@ -68,8 +68,7 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
         model = estimator.fit(Split(x, y) if reach == "parts" else Split(made, label), seed=0)
     assert list(model.importance) == names
     assert max(model.importance, key=model.importance.get) == "size [m2]"
-    saved = model.save(tmp_path)
-    booster = xgboost.Booster(model_file=saved)
+    booster = xgboost.Booster(model_file=model.save(tmp_path))
     assert booster.feature_names == ["size (m2)_", "size (m2)", "age_lt_30", *names[3:]] == native.booster_names(names)
     renamed = made.set_axis(booster.feature_names, axis=1)
     matrix = xgboost.DMatrix(renamed, feature_types=booster.feature_types, missing=-1)
@@ -88,8 +87,7 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     assert ":{" in model.scorer.booster.get_dump()[0]  # a split on a set of categories
     rows = with_missing[3][0]
     rows = rows.assign(PULocationID=np.where(np.arange(len(rows)) % 100 == 1, 500, rows["PULocationID"])).astype("f4")
-    saved = model.save(tmp_path)
-    scores = native.load(saved, model.format).score(rows.to_numpy())
+    scores = native.load(model.save(tmp_path), model.format).score(rows.to_numpy())
     np.testing.assert_array_equal(scores, model.scorer.score(rows))
     types = ["c" if name in zones else "q" for name in rows]
     matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)

@@ -39,7 +39,7 @@ def test_a_workers_process_computes_with_all_its_threads(rows, spec, scattered):
     model = build(spec("xgboost", n_estimators=3), "cpu")
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
-        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=4, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         (before,) = client.run(threads).values()

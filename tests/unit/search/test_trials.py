@@ -238,7 +238,7 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
-    return [*plugins, *(name for name in worker_side.CACHES if name == sweep)]
+    return [*plugins, *([sweep] if sweep in worker_side.CACHES else [])]
 
 
 def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:

@@ -237,14 +237,14 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: Tracking
     assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         for number, name in enumerate(("first", "train")):  # ids that chance seldom gives
-            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd{number:028}", ids[name]))
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd4567{number:024}", ids[name]))
     for name, experiment, says in (
         ("last", "taxi", "experiment taxi has no ladder"),
         ("last", None, "is not there"),
         ("abc", "taxi", "its first 4 characters or more"),
         ("%", "taxi", "is not there"),
         (ids["second"][:12], "taxi", "is not there"),
-        ("abcd", "taxi", r"2 runs, as abcd0+1 \(train\), abcd0+ \(first\)"),
+        ("abcd4567", "taxi", r"2 runs, as abcd45670+1 \(train\), abcd45670+ \(first\)"),
     ):
         with pytest.raises(TipcastError, match=f"T004.*{says}"):
             find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")

@@ -31,7 +31,7 @@ def url(saved: Any, serving: Any, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def _ask(url: str, body: str | bytes, kind: str, expected: int = 200) -> Any:
     """Return the predictions, or what is wrong with the rows."""
-    answer = requests.post(f"{url}/invocations", data=body, headers={"Content-Type": kind}, timeout=30)
+    answer = requests.post(f"{url}/invocations", data=body, headers={"Content-Type": kind}, timeout=300)
     assert answer.status_code == expected, answer.text
     return answer.json()["predictions" if expected == 200 else "message"]
 
