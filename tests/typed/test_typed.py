@@ -13,7 +13,6 @@ import socket
 import sqlite3
 import urllib.parse
 import urllib.request
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,18 +77,18 @@ def test_a_command_runs_as_typed(
         if port := urllib.parse.urlsplit(entry.serves or entry.ready).port:  # the command's text names it
             beside.enter_context(filelock.FileLock(f"{template}.{port}", timeout=2 * WATCHDOG_S))
         servers = [beside.enter_context(started(command, folder, variables)) for command in entry.beside]
-        said, workers = folder / "servers", sum(map(int, re.findall(r"--nworkers (\d+)", f"{entry.beside}")))
+        said = (folder / "servers").read_text
         if entry.ready:
             _answers(entry.ready, folder)
-            wait_until(lambda: said.read_text().count("Registered to") >= workers, WATCHDOG_S, said.read_text)
+            workers = sum(map(int, re.findall(r"--nworkers (\d+)", " ".join(entry.beside))))
+            wait_until(lambda: said().count("Registered to") >= workers, WATCHDOG_S, said)
         if entry.serves:
             beside.enter_context(started(entry.typed(ids), folder, variables))
             _answers(entry.serves, folder)
-            left = partial(_is_left, folder=folder, before=before)
-            wait_until(lambda: all(left(what, output=said.read_text()) for what in entry.leaves), what=said.read_text)
+            wait_until(lambda: all(_is_left(what, folder, before, said()) for what in entry.leaves), WATCHDOG_S, said)
             return
         output = run(entry.typed(ids), folder, variables)
-        assert not [server for server in servers if server.poll() is not None], (folder / "servers").read_text()
+        assert not [server for server in servers if server.poll() is not None], said()
     assert "Traceback" not in output, output[-6000:]
     ended = _rows(folder, "select run_uuid, status from runs")
     assert {status for made, status in ended if (made,) not in before} & {"FAILED", "KILLED"} == set(), output
@@ -103,8 +102,9 @@ def _answers(url: str, folder: Path) -> None:
 
     def open_it() -> bool:
         with contextlib.suppress(OSError):
-            host = (str(address.hostname), int(address.port or 0))
-            (urllib.request.urlopen(url, None, 5) if address.path else socket.create_connection(host, 5)).close()
+            if address.path:
+                return bool(urllib.request.urlopen(url, timeout=5).status == 200)
+            socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5).close()
             return True
         return False
 

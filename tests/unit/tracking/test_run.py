@@ -235,16 +235,17 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: Tracking
     assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
     client.delete_run(ids["second"])
     assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
+    begun = f"{0xFFFF - int(ids['trial'][:4], 16):04x}"  # as the trial's id does not begin
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
-        for number, name in enumerate(("first", "train")):  # ids that chance seldom gives
-            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"abcd4567{number:024}", ids[name]))
+        for number, name in enumerate(("first", "train")):
+            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"{begun}{number:028}", ids[name]))
     for name, experiment, says in (
         ("last", "taxi", "experiment taxi has no ladder"),
         ("last", None, "is not there"),
         ("abc", "taxi", "its first 4 characters or more"),
         ("%", "taxi", "is not there"),
         (ids["second"][:12], "taxi", "is not there"),
-        ("abcd4567", "taxi", r"2 runs, as abcd45670+1 \(train\), abcd45670+ \(first\)"),
+        (begun, "taxi", rf"2 runs, as {begun}0+1 \(train\), {begun}0+ \(first\)"),
     ):
         with pytest.raises(TipcastError, match=f"T004.*{says}"):
             find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")
