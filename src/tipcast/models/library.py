@@ -43,8 +43,8 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
 
 
 def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
-    """Return some rows of a part, and of their targets, where they are."""
-    return [side.iloc[numbers].reset_index(drop=True) for side in sides]  # an index would travel along
+    """Return some rows of a part, and of their targets, where they are; neither these nor the part keep an index."""
+    return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
 
 
 def moments(part: Frame) -> tuple[int, Array, Array]:
