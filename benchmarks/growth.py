@@ -23,6 +23,7 @@ import numpy as np
 from gpu_rows import attempt, months
 from gpu_train import MEMORY, job
 from harness import RESULTS, options, write_result
+from table import gpu_names
 
 MADE = 80_000_000
 """Rows that are made; more of them are links."""
@@ -74,11 +75,11 @@ def drawn(path: Path) -> None:
 
     figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
     for file in sorted(RESULTS.glob("growth_*.json")):
-        _, device, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
-        gpus, model = rest[:1], "_".join(rest[1:]) or "xgboost"
+        _, _, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
+        model = "_".join(rest[1:]) or "xgboost"
         found = json.loads(file.read_text(encoding="utf-8"))
-        cards = [card.removeprefix("NVIDIA ").partition(" ")[0] for card in found["environment"].get("gpus", [])]
-        label = f"{model}, {'2 cores' if device == 'cpu' else f'{gpus[0]} {cards[0]}'}"
+        cards = gpu_names(file.stem)  # all that the machine has
+        label = f"{model}, {f'{rest[0]} {cards.split()[-1]}' if cards else '2 cores'}"
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
             seconds, slope = [row["phases_s"][phase] for row in done], found["facts"]["exponents"][phase]

@@ -113,7 +113,8 @@ def read(name: str) -> Result:
 def gpu_names(*names: str) -> str:
     """Return the GPUs that results were measured on, as `1 H100, 2 H200`."""
     there = (read(name)["environment"].get("gpus") for name in names if (RESULTS / f"{name}.json").exists())
-    return ", ".join(f"{len(gpus)} {gpus[0].removeprefix('NVIDIA ').split()[0].rstrip(',')}" for gpus in there if gpus)
+    found = (f"{len(gpus)} {gpus[0].removeprefix('NVIDIA ').split()[0].rstrip(',')}" for gpus in there if gpus)
+    return ", ".join(dict.fromkeys(found))
 
 
 def rows(*names: str) -> list[Result]:

@@ -8,6 +8,7 @@ from typing import Any
 from table import GROWTH_GOAL, MISSING, gpu_names, held, million, read, rows, table
 
 PHASES = ("read", "fit", "evaluate", "log")
+SECONDS = ("list", "model", "check", "cluster", "read", "fit", "evaluate", "score", "log")
 JOB_GOAL, START_GOAL, FIT_GOAL, SCORE_GOAL, CARRIED_GOAL = 1.25, 7.0, 1.05, 1 / 0.9, 1e-5
 FOREST_GOAL, AT_ONCE_GOAL, GPUS_GOAL, SCORED_GOAL = 1.9, 1.35, 1.9, 3.0
 COPIED_GOAL, CORES_GOAL = 2.0, 1.0
@@ -111,6 +112,27 @@ def gpu_scores() -> str:
     return f"{table(head, body or [(MISSING, *[''] * 5)])}\n\nOn {gpu_names('gpu_scoring')}."
 
 
+def gpu_seconds() -> str:
+    """Return the table of where the seconds of whole processes on one GPU and on the cores beside it go."""
+    found = [
+        (f"`train`, `{row['model']}`, {million(row['rows'])} rows", "one GPU" if row["gpus"] else "its cores", row)
+        for row in rows("gpu_train_1")
+        if "memory" in row
+    ]
+    for row in rows("gpu_scoring"):
+        if row.get("what") == "phase score":
+            what = f"`score`, {row['files']} file" + "s" * (row["files"] > 1)
+            found += [(what, on, row[key]) for on, key in (("one GPU", "gpu"), ("its cores", "cpu"))]
+    body = []
+    for what, on, row in found:
+        seconds = row["phases_s"]
+        beside = f"{row['process_s'] - sum(seconds.values()):.1f}"
+        cells = (f"{seconds[name]:.2f}" if name in seconds else "" for name in SECONDS)
+        body.append((what, on, beside, *cells, f"{row['process_s']:.1f}"))
+    head = ("process", "on", "imports, run opened and closed", *(f"`{name}`" for name in SECONDS), "in all")
+    return f"{table(head, body or [(MISSING, *[''] * 11)])}\n\nOn {gpu_names('gpu_train_1', 'gpu_scoring')}."
+
+
 def carried() -> str:
     """Return the table of models that were trained on a GPU and score elsewhere."""
     body: list[tuple[str, ...]] = []
@@ -168,7 +190,7 @@ def growth_gpu() -> str:
             body.append((f"`{found[0]['model']}`", "exponent", str(found[0]["workers"]), *goals, *[""] * 6))
     head = ("model", "training rows", "GPUs", *(f"{name}, s" for name in PHASES), "job, s", "process, s", "efficiency",
             "bytes a row at the peak")  # fmt: skip
-    return table(head, body or [(MISSING, *[""] * 10)])
+    return f"{table(head, body or [(MISSING, *[''] * 10)])}\n\nOn {gpu_names(*names)}."
 
 
 def nodes() -> str:
@@ -228,6 +250,7 @@ def killed() -> str:
 TABLES: dict[str, Callable[[], str]] = {
     each.__name__: each
     for each in (
-        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, carried, ladders, growth_gpu, nodes, network, lost, killed
+        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, gpu_seconds, carried, ladders, growth_gpu, nodes, network, lost,
+        killed,
     )
 }  # fmt: skip
