@@ -10,7 +10,6 @@ several names, as hard links. An exponent is the slope of the logarithm of a pha
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import tempfile
@@ -23,7 +22,7 @@ import numpy as np
 from gpu_rows import attempt, months
 from gpu_train import MEMORY, job
 from harness import RESULTS, options, write_result
-from table import gpu_names
+from table import gpu_names, read
 
 MADE = 80_000_000
 """Rows that are made; more of them are links."""
@@ -75,14 +74,13 @@ def drawn(path: Path) -> None:
 
     figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
     for file in sorted(RESULTS.glob("growth_*.json")):
-        _, _, *rest = file.stem.split("_")  # growth_cpu, growth_gpu_1, growth_gpu_1_random_forest
-        model = "_".join(rest[1:]) or "xgboost"
-        found = json.loads(file.read_text(encoding="utf-8"))
-        cards = gpu_names(file.stem)  # all that the machine has
-        label = f"{model}, {f'{rest[0]} {cards.split()[-1]}' if cards else '2 cores'}"
+        found, cards = read(file.stem), gpu_names(file.stem)  # all cards that the machine has
+        facts = found["facts"]
+        where = f"{facts['gpus']} {cards.split()[-1]}" if cards else "2 cores"
+        label = f"{facts['model']}, {where}"
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
-            seconds, slope = [row["phases_s"][phase] for row in done], found["facts"]["exponents"][phase]
+            seconds, slope = [row["phases_s"][phase] for row in done], facts["exponents"][phase]
             axis.loglog([row["rows"] for row in done], seconds, marker="o", label=f"{label}, exponent {slope:.2f}")
     for axis, phase in zip(axes, GROWING, strict=True):
         axis.set(title=phase, xlabel="training rows", ylabel="seconds" if phase == GROWING[0] else "")
