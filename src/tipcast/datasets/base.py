@@ -94,7 +94,9 @@ class RawColumn:
     categories: tuple[str, ...] = ()
     """Of a category: the value of each code."""
     fill: float | None = None
-    """In place of a missing number; None: NaN, which the features know."""
+    """In place of a missing number or code; None: NaN, which the features or the model know."""
+    indicator: str = ""
+    """Name of the feature that is 1 where the value was missing; empty: the model has none."""
     largest: float | None = 1e9
     """Larger numbers are refused; None: a row with one gets no score."""
     missing: tuple[str, ...] = ()
@@ -236,9 +238,20 @@ class Dataset(ABC):
         what, fix = f"data of {self.name} have no column to be named", "use a task that is made for them"
         raise TipcastError("C003", "task.target", what, fix)
 
-    def with_categories(self, names: Sequence[str]) -> Self:
-        """Return the dataset in which features are categories; C003 those that cannot be."""
-        return self
+    def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the canonical raw columns that features are made of, each once."""
+        return tuple(self.code.needed_columns(names))
+
+    def check_categories(self, names: Sequence[str]) -> None:  # noqa: B027 - most have nothing to refuse
+        """Refuse features that cannot be categories; C003."""
+
+    def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
+        """Return the dataset and the task with features as a model wants them.
+
+        ``takes_missing``: the model learns from NaN. ``one_hot``: it gives each value of a category a column. Features
+        of a dataset that has fill values of its own stay as they are.
+        """
+        return self, task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
         """Return the dataset as the rows of ``fragments`` define it that a draw does not test on."""
@@ -250,7 +263,7 @@ class Dataset(ABC):
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
         """Return the raw columns that features are made of; ``facts`` of the listing that a model was trained on."""
-        return tuple(RawColumn(name, (name,)) for name in self.code.needed_columns(names))
+        return tuple(RawColumn(name, (name,)) for name in self.needed_columns(names))
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
         """Return canonical host columns as a user of a saved model has them."""
@@ -277,7 +290,7 @@ class Dataset(ABC):
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the columns that files to be scored must have, and those that are read where a file has them."""
-        return tuple(self.code.needed_columns(names)), ()
+        return self.needed_columns(names), ()
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
         """Return canonical name -> a file's own name, of the columns that have both; D006 where one is there twice."""

@@ -47,14 +47,14 @@ class Recipe:
     def columns(self) -> tuple[str, ...]:
         """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
-        needed = self.dataset.code.needed_columns(self.task.features)
+        needed = self.dataset.needed_columns(self.task.features)
         columns = dict.fromkeys((*time, *self.task.columns, *needed))
         return tuple(name for name in columns if name not in self.dataset.sparse)
 
     @property
     def optional(self) -> tuple[str, ...]:
         """Those that are read where a file has them."""
-        needed = self.dataset.code.needed_columns(self.task.features)
+        needed = self.dataset.needed_columns(self.task.features)
         return tuple(name for name in needed if name in self.dataset.sparse)
 
     def scan(self, which: str) -> Listing:
@@ -162,7 +162,7 @@ def held_out_rows(
     dataset = recipe.dataset
     read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))
     keep, _ = dataset.clean(read, fragment.period, np)
-    needed = dataset.code.needed_columns(recipe.task.features)
+    needed = dataset.needed_columns(recipe.task.features)
     bad, _ = dataset.code.impossible(read, needed)  # a distance, which is no reason to drop a row
     good = [mask for mask in (keep, bad if bad is None else ~bad) if mask is not None]
     chosen = np.logical_and.reduce(good) if good else slice(None)

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,12 @@ class Table(Dataset):
     taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
     """Of each column of the training files what it holds, and what it is taken for; the driver's alone."""
     spec: TableData | None = None
+    medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    """Of each number column of the training files: what may stand for a missing one."""
+    gaps: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Columns of numbers among which NaN was seen, which a Parquet footer does not count as missing."""
+    encodings: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Of each feature's column, in words, how the model gets it; empty until a model is known."""
     name = "table"
     code: ClassVar[ModuleType] = table_features
 
@@ -91,8 +98,8 @@ class Table(Dataset):
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
         table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates, taken, spec)
-        fills = table._medians(scans)
-        return replace(table, columns=tuple(replace(each, fill=fills.get(each.name)) for each in columns))
+        medians, gaps = table._look_at_numbers(scans)
+        return replace(table, medians=medians, gaps=gaps)
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
@@ -105,15 +112,18 @@ class Table(Dataset):
 
     @property
     def features(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
+        return (*self._by_name, *self._indicated)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        return self.features if self.time is None else (*self.features, self.time)
+        return tuple(filter(None, (*self._by_name, self.time)))
 
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(each.line() for each in self.taken.values())
+        lines = [each.line() for each in self.taken.values()]
+        if not self.encodings:
+            return tuple(lines)
+        return tuple({**line, "given to the model": self.encodings.get(str(line["column"]), "")} for line in lines)
 
     @property
     def test_share(self) -> float:
@@ -125,8 +135,11 @@ class Table(Dataset):
         """Return the columns, with the vocabularies of categories."""
         return {"table": [asdict(column) for column in self.columns], "time": self.time, "dates": self.dates}
 
+    def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._indicated.get(name, name) for name in names))
+
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        return tuple(self._by_name[name] for name in names)
+        return tuple(self._by_name[name] for name in self.needed_columns(names))
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
         """Return host columns with texts for codes."""
@@ -176,11 +189,8 @@ class Table(Dataset):
             raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
         return TargetColumn(name, found, classes, values)
 
-    def with_categories(self, names: Sequence[str]) -> Self:
-        """Return the table in which columns of numbers are categories: a missing one stays missing.
-
-        C003 numbers that XGBoost would merge or refuse, and more of them than texts may be.
-        """
+    def check_categories(self, names: Sequence[str]) -> None:
+        """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may be."""
         for name in (name for name in names if self._type(name) == "number"):
             values = self._values(name, table_columns.MOST_CATEGORIES)
             odd = any(value < 0 or not value.is_integer() for value in values)
@@ -188,8 +198,41 @@ class Table(Dataset):
                 what = f"categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers from 0: not {name!r}"
                 fix = f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
                 raise TipcastError("C003", "task.categorical", what, fix)
-        columns = (replace(each, fill=None) if each.name in names else each for each in self.columns)
-        return replace(self, columns=tuple(columns))
+
+    def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
+        """Return the table and the task with features as a model wants them.
+
+        What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the median, and the
+        model a further feature that says where; a missing category gets the code -1, or 0 in each of its columns.
+        """
+        features = [self._by_name[name] for name in task.features]
+        categorical = set(task.categorical)
+        if one_hot:
+            categorical.update(column.name for column in features if column.type == "category")
+
+        chosen = set(task.features)
+        columns = []
+        for column in self.columns:
+            is_category = column.type == "category" or column.name in categorical
+            if takes_missing or column.name in categorical or column.name not in chosen:
+                columns.append(replace(column, fill=None, indicator=""))
+            elif is_category:
+                columns.append(replace(column, fill=table_features.MISSING, indicator=""))
+            else:
+                indicator = self._indicator(column) if self._has_missing(column) else ""
+                columns.append(replace(column, fill=self.medians.get(column.name, 0.0), indicator=indicator))
+
+        names = (*task.features, *(column.indicator for column in columns if column.indicator))
+        ordered = tuple(name for name in task.features if name in categorical)
+        task = replace(task, features=names, categorical=ordered, missing=math.nan)
+        encodings = {
+            column.name: table_columns.encoding(
+                column, one_hot=one_hot and column.name in categorical, is_set=column.name in categorical
+            )
+            for column in columns
+            if column.name in chosen
+        }
+        return replace(self, columns=tuple(columns), encodings=encodings), task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
         """Return the table without the texts that only rows to test on have: as any that training lacks, these miss.
@@ -197,7 +240,7 @@ class Table(Dataset):
         Where a column has texts of so few rows that all may be drawn, it is read again.
         """
         rare: dict[str, list[int]] = {}
-        for column in (self._by_name[name] for name in task.features):
+        for column in (self._by_name[name] for name in self.needed_columns(task.features)):
             seen = self.taken[column.name].seen
             rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
             if few := [code for code, number in enumerate(rows) if draw.test**number > CHANCE]:
@@ -222,12 +265,17 @@ class Table(Dataset):
         return replace(self, columns=tuple(columns))
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
-        """Return the table with a saved model's categories and fillings."""
+        """Return the table with a saved model's categories, fillings and indicators."""
         trained = {(column["name"], column["type"]): column for column in manifest["columns"]}
         columns = []
+
         for column in self.columns:
-            known = trained.get((column.name, column.type), asdict(column))
-            columns.append(replace(column, categories=tuple(known["categories"]), fill=known["fill"]))
+            saved = trained.get((column.name, column.type))
+            if saved is not None:
+                categories = tuple(saved["categories"])
+                column = replace(column, categories=categories, fill=saved["fill"], indicator=saved["indicator"])
+            columns.append(column)
+
         return replace(self, columns=tuple(columns))
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
@@ -294,13 +342,14 @@ class Table(Dataset):
         return {name: read[name] for name in wanted}
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
-        """Make features, with fillings for missing numbers."""
-        filled = dict(columns)
-        for name in names:
-            fill, values = self._by_name[name].fill, columns[name]
-            if fill is not None and values.dtype.kind == "f":
-                filled[name] = xp.where(values == values, values, fill)
-        return table_features.compute(filled, names, xp)
+        """Make features, with fillings for what is missing where the model takes no NaN."""
+        features: dict[str, Array] = {}
+        for name in self.needed_columns(names):
+            column = self._by_name[name]
+            features[name], indicators = table_features.filled(columns[name], column.fill, column.indicator, xp)
+            features |= indicators
+
+        return table_features.compute(features, names, xp)
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
@@ -327,6 +376,22 @@ class Table(Dataset):
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
         return {column.name: column for column in self.columns}
+
+    @functools.cached_property
+    def _indicated(self) -> dict[str, str]:
+        """Feature that says where a value was missing -> the column."""
+        return {column.indicator: column.name for column in self.columns if column.indicator}
+
+    def _has_missing(self, column: RawColumn) -> bool:
+        """Whether rows of the training files lack a number of a column."""
+        return column.name in self.gaps or self.taken[column.name].seen.counts["missing"] > 0 or bool(column.missing)
+
+    def _indicator(self, column: RawColumn) -> str:
+        """Return a name for the feature that says where a column's value is missing, which no column has."""
+        name = f"{column.name} is missing"
+        while name in self._by_name:
+            name += "_"
+        return name
 
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
@@ -371,16 +436,27 @@ class Table(Dataset):
         parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _medians(self, scans: Sequence[FileScan]) -> dict[str, float]:
-        """Return the median of each number column in at most ``MOST_PARTS`` parts, evenly spread over the files."""
+    def _look_at_numbers(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], frozenset[str]]:
+        """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
+
+        Returns the median of each, and the columns among whose values is NaN.
+        """
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
         chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
         numbers = [column.name for column in self.columns if column.type == "number"]
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
             read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
-        values = {name: np.concatenate([part[name] for part in read]) for name in numbers}
-        finite = {name: column[np.isfinite(column)] for name, column in values.items()}
-        return {name: float(np.median(column)) if len(column) else 0.0 for name, column in finite.items()}
+        medians = {}
+        gaps = set()
+
+        for name in numbers:
+            values = np.concatenate([part[name] for part in read])
+            if np.isnan(values).any():
+                gaps.add(name)
+            finite = values[np.isfinite(values)]
+            medians[name] = float(np.median(finite)) if len(finite) else 0.0
+
+        return medians, frozenset(gaps)
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the first of them."""

@@ -305,6 +305,28 @@ def _named(counts: Counter[str]) -> str:
     return ", ".join(f"{text!r} ({rows:,} row{'s' * (rows != 1)})" for text, rows in counts.most_common(3))
 
 
+def encoding(column: RawColumn, *, one_hot: bool, is_set: bool) -> str:
+    """Say in words how the model gets a column.
+
+    ``one_hot``: each value is a column of 0 and 1; ``is_set``: the model splits categories into sets.
+    """
+    values = f"each of {len(column.categories):,} texts" if column.categories else "each value"
+    if one_hot:
+        return f"a column of 0 and 1 for {values}; all 0 for a missing or new one"
+    if is_set:
+        return "a category; missing values stay missing"
+    if column.type == "category":
+        lacking = "missing" if column.fill is None else f"{column.fill:g}"
+        return (
+            f"codes 0 to {len(column.categories) - 1:,} in the order of its texts; {lacking} for a missing or new one"
+        )
+    if column.fill is None:
+        return "as it is; missing values stay missing"
+    if column.indicator:
+        return f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
+    return f"as it is; {column.fill:g}, the median, where a new row lacks it"
+
+
 def notes(taken: Sequence[Taken]) -> list[str]:
     """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
     left: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 MISSING = -1.0
-"""What stands for a category that is missing or not known; missing numbers were filled before."""
+"""Code of a category that is missing or not known, for models that take no NaN."""
 NOT_FINITE = "non_finite"
 """Why a row gets no score."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -24,19 +24,32 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
-    """Make features: (rows, features) float32, each column contiguous, missing values -1.
+    """Make features: (rows, features) float32, each column contiguous.
 
-    ``columns`` are name -> (rows,) array of numbers or codes with NaN for null; ``xp`` is the arrays' module, numpy or
-    cupy.
+    ``columns`` are name -> (rows,) array of numbers or codes, NaN where a value is missing and the model takes that;
+    other missing values were filled before. ``xp`` is the arrays' module, numpy or cupy.
     """
     rows = len(next(iter(columns.values())))
     matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
+
     for at, name in enumerate(names):
-        column = matrix[:, at]
-        column[...] = columns[name]
-        if columns[name].dtype.kind == "f":
-            column[column != column] = MISSING
+        matrix[:, at] = columns[name]
+
     return matrix
+
+
+def filled(values: Any, fill: float | None, indicator: str, xp: ModuleType = np) -> tuple[Any, dict[str, Any]]:
+    """Fill what is missing of a (rows,) column.
+
+    Returns the column, with NaN where ``fill`` is None, and the feature ``indicator``, (rows,) bool of the rows whose
+    value was missing; no feature where that name is empty.
+    """
+    if values.dtype.kind != "f":
+        return values, {indicator: xp.zeros(len(values), dtype=bool)} if indicator else {}
+
+    missing = values != values
+    features = {indicator: missing} if indicator else {}
+    return (values if fill is None else xp.where(missing, fill, values)), features
 
 
 def impossible(

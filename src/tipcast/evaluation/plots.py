@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
@@ -172,13 +172,20 @@ def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str
     places = np.clip(added[:, chosen], -reach, reach)
     heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)  # so that all show
     ranks = np.stack([np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1)
-    colors = VALUES(ranks / max(len(ranks) - 1, 1)).reshape(-1, 4)
+    missing = np.isnan(values[:, chosen])  # sorted last
+    highest = np.maximum((~missing).sum(axis=0) - 1, 1)
+    colors = VALUES(ranks / highest)
+    colors[missing] = to_rgba(FAINT)
+    colors = colors.reshape(-1, 4)
     axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1.5, zorder=1)
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    for name, color in (("low value of the feature", VALUES(0.0)), ("high value", VALUES(1.0))):
+    legend = {"low value of the feature": VALUES(0.0), "high value": VALUES(1.0)}
+    if missing.any():
+        legend["missing"] = to_rgba(FAINT)
+    for name, color in legend.items():
         axes.scatter([], [], s=50, color=color, label=name)
-    _key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=2, borderpad=0)
+    _key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=len(legend), borderpad=0)
     return _png(figure)
 
 

@@ -28,7 +28,7 @@ from tipcast.jobs.train import evaluate, train
 from tipcast.jobs.train_plan import Plan, make_plan, read
 from tipcast.jobs.train_record import SECTIONS, Record, params
 from tipcast.models import native
-from tipcast.models.build import build
+from tipcast.models.build import build, build_for_task
 from tipcast.models.fit import fit
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
@@ -179,7 +179,7 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
     tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
     try:
         splits = read(workers, config, few)
-        estimator = build(tiny, workers.device, task.categorical, task.kind, len(task.classes))
+        estimator = build_for_task(tiny, workers.device, task)
         fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
         evaluate(workers.client, few, fitted, splits)
     except TipcastError as problem:  # such as a part that lacks a class, or rounds that so few trees do not fill

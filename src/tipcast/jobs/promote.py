@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FACTS, Limits, PromoteConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Listing
+from tipcast.datasets.base import Dataset, Listing
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
@@ -28,7 +28,7 @@ from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.fit import hold, predict
+from tipcast.models.fit import hold, predict, truth
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
@@ -73,7 +73,8 @@ class Comparison:
     candidates: Sequence[Candidate]
     checks: list[Check]
     test: Listing
-    recipe: Recipe
+    recipes: Sequence[Recipe]
+    """Of each candidate: its features, by its own codes and fillings."""
     limits: Limits
     period: str
     """Of the test rows, in words."""
@@ -166,17 +167,32 @@ def compare(
             why = f"version {before} cannot be compared with: {problem.what}"
         candidates += [] if why else [champion]
         checks.append(Check("champion", not why, why or question))
-    dataset, manifest = open_dataset(data), fetched.manifest
-    features = dict.fromkeys(feature for candidate in candidates for feature in candidate.fetched.manifest["features"])
-    task = from_facts(manifest["task"], tuple(features), manifest["target"])
+    dataset = open_dataset(data)
     draw = split.Draw(int(run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
-    recipe = Recipe(dataset, task, draw=draw if draw.test else None)
-    test = recipe.scan("test")
+    recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
+    columns = dict.fromkeys(name for recipe in recipes for name in recipe.columns)
+    optional = dict.fromkeys(name for recipe in recipes for name in recipe.optional)
+    test = dataset.scan("test", tuple(columns), tuple(optional))
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
     checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
     period = "all times" if test.period is None else split.describe(test.period)
-    return Comparison(candidates, checks, test, recipe, data.limits, period)
+    return Comparison(candidates, checks, test, recipes, data.limits, period)
+
+
+def test_recipes(dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw) -> list[Recipe]:
+    """Return what is made of the test rows for each version; versions that read alike share the features of both."""
+    question = manifests[0]
+    trained = [dataset.as_trained(manifest) for manifest in manifests]
+    recipes = []
+
+    for own in trained:
+        alike = [manifest for manifest, other in zip(manifests, trained, strict=True) if other == own]
+        features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
+        task = from_facts(question["task"], tuple(features), question["target"])
+        recipes.append(Recipe(own, task, draw=draw if draw.test else None))
+
+    return recipes
 
 
 def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
@@ -206,23 +222,24 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
 
 def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> dict[str, float]:
     """Score the same rows with both versions and add the last check; return the metrics, the difference first."""
-    client, listing, recipe, checks = workers.client, comparison.test, comparison.recipe, comparison.checks
-    judge, evaluations = evaluator(recipe.task.kind), comparison.evaluations
-    dataset, predictions = None, list[Any]()
-    for fetched in (candidate.fetched for candidate in comparison.candidates):
-        trained = recipe.dataset.as_trained(fetched.manifest)
-        if trained != dataset:  # the codes of its categories are its own
-            dataset, own = trained, dataclasses.replace(recipe, dataset=trained)
-            reading = rows.start(workers, listing, own)
+    client, listing, checks = workers.client, comparison.test, comparison.checks
+    judge, evaluations = evaluator(comparison.recipes[0].task.kind), comparison.evaluations
+    previous, predictions = None, list[Any]()
+    for candidate, recipe in zip(comparison.candidates, comparison.recipes, strict=True):
+        fetched = candidate.fetched
+        if recipe != previous:  # the codes of its categories are its own
+            previous = recipe
+            reading = rows.start(workers, listing, recipe)
             with progress("read", reading):
-                test = collect(workers, listing, own, reading, comparison.limits, ("test",))["test"]
+                test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))["test"]
         with progress("score"):
             names = list(fetched.manifest["features"])
             x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
             held = hold(client, fetched.path, fetched.format, workers.device)
             predictions.append(predict(client, held, x))
-            threshold, truth = fetched.manifest["threshold"], test.y or x
-            evaluations.append(judge.evaluate(client, predictions[-1], truth, threshold=threshold, where="data.test"))
+            threshold = fetched.manifest["threshold"]
+            answers = truth(client, held, dataclasses.replace(test, x=x))
+            evaluations.append(judge.evaluate(client, predictions[-1], answers, threshold=threshold, where="data.test"))
     metrics = {}
     if len(evaluations) == 1:
         checks.append(Check("comparison", True, "there is no champion to compare with"))
@@ -254,7 +271,7 @@ def record(context: RunContext, comparison: Comparison, metrics: Mapping[str, fl
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
     names = [f"version {candidate.fetched.version}" for candidate in comparison.candidates]
     drawn = dict(zip(names, comparison.evaluations, strict=True))
-    path, picture = next(judge.figures(drawn, f"{number:,} {test.name}, {period}", comparison.recipe.task.classes))
+    path, picture = next(judge.figures(drawn, f"{number:,} {test.name}, {period}", comparison.recipes[0].task.classes))
     run.log_bytes(picture, path)
     results = {True: "passed", False: "failed"}
     checks = [{"check": name, "result": results[passed], "what": what} for name, passed, what in comparison.checks]

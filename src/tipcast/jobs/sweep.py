@@ -118,7 +118,6 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
         frames=session.frames,
         model=config.model,
         device=session.device,
-        categorical=tuple(config.task.categorical),
         seed=config.seed,
         measure=partial(measured, plan.task.kind),
     )

@@ -22,8 +22,8 @@ from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan,
 from tipcast.jobs.train_record import Outcome, Record, params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
-from tipcast.models.build import build
-from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict
+from tipcast.models.build import build_for_task
+from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict, truth
 from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
@@ -60,7 +60,7 @@ def train(
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
     context, config, plan, task = record.context, record.config, record.plan, record.plan.task
     client, clock = workers.client, context.clock
-    estimator = build(config.model, workers.device, task.categorical, task.kind, len(task.classes))
+    estimator = build_for_task(config.model, workers.device, task)
     loaded = _load_ahead(workers, estimator)
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
@@ -113,10 +113,12 @@ def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome
     validation, threshold = None, judge.threshold
     if rows := splits.get("validation"):
         predictions = predict(client, held, rows.x)
-        validation = judge.evaluate(client, predictions, rows.y or rows.x, where=WHERE["validation"])
+        validation = judge.evaluate(client, predictions, truth(client, held, rows), where=WHERE["validation"])
         threshold = validation.threshold
-    predictions, truth = predict(client, held, splits["test"].x), splits["test"].y or splits["test"].x
-    test = judge.evaluate(client, predictions, truth, threshold=threshold, where=WHERE["test"])
+
+    predictions = predict(client, held, splits["test"].x)
+    answers = truth(client, held, splits["test"])
+    test = judge.evaluate(client, predictions, answers, threshold=threshold, where=WHERE["test"])
     baseline = judge.baseline(test, splits["train"].counts, splits["test"].counts)
     return Outcome(splits, fitted, validation, test, baseline)
 

@@ -16,7 +16,7 @@ from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows
 from tipcast.measure.progress import progress
-from tipcast.models.build import build
+from tipcast.models.build import build, build_for_task
 from tipcast.tasks.base import Task, make_task
 
 LOG = logging.getLogger("tipcast")
@@ -85,7 +85,9 @@ def make_plan(config: TrainConfig) -> Plan:
         check_model(config, task.kind)
     if task.kind == "classification" and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
-    dataset = dataset.with_categories(task.categorical)
+    dataset.check_categories(task.categorical)
+    model = build_for_task(config.model, config.backend.name, task)
+    dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
     recipe = test_recipe = Recipe(dataset, task)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):

@@ -92,6 +92,8 @@ class Estimator(ABC):
     kind: str = "classification"
     classes: int = 0
     """How many classes there are; 0, of several classes, is enough for ``check`` alone."""
+    missing: float = -1.0
+    """What stands for a missing value in features that are categories; NaN is missing in any."""
 
     @abstractmethod
     def check(self) -> None:
@@ -108,6 +110,16 @@ class Estimator(ABC):
     @property
     def takes_categories(self) -> bool:
         """Whether it supports ``task.categorical``."""
+        return False
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether it learns from NaN; otherwise a dataset fills what is missing."""
+        return False
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether a category must become a column of 0 and 1 for each value, as its codes have no order."""
         return False
 
     @property
@@ -185,8 +197,8 @@ def positive(key: str, value: Any, *, whole: bool = True) -> Any:
     return value
 
 
-def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False) -> None:
-    """Let a library judge parameters by a short fit on some rows; C003 with its message.
+def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False) -> Any:
+    """Let a library judge parameters by a short fit on some rows; C003 with its message. Return the fitted model.
 
     ``make`` returns an unfitted estimator with ``params``, but for those that it is called with.
     """
@@ -199,7 +211,7 @@ def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, spa
     y = None if kind == "clustering" else np.arange(TRIED_ROWS) % (3 if kind == "multiclass" else 2)
     try:
         with warnings.catch_warnings(action="ignore"):
-            make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)
+            return make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)
     except (ValueError, TypeError) as problem:
         name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")  # C is in SVC too
         where, fix = f"model.params.{name}".rstrip("."), "see the library's documentation"

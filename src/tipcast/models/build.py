@@ -9,20 +9,31 @@ import yaml
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
+from tipcast.tasks.base import Task
 
 TABLES = {"cpu": "cpu", "gpu": "cuda"}
 """Table of the model's yaml -> device."""
 
 
+def build_for_task(model: ModelSpec, device: str, task: Task) -> Any:
+    """Make the estimator of a task that is known, see ``build``."""
+    return build(model, device, task.categorical, task.kind, len(task.classes), task.missing)
+
+
 def build(
-    model: ModelSpec, device: str, categorical: Sequence[str] = (), kind: str | None = None, classes: int = 0
+    model: ModelSpec,
+    device: str,
+    categorical: Sequence[str] = (),
+    kind: str | None = None,
+    classes: int = 0,
+    missing: float = -1.0,
 ) -> Any:
     """Make the estimator that a model's yaml names: a class of tipcast's, or the adapter for a library's class.
 
     ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical`` are features that are
-    categories. ``kind`` is one of the model's ``kinds``, None for its first one, of so many ``classes``, which
-    ``check`` alone does not need. C002 no such model, or none for the device, C003 not a model of the kind, or
-    categories that it does not know, C006 classes that an override may not name.
+    categories, in which ``missing`` stands for no value. ``kind`` is one of the model's ``kinds``, None for its first
+    one, of so many ``classes``, which ``check`` alone does not need. C002 no such model, or none for the device, C003
+    not a model of the kind, or categories that it does not know, C006 classes that an override may not name.
     """
     kind = kind or model.kinds[0]
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
@@ -40,12 +51,18 @@ def build(
     if not name:
         others = " and ".join(side for side in TABLES if tables.get(side))
         raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {others}")
-    settings = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes
+    settings = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes, missing
     if model.classes:
         from tipcast.models.library import Library, named  # scikit-learn, which no worker of XGBoost's needs
 
         reference = (tables.get("cpu") or {}).get("local") or name
-        estimator: Any = Library(*settings, library=name, distributed=entry.get("distributed", ""), reference=reference)
+        estimator: Any = Library(
+            *settings,
+            library=name,
+            distributed=entry.get("distributed", ""),
+            reference=reference,
+            on_gpu=bool(tables.get("gpu")),
+        )
     else:
         module, _, attribute = name.rpartition(".")
         estimator = getattr(importlib.import_module(module), attribute)(*settings)

@@ -191,6 +191,15 @@ def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
     return list(client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score"))
 
 
+def truth(client: Any, held: Any, rows: Any) -> list[Any]:
+    """Return futures of what predictions of rows, ``datasets.rows.Rows``, are judged by: the target, or the rows."""
+    return list(rows.y) or list(client.map(_judged, rows.x, scorer=held, pure=False, key="judged"))
+
+
+def _judged(x: Frame, scorer: native.Scorer) -> Any:
+    return scorer.judged(x)
+
+
 def _threads(client: Any, x: Sequence[Any]) -> int:
     """Return how many threads a part may take: fewer parts than threads would leave cores idle."""
     nthreads: Sequence[int] = list(client.nthreads().values())

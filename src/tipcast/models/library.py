@@ -12,18 +12,21 @@ from typing import Any, final
 
 import numpy as np
 from joblib import parallel_config
-from sklearn.compose import ColumnTransformer
-from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils import InputTags, get_tags
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.models.preprocessing import Preprocessing, moments
 
-ALLOWED = ("sklearn.", "cuml.", "dask_ml.", "xgboost.", "lightgbm.", "catboost.")
+TREES = ("sklearn.ensemble.", "sklearn.tree.", "cuml.ensemble.")
+"""Beginnings of the names of classes that grow trees."""
+ALLOWED = ("sklearn.", "cuml.", "dask_ml.")
 """Beginnings of class names that an override may give."""
+BOOSTING = ("xgboost.", "lightgbm.", "catboost.")
+"""Of classes whose models only a pickle would hold."""
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
@@ -47,26 +50,11 @@ def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
     return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
 
 
-def moments(part: Frame) -> tuple[int, Array, Array]:
-    """Return a part's rows, its columns' means and their sums of squared differences from these, on the host."""
-    values = part.values.astype(np.float64)
-    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
-    return len(values), to_host(mean), to_host(((values - mean) ** 2).sum(axis=0))
-
-
-def scaler_of(parts: Sequence[tuple[int, Array, Array]]) -> StandardScaler:
-    """Return scikit-learn's scaler for the rows of all parts, from their moments: no process has them all."""
-    scaler = StandardScaler()
-    scaler.n_samples_seen_ = rows = sum(count for count, _, _ in parts)
-    scaler.mean_ = sum(count * mean for count, mean, _ in parts) / rows
-    scaler.var_ = sum(squares + count * (mean - scaler.mean_) ** 2 for count, mean, squares in parts) / rows
-    scaler.scale_ = np.where(scaler.var_ > 0, np.sqrt(scaler.var_), 1.0)
-    scaler.n_features_in_ = len(scaler.mean_)
-    return scaler
-
-
 def named(name: str, where: str = "model.classes") -> Any:
     """Return the class of a dotted name; C006 one of another library, C002 one that is not there or has no ``fit``."""
+    if name.startswith(BOOSTING):
+        what = f"{name} cannot be saved without a pickle, which tipcast does not write"
+        raise TipcastError("C006", where, what, "use model=xgboost or model=hist_gradient_boosting")
     if not name.startswith(ALLOWED):
         raise TipcastError("C006", where, f"{name} is outside {', '.join(ALLOWED)}", "name a class of these libraries")
     module, _, attribute = name.rpartition(".")
@@ -95,6 +83,8 @@ class Library(Estimator):
     """Of the library's own Dask class, as cuML and Dask-ML have them."""
     reference: str = ""
     """Of the class whose parameters count: a GPU's class takes them under the same names."""
+    on_gpu: bool = False
+    """Whether the model has a class for GPUs too: both are given the same features."""
 
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
@@ -111,7 +101,9 @@ class Library(Estimator):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
         if self.device == "cpu":  # the driver may have no GPU
-            base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=bool(self.categorical))
+            sparse = bool(self.categorical) and not self.dense
+            model = base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=sparse)
+            check_saved(model)
 
     def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
         """Return an unfitted object of a class with the parameters that it knows."""
@@ -123,8 +115,35 @@ class Library(Estimator):
 
     @property
     def takes_categories(self) -> bool:
-        """Where one call of the library on the processor takes all rows."""
-        return self.device == "cpu" and not self.distributed and not self.passes and self.kind != "clustering"
+        """Yes, each of their values as a column."""
+        return True
+
+    @property
+    def takes_missing(self) -> bool:
+        """Where scikit-learn says that the class does, and it alone fits the model."""
+        if self.on_gpu or self.training.get("standardize"):
+            return False
+        return bool(self._tags.allow_nan)
+
+    @property
+    def one_hot(self) -> bool:
+        """All but trees, which can split codes as often as it takes."""
+        return not self.reference.startswith(TREES)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the class takes no sparse matrix, or is better without: neighbours are found in trees."""
+        cls = named(self.reference)
+        whole = self.device == "cpu" and not self.distributed and hasattr(cls, "predict")
+        return not whole or hasattr(cls, "kneighbors") or not self._tags.sparse
+
+    @property
+    def _tags(self) -> Any:
+        """What scikit-learn says of the rows that the class takes."""
+        try:
+            return get_tags(self.make(named(self.reference), 0, 1)).input_tags
+        except (AttributeError, TypeError, ValueError):  # a class that only looks like scikit-learn's, bad parameters
+            return InputTags(sparse=False)
 
     @property
     def passes(self) -> int:
@@ -132,26 +151,34 @@ class Library(Estimator):
         return 0 if self.kind == "clustering" else self.training.get("passes") or 0
 
     @travelling
-    def learnt(self, model: Any, x: Frame, y: Frame, scaler: StandardScaler) -> Any:
+    def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing) -> Any:
         """Return a model that has learnt from one more part."""
-        z = to_host(self.values([x], scaler)).astype(np.float64, copy=False)
+        if not len(x):
+            return model
+
+        z = to_host(self.values([x], steps)).astype(np.float64, copy=False)
         classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
         model = deepcopy(model)  # a part may be asked for again
-        return model.partial_fit(z, to_host(y.values), **classes) if len(z) else model
+        return model.partial_fit(z, to_host(y.values), **classes)
 
     @property
     def precision(self) -> Any:
         """Type of the rows that the library gets: float32 sums of 10M squares are off by percents."""
         return np.float64 if self.training.get("standardize") or self.categorical else np.float32
 
-    def values(self, frames: list[Frame], scaler: StandardScaler) -> Array:
-        """Return frames as (n, features) values as the library takes them; empties their list."""
-        z = base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision)
-        if self.training.get("standardize"):  # in place: in double precision these rows are most of what is in memory
-            xp = module_of(z)  # the scaler itself takes no rows of a GPU
-            z -= xp.asarray(scaler.mean_)
-            z /= xp.asarray(scaler.scale_)
-        return z
+    def places(self, features: Sequence[str]) -> list[int]:
+        """Return where the categories are among the features."""
+        return [features.index(name) for name in self.categorical]
+
+    def preprocessing(self, parts: Sequence[Any], features: Sequence[str]) -> Preprocessing:
+        """Return what is done to rows before the library gets them, from the ``moments`` of their parts."""
+        standardize = bool(self.training.get("standardize"))
+        dense = bool(self.categorical) and self.dense
+        return Preprocessing.of_parts(parts, self.places(features), standardize=standardize, dense=dense)
+
+    def values(self, frames: list[Frame], steps: Preprocessing) -> Array:
+        """Return frames as (n, columns) values as the library takes them; empties their list."""
+        return steps.transform(base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision))
 
     def targets(self, parts: list[Frame]) -> Array:
         """Return parts of the targets as (n,) classes or values of the rows' type; empties their list."""
@@ -162,19 +189,13 @@ class Library(Estimator):
     def learn(self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int) -> Fitted:
         """Fit on rows of this process: frames of features and, if something is predicted, of targets."""
         frames, *targets = map(list, zip(*taken, strict=True))
-        at = [features.index(name) for name in self.categorical]
-        scaler = scaler_of([moments(frame) for frame in frames])
-        scaler.mean_[at], scaler.var_[at], scaler.scale_[at] = 0, 1, 1  # categories stay as they are
-        z = self.values(frames, scaler)
-        xp = module_of(z)
+        xp = module_of(frames[0].values)
+        at = self.places(features)
+        steps = self.preprocessing([moments(frame, at) for frame in frames], features)
+        z = self.values(frames, steps)
         y = self.targets(targets[0]) if targets else None
         if y is not None:
             self.need_classes(y)
-        encoder = None
-        if at:
-            each_value = OneHotEncoder(handle_unknown="ignore")  # one that is new is in none of its columns
-            encoder = ColumnTransformer([("categories", each_value, at)], remainder="passthrough", sparse_threshold=1.0)
-            z = encoder.fit_transform(z)
         cls = named(self.library)
         spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
         model = self.make(cls, seed, threads, **spare)
@@ -200,7 +221,7 @@ class Library(Estimator):
             # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
             # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
             model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
-        return self.fitted(model, features, scaler, encoder)
+        return self.fitted(model, features, steps)
 
     def nearest(self, z: Array, labels: Array) -> Any:
         """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
@@ -220,11 +241,12 @@ class Library(Estimator):
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
             return self.learn(taken, features, seed, threads)
-        scaler = scaler_of([moments(frame) for frame in sides[0]])
+        at = self.places(features)
+        steps = self.preprocessing([moments(frame, at) for frame in sides[0]], features)
         model = self.make(named(self.library), seed, threads)
         for frame, target in [*zip(*sides, strict=True)] * self.passes:
-            model = self.learnt(model, frame, target, scaler)
-        return self.fitted(model, features, scaler)
+            model = self.learnt(model, frame, target, steps)
+        return self.fitted(model, features, steps)
 
     def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
         """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
@@ -232,14 +254,15 @@ class Library(Estimator):
         There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
         """
         features, run = base.columns(rows.x), partial(client.map, pure=False)
+        at = self.places(features)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
         if self.passes and not self.distributed:
             workers = workers_of(client, sides[0])
-            scaler = scaler_of(client.gather(run(moments, sides[0])))
+            steps = self.preprocessing(client.gather(run(moments, sides[0], categories=at)), features)
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
             for frame, target in [*zip(*sides, strict=True)] * self.passes:
-                learning = client.submit(self.learnt, learning, frame, target, scaler, pure=False)
-            return self.fitted(watched(client, workers, learning.result), features, scaler)
+                learning = client.submit(self.learnt, learning, frame, target, steps, pure=False)
+            return self.fitted(watched(client, workers, learning.result), features, steps)
         most = self.training.get("rows")
         if most is not None or not self.distributed:
             own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
@@ -253,12 +276,13 @@ class Library(Estimator):
         if most is not None:
             sides = [run(itemgetter(at), taken) for at in range(len(sides))]
         homes = [min(holding) for holding in holders(client, sides[0])]
-        workers, scaler = sorted(set(homes)), scaler_of(client.gather(run(moments, sides[0])))
+        workers = sorted(set(homes))
+        steps = self.preprocessing(client.gather(run(moments, sides[0], categories=at)), features)
         with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, sides, homes, seed, scaler))
-        return self.fitted(model, features, scaler)
+            model = watched(client, workers, lambda: self._together(client, sides, homes, seed, steps))
+        return self.fitted(model, features, steps)
 
-    def _together(self, client: Any, sides: Sequence[Any], homes: list[str], seed: int, scaler: StandardScaler) -> Any:
+    def _together(self, client: Any, sides: Sequence[Any], homes: list[str], seed: int, steps: Preprocessing) -> Any:
         """Fit by the library's Dask class on futures of frames and of their targets, which lie on these workers."""
         import dask.array as da  # a third of a second that a fit on one worker does without
 
@@ -267,7 +291,7 @@ class Library(Estimator):
         # One array a worker: of each part that is none cuML's classes keep a copy in its place.
         marks: Sequence[Any] = range(len(homes)) if by_part else homes
         groups = [[at for at, mark in enumerate(marks) if mark == one] for one in sorted(set(marks))]
-        ready = (partial(self.values, scaler=scaler), base.joined if by_part else self.targets)
+        ready = (partial(self.values, steps=steps), base.joined if by_part else self.targets)
         submit = partial(client.submit, pure=False)
 
         def array(side: Sequence[Any], make: Any) -> Any:
@@ -285,21 +309,21 @@ class Library(Estimator):
                 return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*kept))
         for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
             model = _of_scikit_learn(self.make(cls, seed, 1, client=client).fit(*arrays()).get_combined_model())
-            if self.kind != "regression" or not hasattr(model, "coef_") or self.explains(client, model, sides, scaler):
+            if self.kind != "regression" or not hasattr(model, "coef_") or self.explains(client, model, sides, steps):
                 return model
         what, fix = f"gives coefficients that explain nothing, {TRIES} times", "use cluster.n_workers=1, or model=ridge"
         raise TipcastError("C003", self.distributed, what, fix)
 
-    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]], scaler: StandardScaler) -> bool:
+    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]], steps: Preprocessing) -> bool:
         """Whether a linear model's training rows are no further from its predictions than from a constant."""
-        sums = client.gather(client.map(self.left, *sides, model=model, scaler=scaler, pure=False))
+        sums = client.gather(client.map(self.left, *sides, model=model, steps=steps, pure=False))
         rows, total, squares, left = np.sum(sums, axis=0)
         spread = squares - total**2 / rows if self.params.get("fit_intercept", True) else squares
         return bool(left <= spread + 1e-6 * squares)
 
-    def left(self, x: Frame, y: Frame, model: Any, scaler: StandardScaler) -> list[float]:
+    def left(self, x: Frame, y: Frame, model: Any, steps: Preprocessing) -> list[float]:
         """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that predictions leave."""
-        z, target = self.values([x], scaler).astype(np.float64, copy=False), y.values.astype(np.float64)
+        z, target = self.values([x], steps).astype(np.float64, copy=False), y.values.astype(np.float64)
         off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
         return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]
 
@@ -314,30 +338,21 @@ class Library(Estimator):
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 
-    def fitted(self, model: Any, features: Sequence[str], scaler: StandardScaler, encoder: Any = None) -> Fitted:
-        """Return scikit-learn's object, whatever fitted it; D015 a class that no row has.
-
-        ``encoder`` made columns of the categories, if there are any: their model tells no importance of features.
-        """
+    def fitted(self, model: Any, features: Sequence[str], steps: Preprocessing) -> Fitted:
+        """Return scikit-learn's object, whatever fitted it; D015 a class that no row has."""
         model = _of_scikit_learn(model)
         vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
-        info: dict[str, str | float] = {"device": self.device, "rows": scaler.n_samples_seen_}
+        info: dict[str, str | float] = {"device": self.device, "rows": steps.scaler.n_samples_seen_}
         iterations = getattr(model, "n_iter_", None)
         if iterations is not None and np.ndim(iterations) == 0:
             info["iterations"] = int(iterations)
-        scale = 1.0 if self.training.get("standardize") else scaler.scale_
-        weights, kind = (None, "") if encoder else _importance(model, scale)
-        steps = [("model", model)] if encoder is None else [("encoder", encoder), ("model", model)]
-        if self.training.get("standardize"):
-            steps = [("scaler", scaler), *steps]
-        if len(steps) > 1:
-            model = Pipeline(steps)
+        weights, kind = _importance(model, steps)
         return Fitted(
-            scorer=native.SklearnScorer(model),
+            scorer=native.SklearnScorer(steps.pipeline(model)),
             importance={} if weights is None else base.shares(features, weights),
             importance_kind=kind,
             info=info,
@@ -359,13 +374,19 @@ def _of_scikit_learn(model: Any) -> Any:
     return model
 
 
-def _importance(model: Any, scale: Any) -> tuple[Array | None, str]:
+def _importance(model: Any, steps: Preprocessing) -> tuple[Array | None, str]:
     """Return the features' weights as the library tells them, None where it does not."""
-    if hasattr(model, "feature_importances_"):
+    if hasattr(model, "feature_importances_") and steps.encoder is None:
         return np.asarray(model.feature_importances_, dtype=np.float64), "the library's feature_importances_"
     if hasattr(model, "coef_"):
-        return np.abs(np.atleast_2d(model.coef_)).mean(axis=0) * scale, "standardised coefficients"
+        coefficients = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_
+        return steps.spread(np.atleast_2d(coefficients)), "standardised coefficients"
     return None, ""
+
+
+def check_saved(model: Any) -> None:
+    """Refuse (C003) a fitted model whose file nothing would load, before it is fitted on all rows."""
+    _content(native.SklearnScorer(model))
 
 
 def _content(scorer: native.SklearnScorer) -> bytes:

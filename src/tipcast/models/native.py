@@ -60,6 +60,10 @@ class Scorer:
         """
         return self._apply(self._score, x)
 
+    def judged(self, x: Any) -> Any:
+        """Return (n, features) rows as clusters of them are judged: where codes have no order, a column for each."""
+        return x
+
     def _apply(self, function: Callable[[Any], Any], x: Any) -> Any:
         """Call a function of an array with rows where the device can read them; libraries refuse to score no rows."""
         values = getattr(x, "values", x)
@@ -148,6 +152,21 @@ class SklearnScorer(Scorer):
     def __init__(self, model: Any, dtype: Any = np.float64, threads: int = 1) -> None:
         self.model, self.dtype, self.threads = model, dtype, threads
 
+    def judged(self, x: Any) -> Any:
+        """Return rows with a column of 0 and 1 for each value of a category, first; frames as they are without one."""
+        encoder = getattr(self.model, "named_steps", {}).get("encoder")
+        if encoder is None:
+            return x
+        values = getattr(x, "values", x)
+        on_host = isinstance(values, np.ndarray)
+        columns = encoder.transform(values if on_host else values.get())
+        dense = columns.toarray() if hasattr(columns, "toarray") else columns
+        if on_host:
+            return dense
+        import cupy
+
+        return cupy.asarray(dense)
+
     def _score(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
             return shared_out(self._on_host, values.astype(self.dtype, copy=False), self.threads, ROWS_OF_THREAD)
@@ -193,6 +212,8 @@ NEEDS = {
 }
 """Format -> what a machine needs to score it, in the first of the builds that is installed here."""
 TRUSTED = (
+    "scipy.sparse._csr.csr_array",
+    "scipy.sparse._csr.csr_matrix",
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",

@@ -27,9 +27,6 @@ EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
-MISSING = -1.0
-"""What features hold where a value is missing."""
-
 TRAIN = "train"
 EVERY = 10
 """Rounds from one evaluation of the training rows to the next."""
@@ -95,6 +92,11 @@ class XGBoost(Estimator):
     @property
     def takes_categories(self) -> bool:
         """Yes, as sets."""
+        return True
+
+    @property
+    def takes_missing(self) -> bool:
+        """Yes: each split learns the side of missing values."""
         return True
 
     @property
@@ -204,13 +206,13 @@ class XGBoost(Estimator):
     def _matrix_options(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix.
 
-        A missing value is an ordinary, lowest value: the matrix stays dense, and so small and fast. Categories must
-        not be negative, so with categories a missing value is one to XGBoost too.
+        NaN is a missing value. A fill value of the dataset's own is an ordinary, lowest value: the matrix stays dense,
+        and so small and fast. Categories must not be negative, so with categories it is a missing value too.
         """
         options: dict[str, Any] = {"max_bin": self.bins, "feature_names": native.booster_names(list(features))}
         if self.categorical:
             types = ["c" if name in self.categorical else "q" for name in features]
-            options |= {"feature_types": types, "enable_categorical": True, "missing": MISSING}
+            options |= {"feature_types": types, "enable_categorical": True, "missing": self.missing}
         return options
 
     def _options(self, seed: int, held_out: Any, train: Any, **more: Any) -> dict[str, Any]:
@@ -245,7 +247,7 @@ class XGBoost(Estimator):
             if booster.best_iteration + 1 < trained:
                 booster = booster[: booster.best_iteration + 1]
         if self.categorical:
-            booster.set_attr(**{native.MISSING: str(MISSING)})
+            booster.set_attr(**{native.MISSING: str(self.missing)})
         booster.feature_names = names = native.booster_names(list(features))
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(

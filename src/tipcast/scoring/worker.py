@@ -133,7 +133,7 @@ def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table
 def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Mapping[str, int], Any]:
     """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and what is counted."""
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
-    needed = dataset.code.needed_columns(work.task.features)
+    needed = dataset.needed_columns(work.task.features)
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
     columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
     target = _target(columns, fragment, work)

@@ -22,7 +22,7 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Counts, Fragment, Part
 from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
 from tipcast.models.base import Split
-from tipcast.models.build import build
+from tipcast.models.build import build_for_task
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
@@ -70,7 +70,6 @@ class Study:
     frames: Frames
     model: ModelSpec
     device: str
-    categorical: tuple[str, ...]
     seed: int
     measure: Callable[[Array, Array], tuple[Mapping[str, float], Sequence[float]]]
     """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one. Importable on the
@@ -86,8 +85,7 @@ class Study:
     def estimator(self, params: Mapping[str, Any]) -> Any:
         """Make what fits the model with these parameters in place of its own."""
         model = dataclasses.replace(self.model, params={**self.model.params, **params})
-        task = self.recipe.task
-        return build(model, self.device, self.categorical, task.kind, len(task.classes))
+        return build_for_task(model, self.device, self.recipe.task)
 
 
 @dataclass(frozen=True)
@@ -247,7 +245,9 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     metrics: Mapping[str, float] = {}
     curve: Sequence[float] = ()
     if bool(study.frames.xp.isfinite(predictions).all()):
-        metrics, curve = study.measure(predictions, x if y is None else y)  # rows themselves judge clusters
+        metrics, curve = study.measure(
+            predictions, fitted.scorer.judged(x) if y is None else y
+        )  # rows themselves judge clusters
     clock.append(time.perf_counter())
     score = float(metrics.get(study.objective.metric, math.nan))
     if not math.isfinite(score):

@@ -52,6 +52,8 @@ class Task:
     features: tuple[str, ...]
     categorical: tuple[str, ...] = ()
     """Features that are categories, for the models that know such."""
+    missing: float = -1.0
+    """What a feature holds where its value is missing, if the model is to know: NaN, or the dataset's own value."""
     classes: tuple[str, ...] = ()
     """Names of the classes; empty for regression and clustering."""
     columns: tuple[str, ...] = ()

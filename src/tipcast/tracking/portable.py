@@ -35,7 +35,7 @@ from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
 
 LOG = logging.getLogger("tipcast")
 
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
 OUTPUTS = {

@@ -1,12 +1,14 @@
 """Anybody's tables: what columns hold, how rows are split, and what a saved model knows of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import dask.dataframe
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.datasets.conftest import open_table
 
@@ -81,9 +83,9 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     assert (asked.kind, asked.classes) == ("classification", ("3", "7"))
     assert y.tolist() == (expected["class"] == 7).astype(int).tolist()
     assert x.dtypes.unique().tolist() == [np.dtype("float32")]
-    assert x["word"].tolist() == expected["word"].map({"apple": 0, "fig": 1, "pear": 2}).fillna(-1).tolist()
+    codes = expected["word"].map({"apple": 0, "fig": 1, "pear": 2})
+    np.testing.assert_array_equal(x["word"], codes)
     assert x["flag"].tolist() == expected["flag"].astype(int).tolist()
-    assert not x.isna().any(axis=None)
     known = expected["size"].notna()
     np.testing.assert_allclose(x["size"][known], expected["size"][known].astype(np.float32))
 
@@ -115,12 +117,82 @@ def test_numbers_are_categories_where_xgboost_takes_them_so(tmp_path: Path) -> N
     columns = {"id": range(10_002), "size": 1.5, "count": np.arange(10_002) % 9}
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet")
     opened = open_table(tmp_path / "t.parquet")
-    gap = {"count": np.array([3.0, np.nan])}
-    assert opened.with_categories(["count"]).compute(gap, ["count"], np).tolist() == [[3.0], [-1.0]]
-    assert opened.compute(gap, ["count"], np).tolist() == [[3.0], [4.0]], "elsewhere the median"
+    opened.check_categories(["count"])
     for name in ("id", "size"):
         with pytest.raises(TipcastError, match=f"C003.*task.categorical.*at most 10,000 whole .* from 0: not '{name}'"):
-            opened.with_categories([name])
+            opened.check_categories([name])
+
+
+GAPS = pd.DataFrame({
+    "size": [1.0, None, 5.0, 3.0], "count": [1, 2, 3, 4], "town": ["b", None, "a", "b"], "y": [0.5, 1.5, 2.5, 3.5],
+})  # fmt: skip
+
+
+def encoded(tmp_path: Path, *, categorical: Sequence[str] = (), **wishes: bool) -> tuple[Any, pd.DataFrame, Any]:
+    """Return the table of ``GAPS``, its features as a model with these wishes gets them, and the task."""
+    GAPS.to_parquet(tmp_path / "gaps.parquet")
+    opened = open_table(tmp_path / "gaps.parquet")
+    opened, asked = opened.encoded(task(opened, "y", categorical=list(categorical)), **wishes)
+    x, _ = rows_of(opened, Recipe(opened, asked))
+    return opened, x, asked
+
+
+def test_a_model_that_learns_from_missing_values_gets_them_as_nan(tmp_path: Path) -> None:
+    _, x, asked = encoded(tmp_path, takes_missing=True, one_hot=False)
+    assert asked.features == ("size", "count", "town")
+    np.testing.assert_array_equal(x["size"], [1, np.nan, 5, 3])
+    np.testing.assert_array_equal(x["town"], [1, np.nan, 0, 1])
+
+
+def test_another_model_gets_the_median_and_a_feature_that_says_where(tmp_path: Path) -> None:
+    _, x, asked = encoded(tmp_path, takes_missing=False, one_hot=False)
+    assert asked.features == ("size", "count", "town", "size is missing")
+    assert x["size"].tolist() == [1, 3, 5, 3]
+    assert x["size is missing"].tolist() == [0, 1, 0, 0]
+
+
+def test_a_forest_gets_codes_with_minus_one_for_a_missing_text(tmp_path: Path) -> None:
+    _, x, asked = encoded(tmp_path, takes_missing=False, one_hot=False)
+    assert asked.categorical == ()
+    assert x["town"].tolist() == [1, -1, 0, 1]
+
+
+def test_texts_are_categories_of_a_model_that_wants_a_column_for_each(tmp_path: Path) -> None:
+    _, x, asked = encoded(tmp_path, takes_missing=False, one_hot=True)
+    assert asked.categorical == ("town",)
+    np.testing.assert_array_equal(x["town"], [1, np.nan, 0, 1])
+
+
+def test_numbers_that_are_categories_keep_their_gaps(tmp_path: Path) -> None:
+    _, x, asked = encoded(tmp_path, categorical=["size"], takes_missing=False, one_hot=True)
+    assert asked.categorical == ("size", "town")
+    np.testing.assert_array_equal(x["size"], [1, np.nan, 5, 3])
+
+
+def test_the_table_of_columns_says_how_the_model_gets_them(tmp_path: Path) -> None:
+    opened, _, _ = encoded(tmp_path, takes_missing=False, one_hot=True)
+    assert {row["column"]: row["given to the model"] for row in opened.report} == {
+        "size": "3, the median, where missing; feature 'size is missing' says where",
+        "count": "as it is; 2.5, the median, where a new row lacks it",
+        "town": "a column of 0 and 1 for each of 2 texts; all 0 for a missing or new one",
+        "y": "",
+    }
+
+
+def test_nan_of_parquet_that_no_footer_counts_gets_an_indicator(tmp_path: Path) -> None:
+    values = pa.table({"size": pa.array([1.0, np.nan, 2.0], from_pandas=False), "y": [1.5, 2.5, 3.5]})
+    pq.write_table(values, tmp_path / "nan.parquet")
+    opened = open_table(tmp_path / "nan.parquet")
+    opened, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
+    assert asked.features == ("size", "size is missing")
+
+
+def test_an_indicator_takes_no_name_that_a_column_has(tmp_path: Path) -> None:
+    GAPS.assign(**{"size is missing": 7.0}).to_parquet(tmp_path / "t.parquet")
+    opened = open_table(tmp_path / "t.parquet")
+    opened, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
+    assert asked.features == ("size", "count", "town", "size is missing", "size is missing_")
+    assert opened.needed_columns(asked.features) == ("size", "count", "town", "size is missing")
 
 
 @pytest.mark.parametrize(("target", "shares"), [("class", None), ("word", None), ("price", [60, 36, 203])])
@@ -168,8 +240,9 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
 
 
 def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(table: Callable[..., Table]) -> None:
-    known = {"word": {"type": "category", "categories": ["fig", "apple"], "fill": None}}
-    known |= {"size": {"type": "number", "categories": [], "fill": 7.0}, "gone": {"type": "number"}}
+    known = {"word": {"type": "category", "categories": ["fig", "apple"], "fill": -1.0, "indicator": ""}}
+    known |= {"size": {"type": "number", "categories": [], "fill": 7.0, "indicator": "size is missing"}}
+    known |= {"gone": {"type": "number"}}
     opened = table().as_trained({"columns": [{"name": name, **column} for name, column in known.items()]})
     x, _ = rows_of(opened, Recipe(opened, task(opened, "class", features=["word", "size", "count"])))
     assert x["word"].tolist() == frame()["word"].map({"fig": 0, "apple": 1}).fillna(-1).tolist()

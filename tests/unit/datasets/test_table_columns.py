@@ -227,7 +227,7 @@ def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(tmp
     assert [row["missing"] for row in table.report] == [20, 20]
     empty = parquet(tmp_path, {"a": [1.0], "b": pa.nulls(1, pa.float64())}, {"a": [9.0] * 2, "b": pa.nulls(2)})
     assert empty.notes == ("column b is no feature: it has no value",)
-    assert empty.columns[0].fill == 9, "the rows of all files fill what is missing"
+    assert empty.medians["a"] == 9, "the rows of all files fill what is missing"
     values = {"size": pa.array([None] * 4, pa.int32()), "price": [1.0, None, 3.0, 4.0], "": [1.0, 2.0, 3.0, 4.0]}
     pq.write_table(pa.table(values), tmp_path / "t.parquet", write_statistics=False)
     table = open_table(tmp_path / "t.parquet")
@@ -307,9 +307,10 @@ def test_a_value_that_has_lost_its_text_is_refused() -> None:
 def test_a_model_reads_numbers_as_training_does() -> None:
     from tipcast.tracking.model_code.model import _numbers
 
-    column = {"fill": 0.5, "missing": ("?",), "booleans": True, "largest": 1e9}
+    column = {"missing": ("?",), "booleans": True, "largest": 1e9}
     values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
-    assert _numbers(values, "a", column, delimited.MISSING).tolist() == [1, 2, 1, 0, 0.5, 0.5, 0.5]
+    expected = [1, 2, 1, 0, np.nan, np.nan, np.nan]
+    np.testing.assert_array_equal(_numbers(values, "a", column, delimited.MISSING), expected)
     assert _numbers(pd.Series([True, False]), "a", column, []).tolist() == [1, 0]
 
 

@@ -86,16 +86,38 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
     build(spec("random_forest", monotonic_cst=[0, 0, 0, 0, 1, 0, 0], max_features=5), "cpu").check()
 
 
-@pytest.mark.parametrize(
-    ("name", "device", "kind"),
-    [
-        ("ridge", "cuda", "regression"),
-        ("incremental_linear", "cpu", "regression"),
-        ("linear_dask", "cpu", "regression"),
-        ("kmeans", "cpu", "clustering"),
-    ],
-)
-def test_where_categories_are_not_known(spec, name, device, kind):
+def test_a_forest_refuses_categories(spec):
     with pytest.raises(TipcastError, match=r"C003.*task.categorical.*knows no categories"):
-        build(spec(name), device, ("zone",), kind)
-    assert build(spec("ridge"), "cpu", ("zone",), "regression").categorical == ("zone",)
+        build(spec("random_forest"), "cpu", ("zone",), "regression")
+
+
+@pytest.mark.parametrize("name", ["ridge", "incremental_linear", "linear_dask", "kmeans", "knn", "xgboost"])
+def test_other_models_take_categories(spec, name):
+    assert build(spec(name), "cpu", ("zone",)).categorical == ("zone",)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "hist_gradient_boosting", "extra_trees"])
+def test_models_that_learn_from_missing_values_get_them(spec, name):
+    assert build(spec(name), "cpu").takes_missing
+
+
+@pytest.mark.parametrize("name", ["random_forest", "ridge", "logistic", "svc", "knn", "kmeans", "incremental"])
+def test_missing_values_are_filled_for_other_models(spec, name):
+    assert not build(spec(name), "cpu").takes_missing
+
+
+@pytest.mark.parametrize("name", ["ridge", "logistic", "svc", "knn", "kmeans", "incremental", "poisson"])
+def test_models_that_add_or_measure_distances_get_a_column_for_each_text(spec, name):
+    assert build(spec(name), "cpu").one_hot
+
+
+@pytest.mark.parametrize("name", ["xgboost", "hist_gradient_boosting", "extra_trees", "random_forest"])
+def test_trees_get_codes_of_texts(spec, name):
+    assert not build(spec(name), "cpu").one_hot
+
+
+@pytest.mark.parametrize("library", ["xgboost.XGBClassifier", "lightgbm.LGBMClassifier", "catboost.CatBoostClassifier"])
+def test_a_class_that_cannot_be_saved_is_refused_before_the_fit(spec, library):
+    own = replace(spec("logistic"), classes={"classification": {"cpu": {"local": library}}})
+    with pytest.raises(TipcastError, match=r"C006.*cannot be saved without a pickle.*model=xgboost"):
+        build(own, "cpu").check()

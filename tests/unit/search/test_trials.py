@@ -79,7 +79,7 @@ def study() -> Callable[..., Study]:
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective, judged = Objective("study", "auc", maximize=True), partial(measured, "classification")
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
-        return Study(*plan, model=spec, device="cpu", categorical=(), seed=0, measure=judged, again=again)
+        return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)
 
     return made
 

@@ -60,7 +60,9 @@ class Model(mlflow.pyfunc.PythonModel):
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
         names = self.manifest["features"]
-        columns = {column["name"]: self._column(model_input, column) for column in self.manifest["columns"]}
+        columns: dict[str, Any] = {}
+        for column in self.manifest["columns"]:
+            columns |= _filled(self._column(model_input, column), column)
         with np.errstate(over="ignore"):  # of numbers too large for float32, whose rows get no score
             x = self.features.compute(columns, names)
         if output == "features":
@@ -75,12 +77,12 @@ class Model(mlflow.pyfunc.PythonModel):
         return self._named(scores, output, threshold)
 
     def _column(self, frame: pd.DataFrame, column: dict[str, Any]) -> Any:
-        """Return a canonical column: times as int64 microseconds, numbers and codes, NaN or a filling for missing."""
-        spellings, fill = column["spellings"], column["fill"]
+        """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for missing."""
+        spellings = column["spellings"]
         own = next((spelling for spelling in spellings if spelling in frame), spellings[0])
         if own not in frame:
             if not column["required"]:
-                return np.full(len(frame), np.nan if fill is None else fill)
+                return np.full(len(frame), np.nan)
             raise _refused(f"missing column {own!r}; the model needs raw rows")
         values = frame[own]
         if values.ndim != 1:
@@ -134,9 +136,23 @@ def _checked(path: Path, digest: str) -> bytes:
     return content
 
 
+def _filled(values: Any, column: dict[str, Any]) -> dict[str, Any]:
+    """Return a column, filled where values are missing, and the feature that says where, if the model has these."""
+    columns = {column["name"]: values}
+    if values.dtype.kind != "f":
+        return columns
+
+    missing = np.isnan(values)
+    if column["fill"] is not None:
+        columns[column["name"]] = np.where(missing, column["fill"], values)
+    if column.get("indicator"):
+        columns[column["indicator"]] = missing
+    return columns
+
+
 def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[str]) -> Any:
-    """Return float64 with NaN or the column's filling for missing; texts as training read them in CSV."""
-    fill, absent = column["fill"], {*missing, *(text.strip() for text in column.get("missing", ()))}
+    """Return float64 with NaN for missing; texts as training read them in CSV."""
+    absent = {*missing, *(text.strip() for text in column.get("missing", ()))}
     booleans = {"true": "1", "false": "0"} if column.get("booleans") else {}
 
     def bare(value: Any) -> Any:
@@ -157,7 +173,7 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
     absurd = np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
     if absurd.any():
         raise _refused(f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER)
-    return numbers if fill is None else np.where(np.isnan(numbers), fill, numbers)
+    return numbers
 
 
 def _times(values: pd.Series, own: str) -> pd.Series:
