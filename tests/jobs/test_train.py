@@ -1,5 +1,6 @@
 """`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -106,7 +107,7 @@ def test_the_run_holds_metrics(trained: Any) -> None:
     rate = max(metrics["test/positive_rate"], 1 - metrics["test/positive_rate"])
     assert trained.said["metrics"]["baseline/accuracy"] == pytest.approx(rate)
     first = "select key from latest_metrics where key not like 'system/%' order by timestamp, rowid limit 1"
-    with sqlite3.connect(trained.folder / "mlflow.db") as database:
+    with contextlib.closing(sqlite3.connect(trained.folder / "mlflow.db")) as database:
         assert database.execute(first).fetchone() == ("test/auc",)
 
 

@@ -407,4 +407,5 @@ def test_a_lock_that_ends_while_the_run_is_closed(spec: TrackingSpec, tmp_path: 
         ended = run.client.set_terminated
         monkeypatch.setattr(run.client, "set_terminated", lambda *given: locked.execute("ROLLBACK") and ended(*given))
         run.log_metrics({"test/auc": 0.5})
+    locked.close()
     assert (_only(spec).info.status, _only(spec).data.tags["error.code"]) == ("FAILED", "T002")
