@@ -111,6 +111,20 @@ def test_whatever_a_check_raises_is_a_line(
     assert shown.err.startswith("error[C022] packages: ")
 
 
+@pytest.mark.parametrize(
+    ("backend", "version", "state"), [(GPU, "3.2.0", "warn"), (GPU, "3.4.1", "ok"), (CPU, "3.2.0", "ok")]
+)
+def test_a_stack_that_no_gpu_result_measures_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, backend: BackendSpec, version: str, state: str
+) -> None:
+    monkeypatch.setattr(xgboost, "__version__", version)
+    row = doctor.passed(doctor.check_packages(backend))
+    assert (row["state"], row["code"]) == (state, "")
+    assert f"tipcast {tipcast.__version__}, python 3." in row["found"]
+    assert row["found"].startswith(f"XGBoost {version} on Python 3.") == (state == "warn")
+    assert ("Python 3.12" in row["fix"]) == (state == "warn")
+
+
 # GPUs and workers of this machine
 
 

@@ -3,6 +3,7 @@
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,13 +24,23 @@ from tipcast.measure import origin
 
 MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "xgboost", "xgboost-cpu", "cudf-cu13", "cuml-cu13")
 """Packages whose versions must be the same on a scheduler's workers."""
+XGBOOST_FOR_CUDA_13 = (3, 3)
+"""Major and minor version of the first XGBoost with NCCL for CUDA 13, as RAPIDS has it; it needs Python 3.12."""
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What a check found that a job survives but should not rely on, and how to mend it."""
+
+    found: str
+    fix: str
 
 
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
-    checks: dict[str, Callable[[], str]] = {
+    checks: dict[str, Callable[[], str | Doubt]] = {
         "gpus": show_gpus,
-        "packages": show_packages,
+        "packages": lambda: check_packages(config.backend),
         "workers": lambda: check_workers(config.backend, config.cluster),
     }
 
@@ -47,7 +58,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     rows: list[dict[str, str]] = []
     for name, check in checks.items():
         try:
-            row = {"check": name, "state": "ok", "found": check(), "fix": "", "code": ""}
+            row = {"check": name, **passed(check())}
         except Exception as error:  # the table must be whole whatever a library does
             problem = error
             if not isinstance(problem, TipcastError):
@@ -66,6 +77,13 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     return say({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
 
 
+def passed(answer: str | Doubt) -> dict[str, str]:
+    """Return the row of a check that raised nothing, without the check's name."""
+    if isinstance(answer, Doubt):
+        return {"state": "warn", "found": answer.found, "fix": answer.fix, "code": ""}
+    return {"state": "ok", "found": answer, "fix": "", "code": ""}
+
+
 def show_gpus() -> str:
     """Say which GPUs this process may use, and their driver."""
     visible = gpus.visible()
@@ -74,8 +92,25 @@ def show_gpus() -> str:
     return ", ".join(f"{number} x {kind}" for kind, number in kinds.items()) + driver or "none"
 
 
+def check_packages(backend: BackendSpec) -> str | Doubt:
+    """Say which versions are installed, with a doubt where no GPU result measures them together.
+
+    An XGBoost that does not load raises an error of its own.
+    """
+    import xgboost
+
+    shown = show_packages()
+    major, minor = xgboost.__version__.split(".")[:2]
+    if backend.name != "gpu" or (int(major), int(minor)) >= XGBOOST_FOR_CUDA_13:
+        return shown
+    python = platform.python_version()
+    stack = f"XGBoost {xgboost.__version__} on Python {python} has NCCL for CUDA 12, beside RAPIDS for CUDA 13"
+    fix = "use Python 3.12 or 3.13, for which pip installs XGBoost 3.4"
+    return Doubt(f"{stack}; no GPU result measures this stack. {shown}", fix)
+
+
 def show_packages() -> str:
-    """Say which versions are installed; an XGBoost that does not load raises an error of its own."""
+    """Say which versions are installed."""
     import xgboost
 
     build = "CUDA" if xgboost.build_info().get("USE_CUDA") else "CPU"
