@@ -8,9 +8,19 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet --quiet install
-# The first interpreter that tipcast supports and that can make a virtual environment; set PYTHON to choose another.
-SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))
-CANDIDATES := $(PYTHON) python3 python3.13 python3.12 python3.11 python /usr/bin/python3
+# The newest Python that tipcast supports and that can make a virtual environment, of PATH or of pyenv. PYTHON=/path/to/python
+# chooses another; PYTHONS="3.12 3.11" says which versions to look for, the first that is found.
+PYTHONS ?= 3.13 3.12 3.11
+PYENV_ROOT ?= $(HOME)/.pyenv
+CANDIDATES = $(or $(PYTHON),$(foreach version,$(PYTHONS),python$(version) \
+	$(wildcard $(PYENV_ROOT)/versions/$(version).*/bin/python)) python3 python /usr/bin/python3)
+SUITABLE := import sys, venv, ensurepip; sys.exit("%d.%d" % sys.version_info[:2] not in sys.argv[1:])
+# Prints the first that is suitable.
+FIND = for python in $(CANDIDATES); do \
+	  if command -v "$$python" >/dev/null && "$$python" -c '$(SUITABLE)' $(PYTHONS) 2>/dev/null; then \
+	    echo "$$python"; exit 0; \
+	  fi; \
+	done; exit 1
 # What `make run` passes on, as in: make run ARGS="-P model=random_forest -P data.rows=20000"
 ARGS ?=
 ENTRY ?= main
@@ -24,13 +34,15 @@ PROCESSES ?= 3
 PYTEST = env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive PATH="$(CURDIR)/$(BIN):$$PATH" \
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run test test-servers test-typed test-cases lint types rooms lock clean
+.PHONY: help run test test-servers test-typed test-cases smoke python lint types rooms lock clean
 help:
 	@echo 'make run     train a model on synthetic trips through MLflow (ENTRY=, ARGS="-P key=value")'
 	@echo 'make test    run the tests (TESTS="tests/unit -k name", PROCESSES=3)'
 	@echo 'make test-servers  the tests that start PostgreSQL and an object store on 127.0.0.1'
 	@echo 'make test-typed  every command of the documents, as a process of its own'
 	@echo 'make test-cases  scripts beside the project, or of TIPCAST_CASES'
+	@echo 'make smoke   the first commands of README and unit tests, on another Python (PYTHONS=3.11 VENV=.venv-3.11)'
+	@echo 'make python  which Python the virtual environment would be made with'
 	@echo 'make lint    ruff: rules and format'
 	@echo 'make types   mypy'
 	@echo 'make rooms   import-linter: who may import whom'
@@ -65,6 +77,21 @@ test-cases: PROCESSES := 2
 test-cases: $(VENV)/.stamp-test
 	@$(PYTEST) --dist load -m typed tests/typed/test_cases.py
 
+# The first commands of README, in a folder of their own, and the tests of what depends most on libraries' versions.
+SMOKE := tests/unit/models tests/unit/search
+smoke: $(VENV)/.stamp-test
+	@$(BIN)/python --version
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	export PATH="$(CURDIR)/$(BIN):$$PATH" MLFLOW_TRACKING_URI="sqlite:///$$folder/mlflow.db"; \
+	cd "$$folder"; \
+	mlflow run "$(CURDIR)" --env-manager local --experiment-name tipcast -P data.rows=20000 -P tracking.register=tipcast; \
+	tipcast train data.rows=20000; \
+	tipcast sweep search=tpe search.trials=4 data.rows=20000; \
+	tipcast prepare data=sample data.months=2019-01..2019-01 data.rows=20000 out=months/; \
+	tipcast score model_uri=models:/tipcast/1 input='months/*.parquet' output=scored/; \
+	ls scored/*.parquet
+	@$(PYTEST) $(or $(TESTS),$(SMOKE))
+
 lint: $(VENV)/.stamp-test
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -75,14 +102,15 @@ types: $(VENV)/.stamp-test
 rooms: $(VENV)/.stamp-test
 	@PYTHONPATH=src $(BIN)/lint-imports --no-cache
 
+python:
+	@$(FIND)
+
 $(VENV)/bin/python:
-	@for python in $(CANDIDATES); do \
-	  if command -v "$$python" >/dev/null && "$$python" -c '$(SUITABLE)' 2>/dev/null; then \
-	    echo "making $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); \
-	  fi; \
-	done; \
-	echo 'tipcast needs Python 3.11, 3.12 or 3.13 with the venv module (Debian: apt-get install python3-venv);' \
-	  'found none. Set PYTHON=/path/to/python.' >&2; exit 1
+	@python=$$($(FIND)) || { \
+	  echo 'tipcast needs Python $(PYTHONS) with the venv module (Debian: apt-get install python3-venv);' \
+	    'found none in PATH and $(PYENV_ROOT). Set PYTHON=/path/to/python.' >&2; exit 1; \
+	}; \
+	echo "making $(VENV) with $$("$$python" --version)"; "$$python" -m venv $(VENV)
 
 $(VENV)/.stamp-cpu: requirements/cpu.txt pyproject.toml | $(VENV)/bin/python
 	@echo 'installing requirements/cpu.txt'
@@ -105,5 +133,5 @@ lock: $(VENV)/.stamp-cpu
 	@$(COMPILE) --extra gpu --output-file requirements/gpu.txt
 
 clean:
-	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) .venv-3.1? build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

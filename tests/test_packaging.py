@@ -23,6 +23,8 @@ from packaging.version import Version
 from tests.conftest import python
 from tests.unit.config.test_arguments import PAYLOADS
 
+from tipcast.jobs import doctor
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
@@ -100,6 +102,20 @@ def test_an_environment_has_one_xgboost(extra: str) -> None:
     for platform in ("linux", "darwin"):
         assert sum(item.marker is None or item.marker.evaluate({"sys_platform": platform}) for item in builds) == 1
     assert not [item for item in BASE + EXTRAS["test"] if item.name.startswith("xgboost")]
+
+
+def test_the_environment_files_python_gets_the_xgboost_that_gpu_results_are_of() -> None:
+    """And none older: its NCCL is for another CUDA than RAPIDS is."""
+    python = next(item.removeprefix("python=") for item in CONDA["dependencies"] if str(item).startswith("python="))
+    locked = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
+    lines = [
+        Requirement(line.removesuffix("\\"))
+        for line in re.findall(r"^(?:xgboost|nvidia-nccl)\S*==.*$", locked, re.MULTILINE)
+    ]
+    here = {"python_full_version": f"{python}.0", "sys_platform": "linux"}
+    taken = {item.name: str(item.specifier) for item in lines if item.marker is None or item.marker.evaluate(here)}
+    assert set(taken) == {"xgboost", "nvidia-nccl-cu13"}
+    assert Version(taken["xgboost"].removeprefix("==")).release >= doctor.XGBOOST_FOR_CUDA_13
 
 
 def test_version_floors() -> None:
