@@ -31,7 +31,7 @@ BASE = [Requirement(text) for text in PROJECT["dependencies"]]
 EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
 CONDA = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
 MLPROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
-COMMAND = "PYTHONPATH=src${{PYTHONPATH:+:$PYTHONPATH}} python -m tipcast "
+COMMAND = "PYTHONPATH=src${{PYTHONPATH:+:$PYTHONPATH}} TIPCAST_LAUNCHED=1 python -P -m tipcast "
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])[^}]*)?\}")
@@ -68,7 +68,7 @@ def test_mlproject_commands_start_the_job(tmp_path: Path, before: str | None, pa
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({} if before is None else {"PYTHONPATH": before})
     out = subprocess.check_output(["bash", "-c", command], cwd=tmp_path, env=environment, text=True)
     words = [word for key, value in values.items() for word in (f"--{key}", value)]
-    assert ast.literal_eval(out) == (["-m", "tipcast", "train", *words], path)
+    assert ast.literal_eval(out) == (["-P", "-m", "tipcast", "train", *words], path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["python"]
 
 

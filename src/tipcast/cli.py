@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__
+from tipcast.config.disk import use_own_folder
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import JOBS
 from tipcast.measure.progress import shown
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if words else 2
     if arguments is None:
         OWN_PROCESS.set()
+        os.environ["PYTHONSAFEPATH"] = "1"  # no process that is started imports what lies in its working folder
+        use_own_folder()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
     with shown(next((LEVELS[word] for word in reversed(given) if word in LEVELS), logging.INFO)):

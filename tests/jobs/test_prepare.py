@@ -11,6 +11,7 @@ from tests.jobs.conftest import QUICK, damaged
 
 from tipcast import cli
 from tipcast.config.errors import TipcastError
+from tipcast.datasets import months
 
 SAMPLE = ("data.rows=6000", "data.block_rows=2000")
 MONTHS = ("data.months=2019-01..2019-03", *SAMPLE)
@@ -101,3 +102,22 @@ def test_a_folder_below_a_file_cannot_be_written(job: Job, out: Path) -> None:
     out.write_text("a file")
     with pytest.raises(TipcastError, match="D023.*cannot be written"):
         job("prepare", *MONTHS, f"out={out}/months")
+
+
+def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(job: Job, out: Path, tmp_path: Path) -> None:
+    (out / "folder").mkdir(parents=True)
+    for name in ("yellow_tripdata_2018-01.parquet.0123abcd-4567cdef.tmp", "of_others.tmp"):
+        (out / name).touch()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (out / NAMES[0]).symlink_to(foreign)
+    with pytest.raises(TipcastError, match=r"C011.*a link"):
+        job("prepare", *MONTHS, f"out={out}")
+    assert list(foreign.iterdir()) == []
+    assert sorted(path.name for path in out.iterdir()) == ["folder", "of_others.tmp", NAMES[0]]
+
+
+def test_a_second_job_does_not_prepare_into_the_same_folder_at_once(job: Job, out: Path) -> None:
+    with months.alone(str(out)), pytest.raises(TipcastError, match=r"S011.*another job is writing into it"):
+        job("prepare", *MONTHS, f"out={out}")
+    assert not out.exists()

@@ -44,6 +44,8 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 
 cores = dask.system.cpu_count  # that this process may use, by its affinity and its container's limit
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Variable that keeps the working folder off a new process's path."""
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
 TLS_FIX = "name PEM files in Dask's configuration: ca-file, client.cert and client.key below distributed.comm.tls"
@@ -320,7 +322,11 @@ def local(
         configured = {name: str(value) for name, value in spec.environment.items()}  # which override all others
         environment = {**variables, **hidden, **waiting(), **configured}
         settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s, "environment": environment}
-    with dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}), _main_not_run():
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}),
+        _main_not_run(),
+        _safe_path(),
+    ):
         with left_alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Dask-CUDA, about CPU affinity that the system does not tell it
             try:
@@ -375,6 +381,20 @@ def _main_not_run() -> Iterator[None]:
         yield
     finally:
         main.__spec__ = before
+
+
+@contextlib.contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep processes that are started from importing files of the working folder in place of libraries."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _kill(cluster: SpecCluster) -> None:

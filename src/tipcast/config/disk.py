@@ -1,21 +1,135 @@
-"""Temporary folders, and what is told of a full disk."""
+"""Temporary folders, folders that one job writes at a time, and what is told of a full disk."""
 
+import atexit
 import contextlib
 import errno
+import fcntl
+import os
 import re
 import shutil
+import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tipcast.config.errors import TipcastError
+
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # what the system says where a file may not grow
+
+
+NAMED = "TIPCAST_TMPDIR"
+"""Names the shared folder to processes that are started."""
+SHARED = Path(os.environ.get(NAMED) or tempfile.gettempdir())
+"""The folder of temporary files of all processes, also where this process has one of its own."""
+OURS = f"tipcast-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())[:16]}-"
+"""Begins the names of temporary folders of this machine: what other machines have in a shared folder is theirs."""
+LOCKS = f"tipcast-{os.getuid()}"
+"""The folder, below the shared one, of this user's locks."""
+LONGEST_SHARED = 40
+"""Characters of the shared folder's path up to which a process has a folder of its own in it: the name of a socket,
+as multiprocessing makes some there, has at most 107."""
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a temporary folder, which is removed with its block."""
-    with tempfile.TemporaryDirectory(prefix="tipcast-") as name:
-        yield Path(name)
+    """Make a temporary folder, which is removed with its block, or by the next command if the process is killed."""
+    remove_abandoned()
+    folder, lock = _locked_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def use_own_folder() -> None:
+    """Let this process and those that it starts make temporary files in a folder of its own, which goes as it ends.
+
+    MLflow, Dask and multiprocessing leave folders there, some at their ends, all where they are killed.
+    """
+    if len(str(SHARED)) > LONGEST_SHARED or tempfile.gettempdir() != str(SHARED):
+        return
+    with contextlib.suppress(OSError):  # of a full disk, which whoever needs a file tells
+        remove_abandoned()
+        folder, _ = _locked_folder()  # the lock is open as long as the process
+        tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
+        os.environ[NAMED] = str(SHARED)
+        atexit.register(_remove_at_end, folder, os.getpid())
+
+
+def _remove_at_end(folder: Path, process: int) -> None:
+    if os.getpid() == process:  # and not in a fork of it
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """Make a temporary folder and hold its lock, which ends with the process; return both."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=OURS))
+        lock = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # of a disk without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)  # it waits for a process that takes the folder for an abandoned one
+        if folder.exists():
+            return folder, lock
+        os.close(lock)
+
+
+def remove_abandoned() -> None:
+    """Remove temporary folders and locks of this user that processes of this machine left as they were killed."""
+    with contextlib.suppress(OSError):
+        for path in [*SHARED.glob(f"{OURS}*"), *(SHARED / LOCKS).glob("*.lock")]:
+            with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
+                _remove_unlocked(path)
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file or folder that only this user may read; OSError where a process holds its lock."""
+    lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(lock)
+        if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+            return
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISDIR(facts.st_mode):
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.stat().st_ino == facts.st_ino:
+            path.unlink()
+    finally:
+        os.close(lock)
+
+
+@contextlib.contextmanager
+def alone(folder: Path, what: str) -> Iterator[bool]:
+    """Make a folder and keep other jobs out of it; S011, ``what``, where one is in it.
+
+    Of the folders that the block makes, this one and those above it included, empty ones are removed at its end. It
+    yields False on a disk that has no locks, which keeps nobody out.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies in it
+        stack.callback(os.close, descriptor)
+        locked = False
+        with contextlib.suppress(OSError):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                locked = True
+            except BlockingIOError as problem:
+                fix = "wait for it to end, or stop it"
+                raise TipcastError("S011", f"output {folder}", what, fix) from problem
+        before = {above for above, _, _ in os.walk(folder)}
+        stack.callback(_remove_empty, folder, before, made)
+        yield locked
+
+
+def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
+    """Remove folders in a folder that are empty and were not there before, and those of ``made``, the deepest first."""
+    new = [above for above, _, _ in os.walk(folder, topdown=False) if above not in before]
+    for path in [*map(Path, new), *made]:
+        with contextlib.suppress(OSError):  # it holds something
+            path.rmdir()
 
 
 def free(path: str | Path) -> str:

@@ -153,13 +153,21 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """Find all files below a folder; OSError where one may not be looked into, which is not to say that it is empty."""
+    """Find all files below a folder; errors as ``walk``."""
+    for above, _, names in walk(folder):
+        yield from (Path(above, name) for name in sorted(names))
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Give each folder from one down, with the names of folders and of files in it, and follow no links.
+
+    OSError where one may not be looked into, which is not to say that it is empty.
+    """
 
     def refuse(problem: OSError) -> None:
         raise problem
 
-    for above, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(above, name) for name in sorted(names))
+    return os.walk(folder, onerror=refuse)
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:

@@ -3,10 +3,12 @@
 import contextlib
 import hashlib
 import json
+import re
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address, split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
@@ -23,6 +26,8 @@ from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``, ``dropped`` by reason."""
 PIECE = 1 << 20
+UNFINISHED = re.compile(r".+\.[0-9a-f]{8}-[0-9a-f]{8}\.tmp")
+"""Names of unfinished files, as ``write_month`` makes them."""
 VERSION = 2
 """Of what a recipe means: raise it with any change to the files."""
 
@@ -85,7 +90,10 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
             rows += len(inside)
         written = {"rows": rows, "sha256": pages.digest.hexdigest(), "recipe": month.recipe, "dropped": dict(+dropped)}
         writer.add_key_value_metadata({KEY: json.dumps(written)})
-    filesystem.mv(part, path)
+    if address.scheme(out):
+        filesystem.mv(part, path)
+    else:
+        Path(part).replace(path)  # a link of that name is replaced, and never followed
     return written
 
 
@@ -108,9 +116,28 @@ def unfinished(out: str) -> Iterator[str]:
         raise
 
 
+@contextlib.contextmanager
+def alone(out: str) -> Iterator[None]:
+    """Keep other jobs out of a folder on a disk, and remove what killed ones left unfinished there.
+
+    S011: another job writes into it. Stores, and disks that have no locks, keep nobody out.
+    """
+    if address.scheme(out):
+        yield
+        return
+    with disk.alone(Path(out), "another job is writing into it") as locked:
+        for path in Path(out).iterdir() if locked else ():
+            if UNFINISHED.fullmatch(path.name) and not path.is_dir():
+                path.unlink(missing_ok=True)
+        yield
+
+
 def current(out: str, month: Month) -> dict[str, Any] | None:
     """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is somebody else's."""
     filesystem, path = url_to_fs(f"{out}/{month.name}")
+    if not address.scheme(out) and Path(path).is_symlink():
+        fix = "name another folder, or remove the link"
+        raise TipcastError("C011", address.shown(f"{out}/{month.name}"), "is a link to what is elsewhere", fix)
     try:
         with filesystem.open(path) as file:
             footer = pq.read_metadata(file)

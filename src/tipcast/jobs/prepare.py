@@ -4,7 +4,7 @@ import contextlib
 import functools
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +37,20 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
         planned = months.plan(dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression)
-        written: dict[str, Any] = {month.name: months.current(out, month) for month in planned}
-        due = [month for month in planned if written[month.name] is None]
-    if due:
-        with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
-            with clock.phase("cluster") as facts, progress("cluster"):
-                workers = stack.enter_context(session(config.backend, config.cluster))
-                facts.append(workers.size)
-            with clock.phase("write") as facts:
-                written |= _write(dataset, workers, out, due, token)
-                facts.append(f"{sum(written[month.name]['rows'] for month in due):,} rows in {len(due)} months")
+    with contextlib.ExitStack() as folder:
+        with _refused(out):
+            folder.enter_context(months.alone(out))
+        written = {month.name: entry for month in planned if (entry := months.current(out, month))}
+        due = [month for month in planned if month.name not in written]
+        if due:
+            written |= _open_and_write(config, dataset, out, due, clock)
     return say(
         {
             "out": config.out,
             "months": len(planned),
             "written": len(due),
             "rows": sum(entry["rows"] for entry in written.values()),
-            "files": list(written),
+            "files": [month.name for month in planned],
             "dropped": dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter())),
             "phases": clock.seconds,
             "command": command,
@@ -62,18 +59,39 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     )
 
 
+def _open_and_write(
+    config: PrepareConfig, dataset: Dataset, out: str, due: Sequence[months.Month], clock: Clock
+) -> dict[str, Any]:
+    """Open the workers and write the months; errors as ``_write``."""
+    with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
+        with clock.phase("cluster") as facts, progress("cluster"):
+            workers = stack.enter_context(session(config.backend, config.cluster))
+            facts.append(workers.size)
+        with clock.phase("write") as facts:
+            written = _write(dataset, workers, out, due, token)
+            facts.append(f"{sum(entry['rows'] for entry in written.values()):,} rows in {len(due)} months")
+    return written
+
+
 def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str) -> dict[str, Any]:
     """Write the months in parallel; D023 where that fails."""
     written: dict[str, Any] = {}
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)  # never a result of before
-    try:
+    with _refused(out):
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
                 written[futures[future]] = entry
                 if worth_a_line(done, len(futures)):
                     LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry['rows']:,}")
+    return written
+
+
+@contextlib.contextmanager
+def _refused(out: str) -> Iterator[None]:
+    """Tell in one line what a disk or store refuses; D023."""
+    try:
+        yield
     except OSError as problem:
         fix = "check the path, rights and free space"
         raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem
-    return written

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import scipy.special  # noqa: F401 - early, see train
@@ -29,7 +28,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
 from tipcast.search.trial import Objective, Study
-from tipcast.tracking.run import CONFIG, error_tags
+from tipcast.tracking.run import CONFIG, error_tags, read_artifact
 
 LOG = logging.getLogger("tipcast")
 
@@ -52,7 +51,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             config = without_fixed(config, command)  # a resumed one is stored without them
         else:
             previous, stored = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
-            text = Path(previous.client.download_artifacts(previous.id, CONFIG)).read_text(encoding="utf-8")
+            text = read_artifact(previous.client, previous.id, CONFIG)
             begun = restored(text, config, f"run {previous.id}")
             config, trials = apply_overrides(config, begun, command), begun.search.trials
         check_model(config, config.task.kind)

@@ -1,7 +1,6 @@
 """Files of scores, written whole or not at all, and their folder: its manifest, and one job at a time."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -15,11 +14,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from tipcast.config import disk
 from tipcast.config.disk import FULL, free
 from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
-from tipcast.datasets.listing import PARQUET, below
+from tipcast.datasets.listing import PARQUET, walk
 from tipcast.datasets.parquet import Hashed
 
 LOG = logging.getLogger("tipcast")
@@ -73,7 +73,7 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
     remote, path = address.scheme(uri), Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
     with failures(uri):
-        file: Any = address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("wb")
+        file: Any = address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("xb")
     try:
         yield Output(uri, file)
         with failures(uri):
@@ -182,7 +182,8 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
             store.invalidate_cache()  # fsspec keeps listings, also of other jobs' past
             paths: Iterator[str] = (f"s3://{path}" for path in store.find(folder))
         else:  # one after another: the first that is refused ends the listing of a home
-            paths = map(str, below(Path(folder)) if Path(folder).exists() else ())
+            _refuse_link(output, Path(folder), Path(folder, MANIFEST))
+            paths = _files(output, Path(folder))
         named, about = _read_manifest(f"{folder}/{MANIFEST}", storage)
         files = {}
         for path in paths:
@@ -195,6 +196,20 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
             files[name] = entry
     return Scores(folder, files, about if files.keys() == named.keys() else {})
+
+
+def _files(output: str, folder: Path) -> Iterator[str]:
+    """Find all files below a folder that may not exist; C011 a link, as what is written through it is elsewhere."""
+    for above, folders, names in walk(folder) if folder.exists() else ():
+        for path in (Path(above, name) for name in sorted([*folders, *names])):
+            _refuse_link(output, folder, path)
+        yield from (str(Path(above, name)) for name in sorted(names))
+
+
+def _refuse_link(output: str, folder: Path, path: Path) -> None:
+    if path.is_symlink():
+        what = f"holds {path.relative_to(folder)}, a link to what is elsewhere"
+        raise refused(output, what, "name a new or an empty folder, or remove the link")
 
 
 def _located(output: str) -> str:
@@ -253,28 +268,20 @@ def alone(folder: str) -> Iterator[None]:
     if address.scheme(folder):
         yield
         return
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies among the scores
-        stack.callback(os.close, descriptor)
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as problem:
-                fix = "wait for it to end, or stop it"
-                raise TipcastError("S011", f"output {folder}", "another job is scoring into it", fix) from problem
-            _clear(folder)  # without a lock it may be another job's that looks unfinished
-            stack.callback(_clear, folder)
-        stack.callback(_leave, folder)
-        yield
+    with disk.alone(Path(folder), "another job is scoring into it") as locked:
+        try:
+            if locked:  # without a lock it may be another job's that looks unfinished
+                _clear(folder)
+            yield
+        finally:
+            if locked:
+                _clear(folder)
 
 
 def _clear(folder: str) -> None:
+    """Remove unfinished files, with the folders below that one that hold nothing else: they were made for them."""
     for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
-        path.unlink(missing_ok=True)
-
-
-def _leave(folder: str) -> None:
-    for empty, _, _ in os.walk(folder, topdown=False):
-        with contextlib.suppress(OSError):  # others have scores
-            Path(empty).rmdir()
+        with contextlib.suppress(OSError):  # a folder of that name is nobody's unfinished file
+            path.unlink(missing_ok=True)
+            if path.parent != Path(folder):
+                path.parent.rmdir()

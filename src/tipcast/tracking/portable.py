@@ -195,8 +195,8 @@ def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) ->
 
     That are scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows, ...).
     """
-    with quiet():
-        scored = np.asarray(mlflow.pyfunc.load_model(logged.uri).predict(raw))
+    with temporary_folder() as folder, quiet():
+        scored = np.asarray(mlflow.pyfunc.load_model(logged.uri, dst_path=str(folder)).predict(raw))
     return float(np.max(np.abs(scored - expected), initial=0.0))
 
 

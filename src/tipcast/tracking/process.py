@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import filelock
 import psutil
 
+from tipcast.config.disk import LOCKS, SHARED
 from tipcast.config.errors import TipcastError
 from tipcast.tracking.store import all_runs, sqlite_file
 
@@ -90,7 +90,7 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
     On one machine a lock decides, which ends with its process. Of a run that another machine has open nothing is
     known: it counts as worked on until it is closed.
     """
-    folder = Path(tempfile.gettempdir()) / f"tipcast-{os.getuid()}"
+    folder = SHARED / LOCKS
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = filelock.FileLock(folder / f"sweep-{run_id}.lock", timeout=0, mode=0o600)
     with contextlib.suppress(filelock.Timeout):

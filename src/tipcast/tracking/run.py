@@ -381,10 +381,16 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
         return client.get_run(name)
 
 
+def read_artifact(client: Any, run_id: str | None, path: str) -> str:
+    """Return an artifact's text; MLflow's and the system's errors are raised."""
+    with temporary_folder() as folder:  # else MLflow makes one, and leaves it
+        return Path(client.download_artifacts(run_id, path, str(folder))).read_text(encoding="utf-8")
+
+
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
     """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if it cannot."""
     try:
-        return Path(client.download_artifacts(run_id, CONFIG)).read_text(encoding="utf-8")
+        return read_artifact(client, run_id, CONFIG)
     except (MlflowException, OSError, UnicodeDecodeError) as problem:
         raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
 
@@ -392,5 +398,5 @@ def config_text(client: Any, run_id: str | None, fix: str) -> str:
 def artifact(client: Any, run_id: str, path: str) -> Any:
     """Return what a run has as a yaml file; None where it has none."""
     with suppress(MlflowException, OSError, ValueError, yaml.YAMLError):
-        return yaml.safe_load(Path(client.download_artifacts(run_id, path)).read_text(encoding="utf-8"))
+        return yaml.safe_load(read_artifact(client, run_id, path))
     return None

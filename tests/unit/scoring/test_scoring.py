@@ -120,7 +120,26 @@ def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_f
     (output / "2019" / "a").unlink()
     with pytest.raises(RuntimeError), alone(str(output)):
         raise RuntimeError
-    assert not output.exists(), "it got no scores"
+    assert (output / "2019").is_dir(), "it was there before"
+    (output / "2020").mkdir()
+    (output / "2020" / f"{UNFINISHED}killed").touch()
+    with alone(str(output)):
+        pass
+    assert not (output / "2020").exists(), "a killed job had made it"
+    new = tmp_path / "new"
+    with pytest.raises(RuntimeError), alone(str(new)):
+        raise RuntimeError
+    assert not new.exists(), "it got no scores"
+
+
+@pytest.mark.parametrize("link", ["a.parquet", "_manifest.json", "2019"])
+def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> None:
+    output, foreign = tmp_path / "scored", tmp_path / "foreign"
+    output.mkdir()
+    foreign.mkdir()
+    (output / link).symlink_to(foreign)
+    with pytest.raises(TipcastError, match=f"C011.*{link}, a link"):
+        look(str(output), {})
 
 
 def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
