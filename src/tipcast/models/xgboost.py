@@ -10,11 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, final
+from urllib.parse import urlsplit
 
 import numpy as np
 import xgboost
 from dask.base import annotate
 from distributed import WorkerPlugin
+from xgboost import collective
 from xgboost.callback import TrainingCallback
 
 from tipcast.config.errors import TipcastError
@@ -197,7 +199,8 @@ class XGBoost(Estimator):
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
                 held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
                 with annotate(executor=EXECUTOR):
-                    return dxgb.train(client, dtrain=matrix, **self._options(seed, held_out, matrix))
+                    tracker = collective.Config(tracker_host_ip=_loopback(client))
+                    return dxgb.train(client, dtrain=matrix, coll_cfg=tracker, **self._options(seed, held_out, matrix))
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
@@ -263,6 +266,12 @@ class XGBoost(Estimator):
             format="xgboost-ubj",
             content=attrgetter("content"),
         )
+
+
+def _loopback(client: Any) -> str | None:
+    """Return the address for XGBoost's tracker of a local cluster; None: XGBoost chooses one that workers reach."""
+    host = urlsplit(client.scheduler.address).hostname
+    return host if host == "127.0.0.1" else None
 
 
 class _TrainingThread(WorkerPlugin):
