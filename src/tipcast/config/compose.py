@@ -21,7 +21,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, help, schema
+from tipcast.config import conf_files, environment, help, schema
 from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
@@ -64,11 +64,13 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
             made = []
             for words in _combinations(overrides) if MULTIRUN & set(flags) else [overrides]:
                 config, _ = _by_api(job, words)
+                environment.note(config)
                 OmegaConf.resolve(config)
                 made.append(Composed(config, [*own, *(word for word in words if word not in chosen)]))
             return made
     except (HydraException, OmegaConfBaseException) as problem:
-        raise _explained(job, overrides, problem) from problem
+        refused = problem.__cause__ if isinstance(problem.__cause__, TipcastError) else None
+        raise refused or _explained(job, overrides, problem) from problem
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
         raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
@@ -79,6 +81,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
 @functools.cache
 def _register() -> None:
     """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take other keys too."""
+    environment.register()
     schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
     groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
     for name, kind in [*schemas.items(), *groups.items()]:
@@ -137,6 +140,7 @@ def to_object(config: DictConfig) -> Any:
         raise needs_value(missing[0])
     specification = OmegaConf.to_object(config)
     _check(specification)
+    environment.check_variables(getattr(getattr(specification, "cluster", None), "environment", None) or {})
     return specification
 
 

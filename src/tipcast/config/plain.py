@@ -13,7 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import schema
+from tipcast.config import environment, schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
@@ -21,31 +21,48 @@ from tipcast.config.schema import OF_MACHINE, SweepConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
+LOGIN = re.compile(
+    r"([a-z][a-z0-9+.-]*://)(?:[^\s/@:?#\"]+|[^\s/@:\"]*:(?!\d{1,5}[/?#])[^\s@\"]*(?:@[^\s/@\"]*)*)@", re.IGNORECASE
+)
+"""Of an address: its kind, with the name and password that follow it, whatever signs are in these."""
 NAMED = ("files", "table")  # sources whose files are named
 TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
 
 
-def to_plain(value: Any, hidden: bool = False) -> Any:
-    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all texts, hidden."""
+def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
+    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all texts, hidden.
+
+    What a job's configuration has of the environment is the expression that read it; ``path`` is the value's key.
+    """
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {
-            name: HIDDEN if SECRET.search(name) and item else to_plain(item, hidden or name == "storage_options")
+            name: HIDDEN
+            if SECRET.search(name) and item
+            else to_plain(item, hidden or name == "storage_options", f"{path}[{name}]" if path else name)
             for name, item in ((str(name), item) for name, item in value.items())
         }  # of storage_options all: every file system has its own names for its secrets
     if isinstance(value, list | tuple):
-        return [to_plain(item, hidden) for item in value]
-    if isinstance(value, str) and value:
-        return HIDDEN if hidden else redact(value)
-    return value
+        return [to_plain(item, hidden, f"{path}[{at}]") for at, item in enumerate(value)]
+    if isinstance(value, str) and value and hidden:
+        return HIDDEN
+    written = environment.expression(path, value)
+    if written is None:
+        return redact(value) if isinstance(value, str) else value
+    return without_login(written)
 
 
 def redact(text: str) -> str:
-    """Return text with the user information and the query of every address in it taken out."""
-    return ADDRESS.sub(lambda found: redact_address(found[0]), text)
+    """Return text with user information and query of every address taken out, and what is of the environment."""
+    return ADDRESS.sub(lambda found: redact_address(found[0]), without_login(environment.concealed(text)))
+
+
+def without_login(text: str) -> str:
+    """Return text with the user information of every address in it taken out."""
+    return LOGIN.sub(r"\1", text)
 
 
 def redact_address(uri: str) -> str:

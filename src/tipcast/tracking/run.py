@@ -33,8 +33,9 @@ from mlflow.utils.mlflow_tags import (
 )
 
 from tipcast.config.disk import temporary_folder, writing
+from tipcast.config.environment import concealed
 from tipcast.config.errors import TipcastError, failed_to
-from tipcast.config.plain import redact_address
+from tipcast.config.plain import redact_address, without_login
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking.store import absent, all_runs, check_artifacts, failures, first_line, open_store, release, resolve
@@ -98,9 +99,14 @@ def write(client: Any, run_id: str, *, tags: Facts = NONE, params: Facts = NONE,
     client.log_batch(
         run_id,
         metrics=[Metric(name, float(value), now, step) for name, value, step in points],
-        params=[Param(name_of(name), cut(value, MAX_PARAM)) for name, value in params.items()],
-        tags=[RunTag(name, value) for name, value in taken(tags).items()],
+        params=[Param(name_of(name), cut(recorded(value), MAX_PARAM)) for name, value in params.items()],
+        tags=[RunTag(name, value) for name, value in taken({key: recorded(tag) for key, tag in tags.items()}).items()],
     )
+
+
+def recorded(value: object) -> str:
+    """Return a value as stores may have it: without user information, and without what is of the environment."""
+    return without_login(concealed(str(value)))
 
 
 def error_tags(problem: Exception) -> dict[str, object]:
@@ -156,7 +162,7 @@ class Run:
         ``uri`` is of its first file, or what stands for a source that is made; the digest is over all of its files; the
         profile tells rows and other facts, kept with the dataset.
         """
-        uri, source = redact_address(uri), None
+        uri, source = redact_address(concealed(uri)), None
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # a path may be read as two kinds of source; the first is right
@@ -181,7 +187,7 @@ class Run:
 
     def log_text(self, text: str, path: str) -> None:
         """Log text as an artifact."""
-        self.log_bytes(text.encode("utf-8"), path)
+        self.log_bytes(recorded(text).encode("utf-8"), path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
         """Log a table that MLflow's page shows as one, with null for what is not finite; an earlier one is replaced."""
@@ -274,7 +280,7 @@ def _join(client: Any, run_id: str, spec: TrackingSpec, name: str) -> Any:
     """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where there is none."""
     run = find_run(client, run_id)
     if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
-        client.update_run(run_id, name=spec.run_name or name)
+        client.update_run(run_id, name=recorded(spec.run_name or name))
     return run
 
 
@@ -283,7 +289,7 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
     below = {MLFLOW_PARENT_RUN_ID: parent.id} if parent else {}
     return client.create_run(
         parent.experiment_id if parent else experiment_id(client, spec),
-        run_name=spec.run_name or name,
+        run_name=recorded(spec.run_name or name),
         tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **below, **process.tags()}),
     )
 

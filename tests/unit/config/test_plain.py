@@ -80,4 +80,5 @@ def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[st
     ],
 )  # fmt: skip
 def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
-    assert redact_address(uri) == redact(uri) == safe
+    assert redact_address(uri) == safe
+    assert redact(uri) == ("https://..." if "broken" in uri else safe)
