@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,10 @@ OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", 
 """Group of conf/ -> its key that has the name of the option."""
 WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
 NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys are names of a user's
+COLUMNS = {"task.target", "task.features", "task.categorical", "data.time", "keep", *NAMES}
+"""Keys whose values name columns."""
+WORD = re.compile(r"[^\[\]{}(),:=\\'\"]*[^\x00-\x7f\[\]{}(),:=\\'\"][^\[\]{}(),:=\\'\"]*")
+"""A bare word with a sign that Hydra's grammar takes within quotes alone."""
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
 
@@ -86,7 +91,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
         else:
-            result.append(_path(name, value, several) if key in PATHS | LISTS and equals else argument)
+            result.append(_path(name, value, several) if key in PATHS | LISTS and equals else _with_quotes(argument))
     for override in result:
         _check(override)
     return result
@@ -133,6 +138,26 @@ def quoted(value: str) -> str:
     """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote alone."""
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), value)
     return f"'{escaped}'"
+
+
+def _with_quotes(argument: str) -> str:
+    """Return an override in which words of other than ASCII signs stand in quotes, if it needs them.
+
+    Names of columns get one Unicode form, as files' names do.
+    """
+    key, equals, value = argument.partition("=")
+    if key.lstrip("+") in COLUMNS:
+        value = unicodedata.normalize("NFC", value)
+    argument = f"{key}{equals}{value}"
+    if value.isascii() or _parses(argument):
+        return argument
+
+    def quote(word: re.Match[str]) -> str:
+        text = word[0].strip()
+        return word[0].replace(text, quoted(text))
+
+    with_quotes = f"{key}{equals}{WORD.sub(quote, value)}"
+    return with_quotes if _parses(with_quotes) else argument
 
 
 def _path(key: str, value: str, several: bool) -> str:

@@ -15,6 +15,8 @@ LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 _CONNECT_S = 10
 AT_ONCE = 8
 """Files or parts that one process looks at side by side."""
+POINTER_BYTES = 200
+"""Of a pointer, enough to tell that it is one."""
 
 
 def scheme(uri: str) -> str:
@@ -109,6 +111,30 @@ def _translated(uri: str, problem: BaseException) -> TipcastError | None:
 def changed(uri: str) -> TipcastError:
     """Return the error for a file that is not as it was listed."""
     return TipcastError("D005", shown(uri), "has changed since it was listed", "let the file be while a job reads it")
+
+
+def refuse_pointer(uri: str, content: bytes) -> None:
+    """Refuse a file whose first bytes are those of a pointer of git LFS or git-annex; D005."""
+    begin = content[:POINTER_BYTES]
+    if begin.startswith(b"version https://git-lfs.github.com/spec/"):
+        what, fix = "is a pointer of git LFS, not the data", "run git lfs pull in its repository"
+        raise TipcastError("D005", shown(uri), what, fix)
+    if b"/annex/objects/" in begin.partition(b"\n")[0]:
+        raise TipcastError(
+            "D005", shown(uri), "is a pointer of git-annex, not the data", f"run git annex get {last_name(uri)}"
+        )
+
+
+def no_file(path: Path) -> TipcastError:
+    """Return the error of a local path at which no file can be read; D001."""
+    if path.is_symlink() and not path.exists():
+        target = str(path.readlink())
+        if "/annex/objects/" in target:
+            fix = f"run git annex get {path.name}"
+            return TipcastError("D001", shown(str(path)), "is a link of git-annex to data that is not here", fix)
+        return TipcastError("D001", shown(str(path)), f"is a link to {target}, which is not there", "mend or remove it")
+    what = "is not a regular file" if path.exists() else "no such file"
+    return TipcastError("D001", shown(str(path)), what, "check the path")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -375,26 +376,30 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
     """Return (name that the dataset sees, the file's own) of a file's columns, in their order.
 
     A column that is mapped is seen by the dataset's name; another one of that very name is not seen. D006 a column that
-    stands for two or is there twice, D007 one that the file lacks; ``where`` is the file, for messages.
+    stands for two or is there twice, D007 one that the file lacks; ``where`` is the file, for messages. The dataset
+    sees names in one Unicode form, as ö may be one sign or an o with two dots.
     """
-    twice = next((name for name, times in Counter(own).items() if name and times > 1), None)
+    plain = [unicodedata.normalize("NFC", name) for name in own]
+    asked = {key: unicodedata.normalize("NFC", column) for key, column in request.names.items()}
+    twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)
     if twice is not None:
         raise TipcastError("D006", where, f"column {twice!r} is there twice", "drop or rename one of the two")
-    lacking = {name: column for name, column in request.names.items() if column not in own}
+    lacking = {name: column for name, column in asked.items() if column not in plain}
     if lacking and request.strict:
         name, column = next(iter(lacking.items()))
-        near = difflib.get_close_matches(column, own, 1)
+        near = difflib.get_close_matches(column, plain, 1)
         found = count(len(own), "column") + (f" found, {near[0]!r} among them" if near else " found")
         what = f"missing column {column!r}, which {request.key} maps to {name} ({found})"
         raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
-    names = {name: column for name, column in request.names.items() if name not in lacking}
+    names = {name: column for name, column in asked.items() if name not in lacking}
     seen: dict[str, str] = {}
     for name, column in names.items():
         if column in seen:
             what = f"column {column!r} is mapped to {seen[column]} and to {name}"
             raise TipcastError("D006", where, what, f"name another column in {request.key}")
         seen[column] = name
-    return [(seen.get(name, name), name) for name in own if name in seen or name not in names]
+    pairs = zip(plain, own, strict=True)
+    return [(seen.get(name, name), written) for name, written in pairs if name in seen or name not in names]
 
 
 def as_named(columns: Iterable[RawColumn], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:

@@ -1,5 +1,6 @@
 """CSV files: header, how dates are written, digest and blocks; reading these, and the line at fault."""
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -14,6 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from tipcast.config.errors import TipcastError
@@ -36,10 +38,25 @@ DATES = {
     "day_first": [*_YEAR_FIRST, *(f"%d/%m/%Y{clock}" for clock in _CLOCKS)],
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
+NUMBER = r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))"
+"""A cell, without blanks around it, that is a number in files of all formats and in rows to a saved model."""
+ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
+"""The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what stays."""
+_OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
+_LATE = {
+    "iso": r"^\d+[-/]\d+[-/](29|30|31)\b",
+    "month_first": r"^(\d+[-/]\d+[-/](29|30|31)\b|\d{1,2}/(29|30|31)/)",
+    "day_first": r"^(\d+[-/]\d+[-/](29|30|31)\b|(29|30|31)/\d{1,2}/)",
+}
+"""How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
+_LEAP_SECOND = r":6[01]\b"
+_ABSENT = pa.array(MISSING)
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 PIECE = 4 << 20
 """Bytes read at once to look at a file; a header is shorter."""
+_SEPARATOR = re.compile(rb'"?sep=([,;|\t])"?[ \t,;|]*(?:\r?\n|$)', re.IGNORECASE)
+"""A first line that Excel reads and writes."""
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
 _QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]++|"")*+("?)')
 """A field in quotes, whose group is empty where it goes on after the end."""
@@ -123,6 +140,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     size = address.size(uri, storage)
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
+    address.refuse_pointer(uri, first)
     head = read_head(first, where)
     if not first[head.start :].strip():
         raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
@@ -157,6 +175,8 @@ def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
                 yield data
         except (gzip.BadGzipFile, EOFError, zlib.error) as problem:
             if isinstance(problem, gzip.BadGzipFile) and not begun:
+                file.seek(0)
+                address.refuse_pointer(uri, file.read(address.POINTER_BYTES))
                 what = "is not compressed with gzip though its name ends in .gz"
                 raise TipcastError("D004", where, what, "rename it to end in .csv") from problem
             what = "is a gzip file that was cut off or damaged"
@@ -196,13 +216,16 @@ def read_head(raw: bytes, where: str) -> Head:
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
         raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(raw):
+        fix = "save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8"
+        raise TipcastError("D004", where, "is UTF-16, as Excel's Unicode text is, not UTF-8", fix)
     if b"\0" in raw[:1024]:
         fix = "convert it to UTF-8, or give it the ending of its format"
         raise TipcastError("D004", where, "is not a CSV file of UTF-8 (it holds binary data)", fix)
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
-    start = _row_at(raw, start)
+    start = _after_separator(raw, _row_at(raw, start), where)
     try:
         written, end = _row(raw, start)
     except UnicodeDecodeError as problem:
@@ -225,6 +248,26 @@ def read_head(raw: bytes, where: str) -> Head:
         if not any(fields[len(names) :]):
             fillers = tuple(f"_{at}" for at in range(len(names), len(fields)))
     return Head(names, names + fillers, start, tuple(written))
+
+
+def _is_utf16(raw: bytes) -> bool:
+    """Whether every other byte of the first ones is zero, as in Latin letters of UTF-16."""
+    begin = raw[:64]
+    halves = (begin[::2], begin[1::2])
+    return any(half and not any(half) for half in halves) and any(map(any, halves))
+
+
+def _after_separator(raw: bytes, start: int, where: str) -> int:
+    """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing follows, D007 another."""
+    told = _SEPARATOR.match(raw, start)
+    if told is None:
+        return start
+    if told[1] != b",":
+        what = f"its first line says that the delimiter is {told[1].decode()!r}"
+        raise TipcastError("D007", where, what, "write it as CSV with commas, and without that line")
+    if not raw[told.end() :].strip():
+        raise TipcastError("D003", where, "is empty", "remove it or download it again")
+    return _row_at(raw, told.end())
 
 
 def _row(raw: bytes, start: int) -> tuple[list[str], int]:
@@ -278,10 +321,28 @@ def _ends_within_quotes(lines: bytes) -> bool:
 def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Read columns of a fragment on the host, by one thread: Dask runs one call per core.
 
-    Numbers and times are null where a cell says one of ``MISSING``, texts are as they stand there. D001 gone, D005
-    changed, damaged or a row that does not parse, D016 not UTF-8, D022 not reached.
+    Numbers and times are null where a cell says one of ``MISSING``, blanks around it apart; texts are as they stand
+    there. Where a cell is not written as most are, numbers and times are read from texts. D001 gone, D005 changed,
+    damaged or a cell or row that does not parse, D016 not UTF-8, D022 not reached.
     """
-    header = fragment.options["header"]
+    block = _bytes(fragment, *fragment.part)
+    if fragment.options.get("quoted") and fragment.part[1] < 0:  # a compressed file is looked at as it is read
+        _refuse_open_quote(fragment, block)
+    timeless = {name: pa.string() if pa.types.is_timestamp(kind) else kind for name, kind in types.items()}
+    for asked in (types, timeless, dict.fromkeys(types, pa.string())):
+        try:
+            table = _parse(fragment, block, names, asked)
+        except ValueError as problem:
+            fault = problem
+            continue
+        columns = [_of_cells(fragment, block, name, table[name], types.get(name)) for name in names]
+        return pa.Table.from_arrays(columns, names=list(names)) if names else table
+    raise _at_fault(fragment, block, fault) from fault
+
+
+def _parse(fragment: Fragment, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+    """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not parse so."""
+    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(fragment.options["header"]))
     convert = pa.csv.ConvertOptions(
         include_columns=list(names),
         column_types=dict(types),
@@ -289,17 +350,75 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
         strings_can_be_null=False,
         true_values=[],
         false_values=[],
-        timestamp_parsers=DATES[fragment.options["dates"]],
+        timestamp_parsers=[pa.csv.ISO8601],  # which alone knows how long months are
     )
     form = pa.csv.ParseOptions(newlines_in_values=bool(fragment.options.get("quoted")))
-    block = _bytes(fragment, *fragment.part)
-    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(header))
-    if form.newlines_in_values and fragment.part[1] < 0:  # a compressed file is looked at as it is read
-        _refuse_open_quote(fragment, block)
+    return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
+
+
+def _of_cells(
+    fragment: Fragment, block: bytes, name: str, column: pa.ChunkedArray, kind: pa.DataType | None
+) -> pa.ChunkedArray:
+    """Return a column as the type that is asked for, where it was read as text; D005 names line, column and cell."""
+    if kind is None or column.type == kind:
+        return column
+    number = pa.types.is_floating(kind)
+    values, row = numbers(column) if number else times(column, fragment.options["dates"])
+    if row is None:
+        return values
+
+    text = column[row].as_py()
+    what, fix = f"cannot read {text[:40]!r}", "correct or remove that row, or download the file again"
+    if number:
+        what, fix = f"{what} as a number", "correct it, or leave it empty"
+    elif _OTHER_ZONE.search(text):
+        what, fix = f"{what}, a time of another zone than UTC", "write wall-clock time without a zone"
+    elif values is not None:
+        what = f"{what}: there is no such time"
+    what = f"{_line(fragment, block, row)}: column {name!r}: {what}"
+    raise TipcastError("D005", address.shown(fragment.uri), what, fix)
+
+
+def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, int | None]:
+    """Read texts as float64, null where one is among ``absent`` without blanks around it.
+
+    Returns None and the place of the first text that is no number where there is one.
+    """
+    bare = pc.utf8_trim_whitespace(texts)
+    bare = pc.if_else(pc.is_in(bare, value_set=absent), None, bare)
+    odd = pc.index(pc.match_substring_regex(bare, f"^({NUMBER})$"), value=False).as_py()
+    return (bare.cast(pa.float64()), None) if odd < 0 else (None, odd)
+
+
+def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
+    """Read texts as timestamps in microseconds; ``dates`` is a key of ``DATES``.
+
+    Returns the place of the first text that is no time, and the timestamps, if its form is that of one.
+    """
+    bare = pc.utf8_trim_whitespace(texts)
+    bare = pc.replace_substring_regex(bare, ZONE_OF_UTC, r"\1")
+    rows = pa.BufferOutputStream()
+    pa.csv.write_csv(pa.table({"time": bare}), rows, pa.csv.WriteOptions(include_header=False))
+    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=["time"])
+    convert = pa.csv.ConvertOptions(
+        column_types={"time": pa.timestamp("us")}, null_values=MISSING, timestamp_parsers=DATES[dates]
+    )
+    form = pa.csv.ParseOptions(newlines_in_values=True)
     try:
-        return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
+        values = pa.csv.read_csv(pa.BufferReader(rows.getvalue()), reading, form, convert)["time"]
     except ValueError as problem:
-        raise _at_fault(fragment, block, problem) from problem
+        fault = _FAULT.search(str(problem))
+        if fault is None:
+            raise
+        return None, int(fault["row"]) - 1
+
+    values = pa.chunked_array([values.combine_chunks()])
+    bare = pa.chunked_array([bare.combine_chunks()])
+    # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond 59.
+    moved = pc.and_(pc.match_substring_regex(bare, _LATE[dates]), pc.less_equal(pc.day(values), 3))
+    odd = pc.or_(moved, pc.match_substring_regex(bare, _LEAP_SECOND))
+    row = pc.index(odd, value=True).as_py()
+    return values, None if row < 0 else row
 
 
 def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
@@ -312,14 +431,19 @@ def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
     return block
 
 
+def _line(fragment: Fragment, block: bytes, row: int) -> str:
+    """Return the line of a block's row, which is counted from 0."""
+    before = _bytes(fragment, 0, fragment.part[0])
+    rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
+    return f"line {before.count(10) + rows[row]}"
+
+
 def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastError:
     """Return the error of a block that does not parse, which names the line and the column."""
     where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
-    before = _bytes(fragment, 0, fragment.part[0])
-    rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
-    line = f"line {before.count(10) + rows[int(fault['row']) - 1]}"
+    line = _line(fragment, block, int(fault["row"]) - 1)
     fix = "correct or remove that row, or download the file again"
     if not fault["column"]:
         return TipcastError("D005", where, f"{line} has {fault['fields']} fields, not {fault['expected']}", fix)

@@ -125,18 +125,19 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             folder = store.isdir(path)
         if not folder and (not magic or store.isfile(path)):  # a file's name may have brackets that are no pattern
             if not kind and not store.isfile(path):
-                what = "is not a regular file" if store.exists(path) else "no such file"
-                raise TipcastError("D001", where, what, "check the path")
+                raise address.no_file(Path(path))
             return {address.last_name(path): prefix + path}
         if folder:
             start = path.rstrip("/")
-            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path)) if file.is_file()]
+            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path))]
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
-            files = [file for file in store.glob(path) if kind or store.isfile(file)]
+            files = store.glob(path)
         steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
         hidden = (".", "_") if folder else (".",)
         data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
+        if not kind:
+            data = [file for file in data if _is_there(Path(file))]
         above = {str(each) for file in data for each in Path(file).parents if each.name}
         for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
             if store.glob(f"{table}/{log}"):
@@ -152,10 +153,30 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     return uris
 
 
-def below(folder: Path) -> Iterator[Path]:
-    """Find all files below a folder; errors as ``walk``."""
-    for above, _, names in walk(folder):
-        yield from (Path(above, name) for name in sorted(names))
+def _is_there(path: Path) -> bool:
+    """Whether a path is that of a regular file; D001 a link that leads nowhere, of which no row would be read."""
+    if path.is_symlink() and not path.exists():
+        raise address.no_file(path)
+    return path.is_file()
+
+
+def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
+    """Find all files below a folder, also in folders that are links; a link back to a folder above is passed over.
+
+    ``passed`` are the real folders on the way there. OSError where a folder may not be looked into, which is not to say
+    that it is empty.
+    """
+    way = (*passed, folder.resolve())
+    folders = []
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            folders.append(entry)
+        else:
+            yield entry
+    for entry in folders:
+        target = entry.resolve()
+        if not any(above.is_relative_to(target) for above in way):
+            yield from below(entry, way)
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:

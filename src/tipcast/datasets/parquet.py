@@ -22,6 +22,8 @@ from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, m
 
 FOOTER_ENDS = 8
 """Bytes of its length and the magic word after a footer."""
+POINTER_SIZE = 1 << 15
+"""A file of more bytes is no pointer to data that is elsewhere."""
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
 
@@ -118,6 +120,9 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         size = file.seek(0, 2)
         if size == 0:
             raise TipcastError("D003", where, "is empty", "remove it or download it again")
+        if size < POINTER_SIZE:
+            file.seek(0)
+            address.refuse_pointer(uri, file.read(address.POINTER_BYTES))
         try:
             metadata = pq.read_metadata(file)
             metadata.schema.to_arrow_schema()

@@ -325,14 +325,8 @@ class Table(Dataset):
             table: Any = table_columns.stored(fragment, dict.fromkeys(host)) if host else None
         else:
             types = {name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain}
-            try:
-                table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
-            except TipcastError as problem:
-                if problem.code != "D005":
-                    raise
-                host = [name for name in wanted if name != self.time]  # numbers have odd texts or blanks around them
-                table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
-            read = frames.arrays(table, [name for name in plain if name not in host])
+            table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
+            read = frames.arrays(table, plain)
         for name in host:
             if name == self.time:  # of days
                 read |= frames.arrays(pa.table({name: table[name].cast(pa.timestamp("us"))}), [name])

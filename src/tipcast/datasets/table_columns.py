@@ -24,12 +24,11 @@ FEW_TEXTS = 20
 """A column with more different texts, most of them of one row each, is left out: they are names of rows."""
 MOSTLY, MOST_ODD = 0.9, 10
 """A column of texts is one of numbers where at least so much of it is, and at most so many different texts are not."""
-NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(inf|Inf|infinity|Infinity)"
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
 DATE = (
     r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
-    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( UTC|Z)?)?"
+    r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
@@ -86,7 +85,7 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     bare = pc.utf8_trim_whitespace(texts)
     absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
     absent = pc.or_(absent, pc.is_null(texts))
-    is_number = pc.and_(_matches(bare, NUMBER), pc.invert(absent))
+    is_number = pc.and_(_matches(bare, delimited.NUMBER), pc.invert(absent))
     other = pc.invert(pc.or_(is_number, absent))
     kinds = {
         "missing": absent,
@@ -361,15 +360,12 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
-    bare = pc.utf8_trim_whitespace(column)
-    absent = pa.array([*delimited.MISSING, *(text.strip() for text in known.missing)])
-    bare = pc.if_else(pc.is_in(bare, absent), None, bare)
     if known.booleans:
-        lower = pc.utf8_lower(bare)
-        bare = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", bare))
-    try:
-        return np.asarray(bare.cast(pa.float64()).to_numpy())
-    except pa.ArrowInvalid as problem:
-        odd = bare.filter(pc.invert(pc.match_substring_regex(bare, f"^({NUMBER})$")))
-        what = f"column {known.name!r}: cannot read {str(odd[0].as_py() if len(odd) else problem)[:40]!r} as a number"
-        raise TipcastError("D005", where, what, "correct it, or leave it empty") from problem
+        lower = pc.utf8_lower(pc.utf8_trim_whitespace(column))
+        column = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column))
+    absent = pa.array([*delimited.MISSING, *(text.strip() for text in known.missing)])
+    values, odd = delimited.numbers(column, absent)
+    if odd is not None:
+        what = f"column {known.name!r}: cannot read {column[odd].as_py()[:40]!r} as a number"
+        raise TipcastError("D005", where, what, "correct it, or leave it empty")
+    return np.asarray(values.to_numpy())

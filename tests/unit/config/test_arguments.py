@@ -108,3 +108,9 @@ def _value(override: str) -> object:
         return value.text if isinstance(value, QuotedString) else value
 
     return plain(OverridesParser.create().parse_override(override).value())
+
+
+def test_names_of_other_than_ascii_letters_need_no_quotes() -> None:
+    given = ["task.target=größe", "task.features=[größe, a]", "data.columns={size: größe}", "data.time=gro\u0308n"]
+    expected = ["task.target='größe'", "task.features=['größe', a]", "data.columns={size: 'größe'}", "data.time='grön'"]
+    assert to_overrides(given) == expected

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tipcast.config.errors import TipcastError
@@ -63,3 +64,35 @@ def test_blocks_end_at_rows_and_cover_all(block_bytes: int) -> None:
     cut = csv.blocks(io.BytesIO(raw), 0, len(raw), block_bytes, quoted=True)
     assert {start + length for start, length in cut} <= ends
     assert sum(length for _, length in cut) == len(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "says"),
+    [
+        (b"sep=;\na;b\n1;2\n", "D007", "first line says that the delimiter is ';'"),
+        ("a\tb\n1\t2\n".encode("utf-16"), "D004", "is UTF-16"),
+        ("a,b\n1,2\n".encode("utf-16-be"), "D004", "is UTF-16"),
+    ],
+)
+def test_files_of_excel_are_named(raw: bytes, code: str, says: str) -> None:
+    with pytest.raises(TipcastError, match=says) as caught:
+        csv.read_head(raw, "f")
+    assert caught.value.code == code
+
+
+def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
+    head = csv.read_head(b"\xef\xbb\xbfsep=,\r\na,b\r\n1,2\r\n", "f")
+    assert (head.names, head.start) == (("a", "b"), 15)
+
+
+@pytest.mark.parametrize("form", ["2019-02-30 10:00", "29/02/2019", "2019-04-31", "2019/2/30", "2019-01-01 23:59:60"])
+def test_a_time_that_does_not_exist_is_no_other(form: str) -> None:
+    values, row = csv.times(pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first")
+    assert (len(values), row) == (3, 2)
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00", " UTC", "+00"])
+def test_a_time_of_utc_is_wall_clock_time(zone: str) -> None:
+    values, row = csv.times(pa.chunked_array([[f"2019-01-31 10:00:00{zone}"]]), "iso")
+    assert (str(values[0]), row) == ("2019-01-31 10:00:00", None)
+    assert csv.times(pa.chunked_array([["2019-01-31 10:00:00+01:00"]]), "iso") == (None, 0)

@@ -1,5 +1,6 @@
 """Folders and globs as others write them: parts without rows, partitions, tables that a log describes, an index."""
 
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from tests.unit.datasets.conftest import open_table
 
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, identical
@@ -80,3 +82,47 @@ def test_a_copy_is_named_with_its_original(trip_files: Any, tmp_path: Path, endi
     (line,) = identical(trip_files.listing([first, copy, other]).fragments)
     assert f"{first} and {copy} have the same content" in line
     assert not identical(trip_files.listing([first, other]).fragments)
+
+
+def test_folders_that_are_links_are_read_once_and_never_for_ever(tmp_path: Path) -> None:
+    for name, part in (("data/2023", FRAME[:30]), ("disk/2024", FRAME[30:])):
+        (tmp_path / name).mkdir(parents=True)
+        part.to_csv(tmp_path / name / "part.csv", index=False)
+    (tmp_path / "data" / "2024").symlink_to(tmp_path / "disk" / "2024")
+    (tmp_path / "disk" / "2024" / "back").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "up").symlink_to(tmp_path)
+    found = expand(str(tmp_path / "data"), ScanRequest(()))
+    assert list(found) == ["2023/part.csv", "2024/part.csv"]
+
+
+def test_a_link_to_data_that_is_not_here_is_named(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    (tmp_path / "b.csv").symlink_to(".git/annex/objects/x/b.csv")
+    for named in (tmp_path, tmp_path / "*.csv", tmp_path / "b.csv"):
+        with pytest.raises(TipcastError, match=r"D001.*b\.csv: is a link of git-annex.*git annex get b\.csv"):
+            expand(str(named), ScanRequest(()))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
+@pytest.mark.parametrize(
+    ("content", "fix"),
+    [("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
+     ("/annex/objects/SHA256E-s9--0\n", "git annex get")],
+)  # fmt: skip
+def test_a_pointer_is_no_damaged_file(tmp_path: Path, name: str, content: str, fix: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(TipcastError, match=rf"D005.*is a pointer of git.*{fix}"):
+        open_table(tmp_path / name)
+
+
+@pytest.mark.parametrize(("form", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_letter_of_either_unicode_form_is_one_name(tmp_path: Path, form: Any, other: Any, ending: str) -> None:
+    for name, written in (("train", form), ("new", other)):
+        frame = FRAME.rename(columns={"a": unicodedata.normalize(written, "größe")})
+        path = tmp_path / f"{name}.{ending}"
+        frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
+    table = open_table(tmp_path / f"train.{ending}")
+    assert table.features[0] == "größe"
+    (part,) = table.scan_file(str(tmp_path / f"new.{ending}"), ScanRequest(("größe",))).fragments[:1]
+    assert table.read(part, CpuFrames(), ("größe",))["größe"][1] == 1

@@ -194,7 +194,7 @@ def test_other_types_and_odd_texts_get_the_same_codes(opened: Callable[..., Tabl
     np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, np.nan], [np.nan, 1, 3]])
     table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2")})
     (tmp_path / "other.csv").write_text("a,b\n?, 2\n1,?\n")
-    with pytest.raises(TipcastError, match=r"D005.*column 'b': cannot read '\?' as a number"):
+    with pytest.raises(TipcastError, match=r"D005.*line 3: column 'b': cannot read '\?' as a number"):
         new_rows(table, tmp_path / "other.csv")
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,10 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():  # threads tha
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
 NUMBER = "write a number, or leave it empty"
+NUMBERS = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))", re.ASCII)
+"""Texts that are numbers, as they are in files."""
+ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
+"""The end of a time that is marked as UTC, which is taken as wall-clock time."""
 ZONES = frozenset(("UTC", "America/New_York"))
 """Of times that are wall-clock time all the same."""
 
@@ -159,7 +164,10 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
         if not isinstance(value, str):
             return value
         text = value.strip()
-        return None if text in absent else booleans.get(text.lower(), text)
+        text = booleans.get(text.lower(), text)
+        if text in absent:
+            return None
+        return float(text) if NUMBERS.fullmatch(text) else text
 
     if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
         raise _refused(f"column {own!r} cannot be read: it holds times", NUMBER)
@@ -180,6 +188,8 @@ def _times(values: pd.Series, own: str) -> pd.Series:
     """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that training refuses."""
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
         raise _refused(f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME)
+    if not pd.api.types.is_datetime64_any_dtype(values):
+        values = values.map(lambda text: re.sub(ZONE_OF_UTC, r"\1", text.strip()) if isinstance(text, str) else text)
     try:
         times = pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError):
