@@ -43,11 +43,8 @@ NUMBER = r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))"
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
 """The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what stays."""
 _OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
-_LATE = {
-    "iso": r"^\d+[-/]\d+[-/](29|30|31)\b",
-    "month_first": r"^(\d+[-/]\d+[-/](29|30|31)\b|\d{1,2}/(29|30|31)/)",
-    "day_first": r"^(\d+[-/]\d+[-/](29|30|31)\b|(29|30|31)/\d{1,2}/)",
-}
+_LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b"
+_LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30|31)/\d+/"}
 """How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
 _LEAP_SECOND = r":6[01]\b"
 _ABSENT = pa.array(MISSING)
@@ -382,7 +379,7 @@ def _of_cells(
 def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, int | None]:
     """Read texts as float64, null where one is among ``absent`` without blanks around it.
 
-    Returns None and the place of the first text that is no number where there is one.
+    Returns None and the place of the first text that cannot be read where there is one.
     """
     bare = pc.utf8_trim_whitespace(texts)
     bare = pc.if_else(pc.is_in(bare, value_set=absent), None, bare)
@@ -393,7 +390,7 @@ def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, in
 def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
     """Read texts as timestamps in microseconds; ``dates`` is a key of ``DATES``.
 
-    Returns the place of the first text that is no time, and the timestamps, if its form is that of one.
+    Returns the timestamps, None where a text has no form of a time, and the place of the first text that is wrong.
     """
     bare = pc.utf8_trim_whitespace(texts)
     bare = pc.replace_substring_regex(bare, ZONE_OF_UTC, r"\1")
@@ -412,13 +409,12 @@ def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
             raise
         return None, int(fault["row"]) - 1
 
-    values = pa.chunked_array([values.combine_chunks()])
-    bare = pa.chunked_array([bare.combine_chunks()])
+    values, bare = values.combine_chunks(), bare.combine_chunks()
     # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond 59.
-    moved = pc.and_(pc.match_substring_regex(bare, _LATE[dates]), pc.less_equal(pc.day(values), 3))
+    moved = pc.and_(pc.match_substring_regex(bare, _LATE_DAY + _LATE[dates]), pc.less_equal(pc.day(values), 3))
     odd = pc.or_(moved, pc.match_substring_regex(bare, _LEAP_SECOND))
     row = pc.index(odd, value=True).as_py()
-    return values, None if row < 0 else row
+    return pa.chunked_array([values]), None if row < 0 else row
 
 
 def _bytes(fragment: Fragment, start: int, length: int) -> bytes:

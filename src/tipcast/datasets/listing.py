@@ -154,7 +154,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path is that of a regular file; D001 a link that leads nowhere, of which no row would be read."""
+    """Whether a path is that of a regular file; D001 a link that leads nowhere, whose rows would be missing."""
     if path.is_symlink() and not path.exists():
         raise address.no_file(path)
     return path.is_file()
