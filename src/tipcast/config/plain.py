@@ -22,9 +22,9 @@ from tipcast.config.schema import OF_MACHINE, SweepConfig
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
 LOGIN = re.compile(
-    r"([a-z][a-z0-9+.-]*://)(?:[^\s/@:?#\"]+|[^\s/@:\"]*:(?!\d{1,5}[/?#])[^\s@\"]*(?:@[^\s/@\"]*)*)@", re.IGNORECASE
+    r"(?<=[a-z0-9+.-]://)(?:[^\s/@:?#\"]+|[^\s/@:\"]*:(?!\d{1,5}[/?#])[^\s@\"]*(?:@[^\s/@\"]*)*)@", re.IGNORECASE
 )
-"""Of an address: its kind, with the name and password that follow it, whatever signs are in these."""
+"""Name and password of an address, whatever signs are in these; a text without an address costs one search for ://."""
 NAMED = ("files", "table")  # sources whose files are named
 TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
 
@@ -62,7 +62,7 @@ def redact(text: str) -> str:
 
 def without_login(text: str) -> str:
     """Return text with the user information of every address in it taken out."""
-    return LOGIN.sub(r"\1", text)
+    return LOGIN.sub("", text)
 
 
 def redact_address(uri: str) -> str:
