@@ -39,7 +39,7 @@ OF_PROCESS = re.compile(
 """Metrics of how a run went, and of its rows."""
 MOST_OF_MODEL = 25
 """Metrics of the model that a run may have."""
-TAGS = {"job", "command", "tipcast.process"}
+TAGS = {"job", "command", "tipcast.process", "tipcast.version"}
 """Tags of every run of a job."""
 
 
@@ -118,8 +118,8 @@ def of_model(metrics: Iterable[str]) -> list[str]:
 
 
 def own_tags(run: Any) -> set[str]:
-    """Return the names of a run's tags that are not MLflow's own."""
-    return {name for name in run.data.tags if not name.startswith("mlflow.")}
+    """Return the names of a run's tags that are not MLflow's own, nor there in a checkout alone."""
+    return {name for name in run.data.tags if not name.startswith(("mlflow.", "tipcast.commit", "tipcast.dirty"))}
 
 
 def children(client: Any, run: Any) -> list[Any]:

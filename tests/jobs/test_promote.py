@@ -36,9 +36,11 @@ Job = Callable[..., Any]
 def versions(store: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Versions of known quality of a registered model, whose code is in no commit."""
     with contextlib.chdir(tmp_path_factory.mktemp("versions")), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(origin, "source", lambda: origin.Source(COMMIT, dirty=True))
+        patch.setattr(origin, "project", lambda folder: origin.Source(COMMIT, dirty=True))
         for words in MODELS:
-            run_job(store, "train", "data.rows=8000", *words, f"tracking.register={NAME}")
+            run_job(
+                store, "train", "data.rows=8000", *words, f"tracking.register={NAME}", "tracking.experiment=trained"
+            )
 
 
 @pytest.fixture
@@ -101,6 +103,7 @@ def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
     assert metrics["difference/auc"] == pytest.approx(metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12)
     assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
     assert own_tags(run) == {*TAGS, "model", "promote.moved"}
+    assert client.get_experiment(run.info.experiment_id).name == "trained", "the experiment of the training"
     assert (run.info.status, run.data.tags["job"], run.data.tags["promote.moved"]) == ("FINISHED", "promote", "true")
     difference = f"{metrics['difference/auc']:+.5f}"
     assert f"{difference} ({metrics['difference/auc_low']:+.5f} to " in run.data.tags["mlflow.note.content"]

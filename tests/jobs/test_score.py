@@ -254,6 +254,11 @@ def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp
     assert pq.read_metadata(out / "c_2019-04.csv.parquet").num_row_groups > 3
 
 
+def test_a_scoring_is_recorded_in_the_experiment_of_the_training(job: Job, trips: Path, out: Path, store: str) -> None:
+    run = job("score", "model_uri=models:/other/1", f"input={trips}", f"output={out}").run
+    assert mlflow.MlflowClient(store).get_experiment(run.info.experiment_id).name == "scoring"
+
+
 def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score("colour=yellow")
     first, months = state(out), {name: (trips / name).read_bytes() for name in MONTHS}

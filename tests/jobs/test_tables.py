@@ -9,8 +9,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.jobs.conftest import run_job
 from tests.jobs.test_repeat import MONTHS, write
 
+from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
 
 OWN = {"tpep_pickup_datetime": "started_at", "PULocationID": "from zone", "fare_amount": "price"}
@@ -225,3 +227,52 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
     names = pq.read_schema(tmp_path / "usual" / "yellow_tripdata_2019-01.parquet").names
     assert set(OWN) <= set(names)
     assert not set(OWN.values()) & set(names)
+
+
+@pytest.fixture(scope="module")
+def doubtful(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A training on a table with a constant column, a column without a value, names of rows and a rare class."""
+    folder = tmp_path_factory.mktemp("doubtful")
+    draw = np.random.default_rng(0)
+    rows = pd.DataFrame({"x": draw.normal(size=1_000)})
+    rows["kind"] = np.where(rows["x"] > 0, "a", "b")
+    rows.loc[:9, "kind"] = "rare"
+    rows = rows.assign(name=[f"r{number}" for number in range(1_000)], year=2019, empty=np.nan)
+    rows.to_csv(folder / "rows.csv", index=False)
+    words = ("data=table", f"data.train={folder}/rows.csv", "data.test_share=0.2", "task.target=kind")
+    return run_job(store, "train", *words, "model.params.n_estimators=3")
+
+
+def test_target_features_and_what_was_left_out_are_parameters(doubtful: Any) -> None:
+    params = doubtful.run.data.params
+    assert params["task.target"] == "kind"
+    assert params["task.features"] == "x, year"
+    assert "empty (it has no value)" in params["data.left_out"]
+    assert "name (1,000 texts in 1,000 rows name rows" in params["data.left_out"]
+
+
+def test_target_features_and_what_was_left_out_are_in_the_note(doubtful: Any) -> None:
+    note = doubtful.run.data.tags["mlflow.note.content"]
+    assert "Predicts `kind` from 2 features: `x`, `year`." in note
+    assert "`empty` (it has no value)" in note
+
+
+def test_a_class_of_few_test_rows_and_a_constant_feature_are_in_the_note(doubtful: Any) -> None:
+    note = doubtful.run.data.tags["mlflow.note.content"]
+    assert "Class 'rare' has 2 test rows, fewer than 10" in note
+    assert "Feature 'year' has the same value in all training rows" in note
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_inspect_names_constant_columns(tmp_path: Path, ending: str) -> None:
+    rows = pd.DataFrame({"x": [1.0, 2.0, 3.0], "year": 2019, "city": "Bern", "some": [1.0, np.nan, 1.0]})
+    path = tmp_path / f"rows.{ending}"
+    rows.to_csv(path, index=False) if ending == "csv" else rows.to_parquet(path)
+    said = inspected(path)
+    assert [row["column"] for row in said["columns"] if "same value in all rows" in row["note"]] == ["year", "city"]
+
+
+def inspected(path: Path) -> Any:
+    """Return what `tipcast inspect` says of a file."""
+    (composed,) = compose_jobs("inspect", [f"data.train={path}", "print=none"])
+    return composed.run()

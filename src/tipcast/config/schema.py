@@ -116,9 +116,9 @@ class DataSpec:
     """Where rows come from. ``train``, ``test`` and (for prepare) ``months`` say which."""
 
     source: str = MISSING
-    train: Any = MISSING  # what is trained on; months or files, as the source has them
-    test: Any = MISSING  # what the model is tested on, likewise
-    months: Any = MISSING  # what `prepare` writes, likewise
+    train: Any = MISSING  # months or files to train on
+    test: Any = MISSING  # months or files to test on
+    months: Any = MISSING  # months or files that `prepare` writes
     limits: Limits = field(default_factory=Limits)
 
 
@@ -126,7 +126,7 @@ class DataSpec:
 class SampleData(DataSpec):
     """Synthetic trips."""
 
-    rows: int = bounded(1)  # in each period
+    rows: int = bounded(1)  # of all months of a period together
     seed: int = bounded(0, below=2**63)  # of the draw of the trips
     colour: str = MISSING  # yellow or green
     block_rows: int = bounded(1)
@@ -313,7 +313,7 @@ class TrainConfig(DoctorConfig):
 
     task: TaskSpec = MISSING
     model: ModelSpec = MISSING
-    seed: int = bounded(0, below=2**31)  # of everything that is drawn at random
+    seed: int = bounded(0, below=2**31)  # of all random draws
 
 
 @dataclass
@@ -358,7 +358,7 @@ class PromoteConfig(DoctorConfig):
     """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
 
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
-    alias: str = MISSING  # that the version is to get
+    alias: str = MISSING  # alias to move, as champion
     margin: float = bounded(0)
     force: bool = MISSING
 

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -330,3 +331,38 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
         columns = " or ".join(repr(name) for name in task.columns)
         fix = f"check column {columns}" + (", or set task.threshold" if "threshold" in task.params else "")
         raise TipcastError("D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix)
+
+
+def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
+    """Return the features that have one value, or none at all, in every row of ``x``, futures of (rows, features).
+
+    A part is asked only for the features that are constant in the first one: of most tables there are none.
+    """
+    if not x:
+        return []
+    first: dict[str, float] = client.submit(_constants, x[0], pure=False).result()
+    if not first:
+        return []
+    others = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
+    parts: list[dict[str, float]] = client.gather(others)
+    return [name for name, value in first.items() if all(_same(part.get(name), value) for part in parts)]
+
+
+def _constants(x: Any, names: Sequence[str] | None = None) -> dict[str, float]:
+    """Return feature -> its one value in a part, NaN for a feature without any."""
+    found = {}
+    for name in x.columns if names is None else names:
+        column = x[name]
+        low, high, missing = column.min(), column.max(), int(column.isna().sum())
+        if missing == len(column):
+            found[str(name)] = math.nan
+        elif missing == 0 and low == high:
+            found[str(name)] = float(low)
+    return found
+
+
+def _same(one: float | None, other: float) -> bool:
+    """Tell whether two parts have the same value, or both have none."""
+    if one is None:
+        return False
+    return one == other or (math.isnan(one) and math.isnan(other))

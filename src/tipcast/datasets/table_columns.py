@@ -18,6 +18,8 @@ from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; ``none`` is left out."""
+LEFT_OUT = "left out"
+"""What a column is taken as that is no feature."""
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
 FEW_TEXTS = 20
@@ -131,7 +133,7 @@ class Taken:
 
     def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""
-        kind = self.column.type if self.column else "left out"
+        kind = self.column.type if self.column else LEFT_OUT
         if self.column and self.column.booleans:
             kind = "number (True is 1)"
         many, texts = self.seen.many, self.column.categories if self.column else ()

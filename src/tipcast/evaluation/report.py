@@ -12,6 +12,10 @@ rows = pd.read_parquet("rows.parquet")  # as in the input example
 mlflow.pyfunc.load_model("{uri}").predict(rows)
 ```"""
 
+FEW_ROWS = 10
+"""A class with fewer test rows is said."""
+MOST_LISTED = 1_000
+"""Characters of a list of columns in a note."""
 Split = tuple[str, str, int]
 """Name, period in words, rows."""
 
@@ -26,13 +30,15 @@ def note(
     validation: Evaluation | None,
     baseline: Mapping[str, float],
     run_id: str,
+    learnt: str,
+    remarks: Sequence[str],
     repeated: str,
     remark: str,
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
     It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
-    seconds; ``repeated`` is of ``repeat``.
+    seconds; ``learnt`` is of ``learnt``, ``remarks`` say what makes the result doubtful, ``repeated`` is of ``repeat``.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
     head, lines = ["metric", *shown], metric_lines([*shown.values()])
@@ -49,7 +55,9 @@ def note(
         plot(run_id, judge.figure),
         table(head, lines),
         beaten(judge, test, baseline),
+        *remarks,
         called,
+        learnt,
         _splits(splits),
         table(["phase", "seconds"], seconds),
         repeated,
@@ -71,6 +79,52 @@ def version_page(uri: str, model: str, judge: Evaluator, test: Evaluation, split
         USE.format(uri=uri),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def learnt(target: str, features: Sequence[str], left_out: Mapping[str, str]) -> str:
+    """Say what is predicted from which features, and which columns are left out for which reason."""
+    subject = f"Predicts `{target}` from" if target else "Groups rows by"
+    words = "1 feature" if len(features) == 1 else f"{len(features)} features"
+    text = f"{subject} {words}: {listed([f'`{name}`' for name in features], MOST_LISTED)}."
+    if left_out:
+        reasons = [f"`{name}` ({reason})" for name, reason in left_out.items()]
+        text += f"\n\nLeft out: {listed(reasons, MOST_LISTED, '; ')}."
+    return text
+
+
+def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Join names in at most ``most`` characters; a longer list ends with how many more there are."""
+    text = separator.join(names)
+    if len(text) <= most:
+        return text
+
+    length = 0
+    for number, name in enumerate(names):
+        rest = f"... and {len(names) - number:,} more"
+        if length + len(name) + len(separator) + len(rest) > most:
+            return separator.join([*names[:number], rest])
+        length += len(name) + len(separator)
+    return text
+
+
+def rare_classes(classes: Sequence[str], rows: Sequence[int]) -> list[str]:
+    """Return a sentence for each class with few rows to test on, whose metrics say little."""
+    few = [(name, number) for name, number in zip(classes, rows, strict=False) if number < FEW_ROWS]
+    return [
+        f"Class {name!r} has {number} test {'row' if number == 1 else 'rows'}, fewer than {FEW_ROWS}: "
+        "its metrics say little."
+        for name, number in few
+    ]
+
+
+def constant_features(names: Sequence[str]) -> list[str]:
+    """Return a sentence on features that the model learns nothing from."""
+    if not names:
+        return []
+    shown = listed([repr(name) for name in names], MOST_LISTED)
+    if len(names) == 1:
+        return [f"Feature {shown} has the same value in all training rows: the model learns nothing from it."]
+    return [f"Features {shown} have the same value in all training rows: the model learns nothing from them."]
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:

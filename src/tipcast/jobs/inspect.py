@@ -5,18 +5,21 @@ from typing import Any
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
+from tipcast.datasets.base import Dataset
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
+
+CONSTANT = "the same value in all rows: a model learns nothing from it"
 
 
 def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     """Print the table of columns and return it; C003 for data whose columns do not depend on files, and D-errors."""
     dataset = open_dataset(config.data)
-    report = dataset.report
+    report = _with_constants(dataset)
     if not report:
         what = f"columns of data={config.data.source} are what docs/data.md says"
         raise TipcastError("C003", "data.source", what, "use data=table")
-    said: dict[str, Any] = {"columns": list(report), "command": command}
+    said: dict[str, Any] = {"columns": report, "command": command}
     if config.task.target is not None:
         target = dataset.target_column(config.task.target, config.task.kind)
         said["target"] = {"column": target.name, "kind": target.kind, "classes": list(target.classes)}
@@ -31,3 +34,13 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         target_line = {**said["target"], "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])}
         print("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value), flush=True)
     return said
+
+
+def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
+    """Return the dataset's rows on its columns, with a note on each column that has the same value in all rows."""
+    constant = dataset.constant_columns()
+    rows = [dict(row) for row in dataset.report]
+    for row in rows:
+        if row["column"] in constant:
+            row["note"] = "; ".join(filter(None, [row["note"], CONSTANT]))
+    return rows

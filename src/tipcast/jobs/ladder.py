@@ -26,7 +26,7 @@ from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, run_names, without_keys
 from tipcast.jobs.train import evaluate, train
 from tipcast.jobs.train_plan import Plan, make_plan, read
-from tipcast.jobs.train_record import SECTIONS, Record, params
+from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
 from tipcast.models import native
 from tipcast.models.build import build, build_for_task
 from tipcast.models.fit import fit
@@ -71,6 +71,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     climbed: list[dict[str, Any]] = []
     failed: list[TipcastError] = []
     shown = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
+    shown |= planned_params(plan)
     (name,) = run_names([(config.model.name, command)], "ladder of ")
     with run_context(config, command, job="ladder", name=name, params=shown) as context:
         for step in steps:
@@ -147,7 +148,8 @@ def climb(
     words += [f"cluster={step.cluster.kind}", f"backend={step.device}"]
     words += [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
     alone = with_given(command.replace("ladder", "train", 1), words)
-    with run_context(own, alone, job="train", name=step.name, params=params(own), parent=parent) as context:
+    facts = params(own) | planned_params(plan)
+    with run_context(own, alone, job="train", name=step.name, params=facts, parent=parent) as context:
         record = Record(context, own, plan)
         workers = context.start_workers()
         warm_up(workers, own, plan)

@@ -18,7 +18,7 @@ from tipcast.jobs.repeat import REPEATS, Original, original
 from tipcast.jobs.run_context import previous_run, run_context, run_names, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
-from tipcast.jobs.train_record import Record, params
+from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import progress
 from tipcast.tracking.children import children_of
 from tipcast.tracking.run import Run
@@ -77,7 +77,9 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
             previous, _ = stack.enter_context(previous_run(first.tracking, first.resume, JOB))
             _find_done(previous, children_of(previous), trainings)
         name = f"{len(trainings)} trainings"
-        opened = run_context(first, command, job=JOB, name=name, params={}, resume=previous, lease=True)
+        planned = [planned_params(training.plan) for training in trainings]
+        shared = {key: value for key, value in planned[0].items() if all(one.get(key) == value for one in planned)}
+        opened = run_context(first, command, job=JOB, name=name, params=shared, resume=previous, lease=True)
         context = stack.enter_context(opened)
         missing = [training for training in trainings if training.run_id is None]
         groups = list(dict.fromkeys(_rows(training.config, training.plan) for training in trainings))
@@ -89,7 +91,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         for number, training in enumerate(missing, len(trainings) - len(missing) + 1):
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
             config, repeated = training.config, training.original
-            facts = {**params(config), **workers.devices}
+            facts = {**params(config), **planned_params(training.plan), **workers.devices}
             tags = ({REPEATS: repeated.run_id} if repeated else {}) | {IDENTITY: training.identity}
             try:
                 with run_context(

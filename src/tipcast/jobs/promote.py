@@ -26,13 +26,12 @@ from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, given_keys, run_context, run_names
 from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
-from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import hold, predict, truth
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
-from tipcast.tracking.run import config_text, error_tags
+from tipcast.tracking.run import beside, config_text, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -91,6 +90,8 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         folder = stack.enter_context(temporary_folder())
         with clock.phase("fetch"), failures(resolve(config.tracking)):
             challenger = fetch_candidate(client, config, config.model_uri, folder / "challenger")
+            run_id = challenger.run.info.run_id
+            config = dataclasses.replace(config, tracking=beside(client, config.tracking, run_id))
             name, version, uri = str(challenger.fetched.name), str(challenger.fetched.version), challenger.fetched.uri
             before = alias_holder(client, name, config.alias)
             if before == version:
@@ -280,6 +281,6 @@ def record(context: RunContext, comparison: Comparison, metrics: Mapping[str, fl
         report.plot(run.id, judge.figure),
         context.table(checks, "tables/gate.json"),
         f"Scored on the same rows of {period}.",
-        report.repeat(context.command, origin.source().remark),
+        report.repeat(context.command, context.code.remark),
     ]
     run.note("\n\n".join(parts))

@@ -5,7 +5,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class RunContext:
     """For files on their way to MLflow."""
     stack: ExitStack
     """Of what is closed before the run."""
+    code: origin.Origin = field(default_factory=origin.Origin)
+    """The code that the result comes from, as it was when the run was opened."""
 
     def start_workers(self) -> Session:
         """Open the workers, which are closed before the run is."""
@@ -131,8 +133,9 @@ def run_context(
 
     ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
     """
-    source, clock, resumed = origin.source(), clock or Clock(), resume.id if resume else None
-    facts: dict[str, object] = {"job": job, "command": command, **source.tags, **(tags or {})}
+    clock, resumed = clock or Clock(), resume.id if resume else None
+    code = origin.origin()
+    facts: dict[str, object] = {"job": job, "command": command, **code.tags, **(tags or {})}
     with (
         temporary_folder() as folder,
         open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,
@@ -142,7 +145,7 @@ def run_context(
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if lease and not resume:
             stack.enter_context(leased(run.client, run.id))
-        yield RunContext(run, config, command, clock, folder, stack)
+        yield RunContext(run, config, command, clock, folder, stack, code)
 
 
 def given_keys(command: str) -> list[str]:

@@ -1,5 +1,6 @@
 """`tipcast score`: score files with a registered model, file by file over all workers; the manifest comes last."""
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -46,6 +47,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
     from tipcast.tracking.models import fetch, start_check, used_by
+    from tipcast.tracking.run import beside
 
     options = config.storage_options
     with ExitStack() as stack:
@@ -53,6 +55,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
             fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
+            config = dataclasses.replace(config, tracking=beside(client, config.tracking, fetched.run_id))
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
@@ -89,7 +92,7 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
         measured = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
         measured |= {f"memory/{process}_peak_bytes": value for process, value in memory.items()}
         with clock.phase("log"):
-            headlines = record(context.run, command, scoring, measured)
+            headlines = record(context.run, command, scoring, measured, context.code.remark)
             entries, about = {**scoring.kept, **scoring.made}, described(scoring, context.run.id)
             write_manifest(Scores(output, entries, about), present.files.keys() - entries.keys(), options)
         said = summary(scoring, clock, headlines)

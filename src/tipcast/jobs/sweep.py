@@ -23,7 +23,7 @@ from tipcast.jobs.run_context import given_keys, previous_run, run_context, run_
 from tipcast.jobs.sweep_record import SweepRecord, whole_result
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE, Plan, check_model, make_plan
-from tipcast.jobs.train_record import Record, params
+from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
@@ -78,6 +78,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
+        recorded |= planned_params(plan)
         opened = run_context(
             config, command, job="sweep", name=name, params=recorded, tags={STUDY: study}, clock=clock,
             resume=previous, lease=True,

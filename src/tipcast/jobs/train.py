@@ -1,5 +1,6 @@
 """`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import import_module
@@ -13,13 +14,13 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import MultirunConfig, TrainConfig
-from tipcast.datasets.rows import held_out_rows
+from tipcast.datasets.rows import constant_features, held_out_rows
 from tipcast.evaluation import evaluator
 from tipcast.jobs import say
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
-from tipcast.jobs.train_record import Outcome, Record, params
+from tipcast.jobs.train_record import Outcome, Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
@@ -47,7 +48,8 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
         plan = make_plan(config)  # dataset and task
     first = original(config, plan)
     (name,), tags = run_names([(config.model.name, command)]), {REPEATS: first.run_id} if first else {}
-    with run_context(config, command, job="train", name=name, params=params(config), tags=tags, clock=clock) as context:
+    facts = params(config) | planned_params(plan)
+    with run_context(config, command, job="train", name=name, params=facts, tags=tags, clock=clock) as context:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers()
         result = train(workers, record)
@@ -72,6 +74,7 @@ def train(
             facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
         with clock.phase("evaluate") as facts, progress("evaluate"):
             outcome = evaluate(client, plan, fitted, splits)
+            outcome = dataclasses.replace(outcome, constant=constant_features(client, splits["train"].x))
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
         record.data(splits)

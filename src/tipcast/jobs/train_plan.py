@@ -15,6 +15,7 @@ from tipcast.datasets.base import Dataset, Listing, timed
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows
+from tipcast.datasets.table_columns import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
 from tipcast.tasks.base import Task, make_task
@@ -48,6 +49,25 @@ class Plan:
     def dataset(self) -> Dataset:
         """What the columns mean."""
         return self.recipe.dataset
+
+    @property
+    def asked(self) -> str:
+        """The target: its column, or in words what a function makes of columns; empty for clustering."""
+        task = self.task
+        if not task.has_target:
+            return ""
+        return task.description or ", ".join(task.columns)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Column or feature that the model does not get, and why; neither the target nor the time of a split."""
+        task, dataset = self.task, self.dataset
+        used = {*task.features, *task.columns, dataset.time}
+        reasons = {name: "not in task.features" for name in dataset.features if name not in used}
+        for row in dataset.report:
+            if row["taken as"] == LEFT_OUT and row["column"] not in used:
+                reasons[row["column"]] = row["note"]
+        return reasons
 
     @property
     def periods(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tipcast.measure import origin
 from tipcast.models.base import Fitted
 from tipcast.models.fit import contributions
 from tipcast.tracking import portable
-from tipcast.tracking.run import FILES, Run
+from tipcast.tracking.run import FILES, MAX_PARAM, Run
 
 LOG = logging.getLogger("tipcast")
 
@@ -34,7 +34,7 @@ SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 NOT_PARAMS = (
     "cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s",
     "cluster.performance_report", "cluster.dashboard", "data.limits",
-    "task.kind", "task.function", "task.target", "task.columns", "task.params", "task.classes", "task.description",
+    "task.kind", "task.function", "task.columns", "task.params", "task.classes", "task.description",
     "model.kinds", "model.cpu", "model.gpu", "model.space", "model.tiny",
 )  # fmt: skip
 """Keys that no run is compared by; the whole configuration is an artifact."""
@@ -50,6 +50,8 @@ class Outcome:
     test: Evaluation
     baseline: Mapping[str, float]
     """Metrics of the same test rows for a prediction that knows no features."""
+    constant: Sequence[str] = ()
+    """Features that have one value, or none, in all training rows."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,9 @@ class Record:
         if outcome.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
             metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
-        if remark := report.beaten(judge, outcome.test, outcome.baseline):
-            LOG.warning(remark)
+        for remark in (report.beaten(judge, outcome.test, outcome.baseline), *self.remarks(outcome)):
+            if remark:
+                LOG.warning(remark)
         for name, rows in outcome.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
         metrics |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if not isinstance(value, str)}
@@ -105,6 +108,14 @@ class Record:
             self.run.log_curves({CURVE: rates})
         self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
         self.run.log_params({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
+
+    def remarks(self, outcome: Outcome) -> list[str]:
+        """Return a sentence on each fact of the rows that makes a result doubtful."""
+        counts = outcome.splits["test"].counts.classes
+        return [
+            *report.rare_classes(self.plan.task.classes, counts),
+            *report.constant_features(outcome.constant),
+        ]
 
     def figures(self, outcome: Outcome) -> None:
         """Record the evaluator's figures and tables, and the importance of features."""
@@ -141,7 +152,6 @@ class Record:
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
         task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
-        code = origin.source()
         facts = {
             "features": list(task.features),
             "target": task.description,
@@ -156,8 +166,7 @@ class Record:
             "trained_until": train.period[1] if train.period else None,
             "test_period": periods["test"],
             "run_id": self.run.id,
-            "git_commit": code.commit,
-            "git_dirty": code.dirty,
+            **self.context.code.facts,
             "versions": origin.versions(),
         }
         logged = portable.log_model(
@@ -190,7 +199,9 @@ class Record:
             validation=outcome.validation,
             baseline=outcome.baseline,
             run_id=run.id,
-            repeated=report.repeat(self.context.command, origin.source().remark),
+            learnt=report.learnt(self.plan.asked, self.plan.task.features, self.plan.left_out),
+            remarks=self.remarks(outcome),
+            repeated=report.repeat(self.context.command, self.context.code.remark),
             remark=remark,
         )
         run.note(note)
@@ -222,6 +233,20 @@ class Record:
 def stepped(rates: Sequence[float]) -> dict[int, float]:
     """Return values at even distances from 0 to 1 by their place in percent."""
     return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
+
+
+def planned_params(plan: Plan) -> dict[str, str]:
+    """Return what the data decide of a training: the target, the features, and the columns left out, with the reason.
+
+    Lists that are longer than MLflow keeps of a parameter end with the number of the others.
+    """
+    left_out = [f"{name} ({reason})" for name, reason in plan.left_out.items()]
+    facts = {
+        "task.target": plan.asked,
+        "task.features": report.listed(plan.task.features, MAX_PARAM),
+        "data.left_out": report.listed(left_out, MAX_PARAM, "; "),
+    }
+    return {name: value for name, value in facts.items() if value}
 
 
 def params(

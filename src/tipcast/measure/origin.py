@@ -1,4 +1,4 @@
-"""Where a result comes from: the commit, whether it was changed since, and the versions that made it."""
+"""Where a result comes from: the user's project, tipcast's own code, their commits, and the versions of libraries."""
 
 import contextlib
 import functools
@@ -19,46 +19,99 @@ LIBRARIES = (
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout that this code runs from, if it is one."""
 MADE_BY = ("src/tipcast", "conf")
-"""What a run's result may come from."""
+"""What of tipcast's checkout a run's result may come from."""
 TIMEOUT_S = 5.0
 """How long git may take: no run waits for a slow disk to tell its commit."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The code that runs: a commit of the checkout, and whether all of it is committed."""
+    """Code at a commit of its repository."""
 
     commit: str | None = None
-    """None where the code is in no checkout, or git does not tell."""
+    """None if the code is in no repository, or git does not answer."""
     dirty: bool = False
+    """Whether the code had changes that are not committed."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code that a run's result comes from."""
+
+    project: Source = Source()
+    """The user's: the repository of the working folder."""
+    code: Source = Source()
+    """Tipcast's own checkout; without a commit where tipcast is an installed package."""
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What a saved model's manifest says."""
+        return {
+            "git_commit": self.project.commit,
+            "git_dirty": self.project.dirty,
+            "tipcast_commit": self.code.commit,
+            "tipcast_dirty": self.code.dirty,
+        }
 
     @property
     def tags(self) -> dict[str, str]:
-        """MLflow's own tags."""
-        if self.commit is None:
-            return {}
-        return {"mlflow.source.git.commit": self.commit, "mlflow.source.git.dirty": str(self.dirty).lower()}
+        """Tags of a run, MLflow's own for the user's project."""
+        tags = {"tipcast.version": __version__}
+        if self.project.commit:
+            tags["mlflow.source.git.commit"] = self.project.commit
+            tags["mlflow.source.git.dirty"] = str(self.project.dirty).lower()
+        if self.code.commit:
+            tags["tipcast.commit"] = self.code.commit
+            tags["tipcast.dirty"] = str(self.code.dirty).lower()
+        return tags
 
     @property
     def remark(self) -> str:
-        """What pages say of the changes; nothing where there are none."""
-        return f"The code had uncommitted changes on commit `{self.commit}`." if self.dirty else ""
+        """What pages say of uncommitted changes; nothing where there are none."""
+        sentences = []
+        if self.project.dirty:
+            sentences.append(f"The project had uncommitted changes on commit `{self.project.commit}`.")
+        if self.code.dirty:
+            sentences.append(f"The code of tipcast had uncommitted changes on commit `{self.code.commit}`.")
+        return " ".join(sentences)
+
+
+def origin() -> Origin:
+    """Ask git where a result comes from, at this moment."""
+    return Origin(project(Path.cwd()), source())
+
+
+def project(folder: Path) -> Source:
+    """Return the commit of the repository that a folder is in, if any, and whether its tracked files have changes.
+
+    Untracked files do not count: an MLflow database and scores often lie beside the code.
+    """
+    return _status(folder, "--untracked-files=no")
 
 
 @functools.cache  # the code that runs is that of the first call, whatever is committed meanwhile
 def source(root: Path = ROOT) -> Source:
-    """Ask git for the commit of a checkout, and whether ``MADE_BY`` has changes; whatever fails, a run goes on."""
-    git = shutil.which("git")
-    if git is None or not (root / ".git").exists():
+    """Return the commit of tipcast's own checkout, if it is one, and whether ``MADE_BY`` has changes or new files."""
+    if not (root / ".git").exists():
         return Source()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # a hook's are of its tree
-    words = ["status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", *MADE_BY]
-    command, lines = [git, "--no-optional-locks", "-C", str(root), *words], list[str]()
+    return _status(root, "--untracked-files=all", "--", *MADE_BY)
+
+
+def _status(folder: Path, *words: str) -> Source:
+    """Ask git for the commit of a folder's repository and for changes; whatever fails, a run goes on."""
+    git = shutil.which("git")
+    if git is None:
+        return Source()
+
+    command = [git, "--no-optional-locks", "-C", str(folder), "status", "--porcelain=v2", "--branch", *words]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # a hook has its own
+    lines: list[str] = []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        status = subprocess.run(command, capture_output=True, env=own, timeout=TIMEOUT_S, check=False)  # noqa: S603 - fixed words
+        status = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT_S, check=False)  # noqa: S603 - fixed words
         lines = status.stdout.decode(errors="replace").splitlines()
+
     commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "(initial)")
-    if commit == "(initial)":  # git's word for a checkout without any commit
+    if commit == "(initial)":  # git's word for a repository without any commit
         return Source()
     return Source(commit, any(not line.startswith("#") for line in lines))
 

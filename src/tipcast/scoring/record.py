@@ -16,7 +16,6 @@ from tipcast.datasets.base import merged
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot, repeat
-from tipcast.measure import origin
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import hold
 from tipcast.scoring.plan import Scoring, stops_all
@@ -64,8 +63,11 @@ def score(workers: Session, scoring: Scoring) -> None:
             gate(f"scored-{len(scoring.made)}")
 
 
-def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, float]) -> dict[str, float]:
-    """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return the headlines."""
+def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, float], remark: str) -> dict[str, float]:
+    """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return the headlines.
+
+    ``remark`` says which changes of the code are in no commit.
+    """
     made, refused, rows, fetched = scoring.made, scoring.refused, scoring.rows, scoring.fetched
     judge, classes, unscored = evaluator(scoring.task.kind), scoring.task.classes, scoring.unscored
     model = f"{fetched.name} version {fetched.version}" if fetched.version else fetched.uri
@@ -99,7 +101,7 @@ def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, floa
         f"Model `{fetched.uri}`, scores in `{to_plain(scoring.present.folder)}`.",
         f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
         plot(run.id, judge.figure) if labelled else "",
-        repeat(command, origin.source().remark),
+        repeat(command, remark),
     ]
     run.note("\n\n".join(filter(None, parts)) + "\n")
     headlines = ("score/mean", "score/predicted_rate", f"labelled/{judge.headline.name}")

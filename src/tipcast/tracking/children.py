@@ -6,11 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, final
 from urllib.parse import quote
 
-from mlflow.tracking.context.registry import resolve_tags
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_SOURCE_NAME
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from tipcast.tracking import process
-from tipcast.tracking.run import NONE, Curves, Facts, Run, write
+from tipcast.tracking.run import NONE, ORIGIN, Curves, Facts, Run, context_tags, write
 from tipcast.tracking.store import all_runs, release
 
 KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
@@ -23,7 +21,8 @@ class Children:
 
     def __init__(self, parent: Run) -> None:
         self._parent = parent
-        self._tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()})
+        tags = parent.client.get_run(parent.id).data.tags
+        self._tags = context_tags() | {name: value for name, value in tags.items() if name.startswith(ORIGIN)}
 
     def begin(self, number: int, key: str, attempt: int, params: Mapping[str, Any]) -> str:
         """Open the run of an attempt at a trial."""

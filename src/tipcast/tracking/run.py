@@ -38,7 +38,17 @@ from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address, without_login
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
-from tipcast.tracking.store import absent, all_runs, check_artifacts, failures, first_line, open_store, release, resolve
+from tipcast.tracking.store import (
+    ABSENT,
+    absent,
+    all_runs,
+    check_artifacts,
+    failures,
+    first_line,
+    open_store,
+    release,
+    resolve,
+)
 
 LOG = logging.getLogger("tipcast")
 
@@ -63,6 +73,10 @@ HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
 COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
 LAST = "last"
 """What stands for the newest run."""
+GIT = "mlflow.source.git."
+"""How MLflow's tags of a repository begin."""
+ORIGIN = (GIT, "tipcast.version", "tipcast.commit", "tipcast.dirty")
+"""How tags begin that say which code a run's result comes from."""
 NAME, ID = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"
 DEFAULT = "tipcast"
 Facts = Mapping[str, object]
@@ -290,8 +304,17 @@ def create(client: Any, spec: TrackingSpec, name: str, parent: Run | None = None
     return client.create_run(
         parent.experiment_id if parent else experiment_id(client, spec),
         run_name=recorded(spec.run_name or name),
-        tags=resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **below, **process.tags()}),
+        tags={**context_tags(), **below},
     )
+
+
+def context_tags() -> dict[str, str]:
+    """Return the tags that MLflow gives a new run, and those of this process.
+
+    MLflow's commit is left out: it is of the repository that the command's file lies in, which need not be the user's.
+    """
+    tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()})
+    return {name: value for name, value in tags.items() if not name.startswith(GIT)}
 
 
 def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> None:
@@ -343,6 +366,22 @@ def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
             return experiment.name, experiment
     name = spec.experiment or os.environ.get(NAME) or DEFAULT
     return name, client.get_experiment_by_name(name)
+
+
+def beside(client: Any, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
+    """Return where to record what uses a model: in the experiment of the run that trained it, if nobody names another.
+
+    The usual experiment stays where that run, or its experiment, is not there any more.
+    """
+    if spec.experiment or os.environ.get(NAME) or os.environ.get(ID) or run_id is None:
+        return spec
+    try:
+        experiment = client.get_experiment(client.get_run(run_id).info.experiment_id)
+    except MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        return spec
+    return replace(spec, experiment=experiment.name) if experiment.lifecycle_stage == "active" else spec
 
 
 def experiment_id(client: Any, spec: TrackingSpec) -> str:

@@ -53,7 +53,7 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
 
 def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
-    assert "  data.rows=200000                  in each period\n" in text
+    assert "  data.rows=200000                  of all months of a period together\n" in text
     comments = explained(text)
     assert comments["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0", "a comment in conf"
     assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a comment of the schema"

@@ -16,7 +16,8 @@ def test_says_what_matters() -> None:
     def note(**baseline: float) -> str:
         return report.note(
             "xgboost", judge, evaluation, splits=splits, phases={"read": 1.5, "fit": 2.25}, validation=None,
-            baseline=baseline, run_id="abc", repeated=report.repeat(COMMAND), remark="The test is later.",
+            baseline=baseline, run_id="abc", learnt="", remarks=[],
+            repeated=report.repeat(COMMAND), remark="The test is later.",
         )  # fmt: skip
 
     text, loss = note(accuracy=0.99, log_loss=0.0), f"{evaluation.metrics['log_loss']:.4f}"
@@ -36,3 +37,34 @@ def test_says_what_matters() -> None:
         assert said in text
     assert "data:" not in text  # MLflow's page removes such images
     assert "does not beat" not in note(accuracy=1.0, log_loss=0.69), "of a rare class"
+
+
+def test_a_note_names_target_features_and_what_was_left_out() -> None:
+    text = report.learnt("price", ["rooms", "area"], {"id": "each row has its own"})
+    assert text == "Predicts `price` from 2 features: `rooms`, `area`.\n\nLeft out: `id` (each row has its own)."
+    assert report.learnt("", ["rooms"], {}) == "Groups rows by 1 feature: `rooms`."
+
+
+def test_a_long_list_is_cut_between_two_names() -> None:
+    names = [f"column_{number}" for number in range(1_000)]
+    text = report.listed(names, 6_000)
+    *shown, rest = text.split(", ")
+    assert shown == names[: len(shown)]
+    assert rest == f"... and {1_000 - len(shown)} more"
+    assert 5_900 < len(text) <= 6_000
+    assert report.listed(names[:3], 6_000) == "column_0, column_1, column_2"
+
+
+def test_a_class_with_few_test_rows_is_named() -> None:
+    assert report.rare_classes(("no", "rare", "one", "none"), (10, 9, 1, 0)) == [
+        "Class 'rare' has 9 test rows, fewer than 10: its metrics say little.",
+        "Class 'one' has 1 test row, fewer than 10: its metrics say little.",
+        "Class 'none' has 0 test rows, fewer than 10: its metrics say little.",
+    ]
+
+
+def test_constant_features_are_named() -> None:
+    assert report.constant_features([]) == []
+    assert report.constant_features(["year", "city"]) == [
+        "Features 'year', 'city' have the same value in all training rows: the model learns nothing from them."
+    ]

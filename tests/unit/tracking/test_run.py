@@ -26,7 +26,7 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking import run as module
 from tipcast.tracking.children import Children
-from tipcast.tracking.run import Run, check_store, find_run, mark_launched, open_run
+from tipcast.tracking.run import Run, beside, check_store, find_run, mark_launched, open_run
 from tipcast.tracking.store import open_store
 
 
@@ -285,6 +285,24 @@ def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: p
             pass
         assert client.get_experiment(run.experiment_id).name == expected
         assert find_run(client, "last", spec).info.run_id == run.id
+
+
+def test_what_uses_a_model_is_recorded_beside_its_training(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.experiment = "trained"
+    with _made(spec) as trained:
+        pass
+    assert beside(client, spec, "unused") is spec, "tracking.experiment says another"
+    spec.experiment = None
+    assert beside(client, spec, trained.id).experiment == "trained"
+    assert beside(client, spec, None) is spec, "nobody knows the run"
+    assert beside(client, spec, "0" * 32) is spec, "the run is not there"
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    assert beside(client, spec, trained.id) is spec, "the variable says another"
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
+    client.delete_experiment(trained.experiment_id)
+    assert beside(client, spec, trained.id) is spec, "the experiment was deleted"
 
 
 def test_the_launchers_run_is_joined_once(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
