@@ -6,7 +6,7 @@ import difflib
 import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -287,10 +287,6 @@ class Dataset(ABC):
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
         """Return a row for each column that says what it is taken for; empty where no file decides that."""
-        return ()
-
-    def constant_columns(self) -> Collection[str]:
-        """Return the columns of ``report`` that have the same value in all rows to train on."""
         return ()
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

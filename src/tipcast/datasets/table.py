@@ -131,20 +131,6 @@ class Table(Dataset):
         spec = self.spec
         return spec.test_share if spec and spec.test is None and self.time is None else 0.0
 
-    def constant_columns(self) -> set[str]:
-        """Return the columns that have the same value in all rows of the training side, of which no model learns."""
-        full = [each for each in self.columns if not self.taken[each.name].seen.counts["missing"]]
-        constant = {each.name for each in full if len(each.categories) == 1}
-        numbers = {each.name: set[float]() for each in full if each.type == "number"}
-
-        for fragment in self.scan("train", tuple(numbers)).fragments if numbers else ():
-            for name, values in self.read(fragment, CpuFrames(), tuple(numbers)).items():
-                numbers[name].update(np.unique(values)[:2].tolist())
-            numbers = {name: values for name, values in numbers.items() if len(values) == 1}
-            if not numbers:
-                break
-        return constant | numbers.keys()
-
     def facts(self) -> dict[str, Any]:
         """Return the columns, with the vocabularies of categories."""
         return {"table": [asdict(column) for column in self.columns], "time": self.time, "dates": self.dates}

@@ -3,10 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.registry import open_dataset
+from tipcast.datasets.table import Table
 from tipcast.jobs import say
 
 CONSTANT = "the same value in all rows: a model learns nothing from it"
@@ -38,9 +42,24 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
 
 def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
     """Return the dataset's rows on its columns, with a note on each column that has the same value in all rows."""
-    constant = dataset.constant_columns()
+    constant = constant_columns(dataset) if isinstance(dataset, Table) else set()
     rows = [dict(row) for row in dataset.report]
     for row in rows:
         if row["column"] in constant:
             row["note"] = "; ".join(filter(None, [row["note"], CONSTANT]))
     return rows
+
+
+def constant_columns(table: Table) -> set[str]:
+    """Return the columns that have the same value in all rows of the training side, of which no model learns."""
+    full = [each for each in table.columns if not table.taken[each.name].seen.counts["missing"]]
+    constant = {each.name for each in full if len(each.categories) == 1}
+    numbers = {each.name: set[float]() for each in full if each.type == "number"}
+
+    for fragment in table.scan("train", tuple(numbers)).fragments if numbers else ():
+        for name, values in table.read(fragment, CpuFrames(), tuple(numbers)).items():
+            numbers[name].update(np.unique(values)[:2].tolist())
+        numbers = {name: values for name, values in numbers.items() if len(values) == 1}
+        if not numbers:
+            break
+    return constant | numbers.keys()
