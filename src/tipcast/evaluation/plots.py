@@ -1,16 +1,33 @@
 """Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, drawn without any global state.
 
-``subtitle`` is the line below the title, as model, rows and period. Every property is set on the objects themselves:
-matplotlib's rcParams and pyplot, which scikit-learn's displays load, are shared by all threads, a Figure is not.
+``subtitle`` is the line below the title, as model, rows and period. Matplotlib's defaults hold while a plot is drawn,
+whatever backend, matplotlibrc or style the user has; these are put back.
 """
+
+# ruff: noqa: E402 - what MPLBACKEND names is hidden while Matplotlib loads
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import io
+import os
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+_BACKEND = os.environ.get("MPLBACKEND")
+if _BACKEND:  # a notebook's kernel names one that may not be installed here, which Matplotlib refuses as it is imported
+    os.environ["MPLBACKEND"] = "agg"
+
+import matplotlib
+
+if _BACKEND:
+    os.environ["MPLBACKEND"] = _BACKEND
+    with contextlib.suppress(ValueError):
+        matplotlib.rcParams["backend"] = _BACKEND
 
 import numpy as np
 from matplotlib import colormaps
@@ -29,6 +46,8 @@ if TYPE_CHECKING:
     from tipcast.evaluation.clustering import ClusteringEvaluation
 
     Binary = Mapping[str, ClassificationEvaluation]
+
+P = ParamSpec("P")
 
 INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
 BLUE, ORANGE = "#0072b2", "#d55e00"
@@ -59,7 +78,22 @@ MOST_BARS = 15
 MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
 
+_DEFAULTS_HOLD = threading.RLock()
 
+
+def _by_defaults(draw: Callable[P, bytes]) -> Callable[P, bytes]:
+    """Let Matplotlib's defaults hold while a function draws; one at a time, for all threads share them."""
+
+    @functools.wraps(draw)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> bytes:
+        with _DEFAULTS_HOLD, matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+@_by_defaults
 def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
     figure, axes = _page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
@@ -75,6 +109,7 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> byte
     return _png(figure)
 
 
+@_by_defaults
 def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw precision against recall with the base rate and the operating point."""
     names = "recall: share of positives found", "precision: share of calls right"
@@ -90,6 +125,7 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
     return _png(figure)
 
 
+@_by_defaults
 def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw the rate of positives against the mean score of 16 bins.
 
@@ -109,6 +145,7 @@ def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ())
     return _png(figure)
 
 
+@_by_defaults
 def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class."""
     evaluation, *_ = evaluations.values()
@@ -133,6 +170,7 @@ def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Seq
     return _png(figure)
 
 
+@_by_defaults
 def predicted(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw predicted against true values of some rows of each part."""
     figure, axes = _page("Predicted and true values", subtitle, "true value", "predicted value")
@@ -146,6 +184,7 @@ def predicted(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Seq
     return _png(figure)
 
 
+@_by_defaults
 def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: str = "Feature importance") -> bytes:
     """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
     total = sum(values.values()) or 1.0
@@ -159,6 +198,7 @@ def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: 
     return _png(figure)
 
 
+@_by_defaults
 def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str) -> bytes:
     """Draw what each feature adds to rows' predictions: a point a row, its color the feature's value.
 
@@ -189,6 +229,7 @@ def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str
     return _png(figure)
 
 
+@_by_defaults
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
     names, total = list(seconds), np.zeros(len(seconds))
@@ -203,6 +244,7 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     return _png(figure)
 
 
+@_by_defaults
 def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
     """Draw rows and the centroids of clusters that have rows."""
     first, *_ = evaluations.values()
@@ -210,6 +252,7 @@ def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, cla
     return centroids("Clusters", first.sample, first.labels, centres, subtitle)
 
 
+@_by_defaults
 def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats], subtitle: str) -> bytes:
     """Draw rows (rows, features), and the centroids of clusterings of them, on the first two principal components.
 

@@ -6,12 +6,15 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from tests.conftest import python
 
 from tipcast.evaluation import plots
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
@@ -158,3 +161,25 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
         plots._png(figure)
+
+
+def test_settings_of_a_user_neither_change_nor_break_a_picture(evaluation: ClassificationEvaluation) -> None:
+    plain = draw("roc", evaluation)
+    odd = {"text.usetex": True, "savefig.bbox": "tight", "axes.facecolor": "black", "font.size": 30, "figure.dpi": 7}
+    with matplotlib.rc_context(odd):
+        assert draw("roc", evaluation) == plain
+        assert {name: matplotlib.rcParams[name] for name in odd} == odd, "the user's own figures keep them"
+
+
+@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "TkAgg", "nonsense"])
+def test_a_backend_that_is_not_installed_does_not_stop_the_plots(backend: str, tmp_path: Path) -> None:
+    """A notebook's kernel leaves its own to every command."""
+    script = """
+import os
+from tipcast.evaluation import plots
+plots.importance({'a': 1}, 's', kind='gain')
+print(os.environ['MPLBACKEND'])
+"""
+    ended = python(tmp_path, "-c", script, MPLBACKEND=backend)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == f"{backend}\n"
