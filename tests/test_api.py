@@ -1,7 +1,9 @@
 """Jobs as functions of Python: what they return, and that the process stays as it was."""
 
 import logging
+import multiprocessing
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -159,3 +161,22 @@ def test_keywords_are_overrides() -> None:
     said = ["model=random_forest", "model.params.max_depth=4", "model.params.class_weight=null", "data=files"]
     said += [r"data.train=['a b.parquet', 'it\'s.csv']", "search.space.max_depth={int: [4, 8]}", "debug=true"]
     assert as_overrides({"task": "high_tip", **settings}) == ["task=high_tip", *said, "tracking.wait_s=1.5"]
+
+
+def _train_in_a_daemon(store: str, processes: bool | None) -> str:
+    cluster = {"processes": processes, "n_workers": 1, "performance_report": False}
+    try:
+        return str(trained(store, cluster=cluster).run_id)
+    except TipcastError as problem:
+        return str(problem)
+
+
+@pytest.mark.parametrize("processes", [None, True])
+def test_a_daemonic_process_trains_in_threads_or_says_why_not(processes: bool | None, store: str) -> None:
+    """As tasks of Celery and of a Pool are: Python lets them start no processes."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        answer = pool.apply(_train_in_a_daemon, (store, processes))
+    if processes is None:
+        assert mlflow.MlflowClient(store).get_run(answer).info.status == "FINISHED"
+    else:
+        assert re.match(r"error\[K002\].*daemon.* Fix: set cluster.processes=false", answer)

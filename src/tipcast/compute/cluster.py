@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import sys
@@ -66,7 +67,7 @@ def check(spec: schema.ClusterSpec) -> None:
     """Refuse a cluster that cannot or must not be opened, without opening it.
 
     C003 an unknown kind, a bad value or a bad certificate, C004 certificates that are missing, C009 an address that
-    needs TLS, K006 fewer GPUs than workers.
+    needs TLS, K002 processes that a daemon may not start, K006 fewer GPUs than workers.
     """
     kind = next((name for name, of_kind in schema.CLUSTERS.items() if type(spec) is of_kind), "local")
     if spec.kind != kind:
@@ -88,6 +89,12 @@ def check(spec: schema.ClusterSpec) -> None:
         if spec.environment and spec.processes is False:
             fix = "set the variables of the command itself"
             raise incompatible("cluster.environment", "cluster.processes=false", fix)
+    local = isinstance(spec, schema.LocalCluster | schema.LocalCudaCluster)
+    if local and multiprocessing.current_process().daemon and not in_threads(spec):
+        what = "a daemonic process, as a task of Celery or of a multiprocessing.Pool, may start no worker processes"
+        other = "run it in a process that is no daemon"
+        fix = f"set cluster.processes=false, or {other}" if isinstance(spec, schema.LocalCluster) else other
+        raise TipcastError("K002", f"cluster={spec.kind}", what, fix)
     if isinstance(spec, schema.LocalCudaCluster) and (spec.n_workers or 0) > (there := len(gpus.visible())):
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
         fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
@@ -111,8 +118,20 @@ def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
         return _cuda(spec)
     assert isinstance(spec, schema.LocalCluster)  # noqa: S101 - ``check`` knows no other kind
     n_workers, threads = shared_out(spec)
-    own: dict[str, Any] = {"processes": False, "host": None} if spec.processes is False else {}
+    own: dict[str, Any] = {}
+    if in_threads(spec):
+        own = {"processes": False, "host": None}
+        if spec.processes is None:
+            LOG.warning("workers are threads (cluster.processes=false): a daemonic process may start no others")
     return local(LocalCluster, spec, n_workers, {}, threads_per_worker=threads, **own)
+
+
+def in_threads(spec: schema.ClusterSpec) -> bool:
+    """Tell whether the workers are threads of this process: as asked for, or in a daemon, which has no children."""
+    if not isinstance(spec, schema.LocalCluster):
+        return False
+    free = spec.processes is None and not spec.environment
+    return spec.processes is False or (free and multiprocessing.current_process().daemon)
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
@@ -337,6 +356,7 @@ def local(
                 if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the fork server
                     what = "a worker process ended while it started, or did not come up within cluster.wait_s"
                     fix = f"correct what it says above, {SLOW}"
+                    what = f"{what}: {_first_cause(problem)}"
                     raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
                 raise
         try:
@@ -353,6 +373,13 @@ def local(
                     raise
         finally:
             _close(cluster)
+
+
+def _first_cause(problem: BaseException) -> str:
+    """Return the first line of the error that others came from, or its kind."""
+    while problem.__cause__ is not None:
+        problem = problem.__cause__
+    return (str(problem).strip() or type(problem).__name__).partition("\n")[0]
 
 
 def _close(cluster: SpecCluster) -> None:
