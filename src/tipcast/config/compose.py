@@ -27,6 +27,8 @@ from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 
 FOLDER = "--config-dir="
+MOST_MEANT = 3
+"""Keys that a hint names."""
 QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
 
 
@@ -185,9 +187,18 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
     near = list[str]()
     with contextlib.suppress(HydraException, OmegaConfBaseException):  # of another mistake beside it
         config, choices = _by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])])
-        near = difflib.get_close_matches(key, [*choices, *(name for name, *_ in help.keys(config))], 1, cutoff=0.75)
-    fix = f"did you mean {near[0]}?" if near else f"see tipcast {job} --cfg job for the keys"
+        near = _meant(key, [*choices, *(name for name, *_ in help.keys(config))])
+    fix = f"did you mean {' or '.join(near)}?" if near else f"see tipcast {job} --cfg job for the keys"
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
+
+
+def _meant(key: str, keys: Sequence[str]) -> list[str]:
+    """Return the keys that an unknown one may stand for: those that end with it, else the nearest."""
+    leaf = key.rpartition(".")[2]
+    # `~key` may name one that is there; a space has a search's values of what params have
+    others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
+    ending = [name for name in others if name.rpartition(".")[2] == leaf]
+    return ending[:MOST_MEANT] or difflib.get_close_matches(key, others, 1, cutoff=0.75)
 
 
 def complete(words: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION, digest
 from tipcast.tracking.run import Run, taken
-from tipcast.tracking.store import absent, first_line, is_loopback
+from tipcast.tracking.store import absent, check_not_moved, first_line, is_loopback
 
 AGAIN = "train and register it again"
 PARSE_LIMIT_S = 120.0
@@ -90,6 +90,7 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
     """
     uri, model, version = locate(client, model_uri)
     _check_location(client, uri, model.artifact_location, root)
+    check_not_moved(model.artifact_location, client.tracking_uri, "T007")
     repository = get_artifact_repository(model.artifact_location, client.tracking_uri)
 
     def get(path: str, sha256: str | None = None) -> Path:

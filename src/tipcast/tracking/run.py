@@ -43,6 +43,7 @@ from tipcast.tracking.store import (
     absent,
     all_runs,
     check_artifacts,
+    check_not_moved,
     failures,
     first_line,
     open_store,
@@ -261,6 +262,7 @@ def open_run(
             with suppress(MlflowException):  # another process may set it at the same time
                 client.set_experiment_tag(opened.experiment_id, VIEW, json.dumps({"selectedColumns": COLUMNS}))
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
+            check_not_moved(run.info.artifact_uri, store)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
             opened.log_params(params)
             if spec.system_metrics:
@@ -342,7 +344,10 @@ def check_store(spec: TrackingSpec) -> str:
     with failures(store):
         run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
         try:
+            check_not_moved(run.artifact_uri, store)
             client.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
+        except TipcastError:
+            raise
         except Exception as problem:  # every kind of artifact store has its own
             fix = "check rights and free space of the artifact store, or use another tracking.experiment"
             raise failed_to("written", redact_address(run.artifact_uri), first_line(problem), fix, "T005") from problem
@@ -395,7 +400,7 @@ def experiment_id(client: Any, spec: TrackingSpec) -> str:
             if found is None:
                 raise
     if found.lifecycle_stage != "active":
-        fix = "restore it with `mlflow experiments restore`, or set tracking.experiment"
+        fix = f"`mlflow experiments restore -x {found.experiment_id}`, or set tracking.experiment"
         raise TipcastError("T004", f"experiment {name}", "was deleted", fix)
     return str(found.experiment_id)
 

@@ -6,6 +6,7 @@ import http.client
 import ipaddress
 import logging
 import os
+import re
 import sqlite3
 import sys
 import traceback
@@ -29,10 +30,22 @@ LOG = logging.getLogger("tipcast")
 DEFAULT_URI = "sqlite:///mlflow.db"
 DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
+DATABRICKS = ("databricks", "databricks-uc")
+"""Addresses that are a word."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What stores answer where something is not there."""
+FIXES = {
+    401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+    403: "ask whoever runs it for the right to do this, or use other credentials",
+    429: "wait: it takes no more requests for now",
+    404: "correct tracking.uri: no MLflow server is at this address, or it is below a prefix",
+    500: "look into the log of the server, or of the proxy before it",
+}
+"""Status that a server answers with -> what to do."""
+ARTIFACTS = "mlruns"
+"""Folder for artifacts that MLflow makes beside a store that is a file."""
 _patience: dict[str, int] = {}
 
 
@@ -125,6 +138,11 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
     from_mlflow = any(module.startswith("mlflow") for module in frames)
     of_tables = type(problem).__module__.startswith("alembic")  # what MLflow makes its tables with
     rights = "check rights and free space of the artifact store"
+    answered = _answered(problem)
+    if answered is not None:
+        return "T001", where, *answered
+    if type(problem).__module__.partition(".")[0] in {"boto3", "botocore"}:
+        return "T005", "artifacts in S3", *_refused_by_s3(problem)
     match problem:
         case requests.RequestException():
             what = f"the tracking server does not answer: {text}"
@@ -136,6 +154,10 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
             return "T001", where, "the tracking server does not answer", "start it, or set tracking.uri"
         case mlflow.exceptions.MlflowException() if any(f"[Errno {number}]" in str(problem) for number in FULL):
             return "T005", where, f"cannot be written: {text}", rights  # files of a model, in MLflow's words
+        case mlflow.exceptions.MlflowException() if "database schema" in text:
+            what = "another version of MLflow made this database"
+            fix = f"back it up and run `mlflow db upgrade {where}`; where a newer MLflow made it, install that one"
+            return "T002", where, what, fix
         case mlflow.exceptions.MlflowException():
             return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
         case ModuleNotFoundError() if from_mlflow:
@@ -148,6 +170,42 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         fix = "check the free space and that this MLflow made it, delete what was never whole, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     return None
+
+
+def _answered(problem: Exception) -> tuple[str, str] | None:
+    """Return fact and fix of an answer of a server that is none of MLflow's; None for other errors.
+
+    MLflow tells the status in words: of the last answer, or of those that it gave up on.
+    """
+    text = str(problem)
+    response = getattr(problem, "response", None)
+    stated = re.search(r"failed with error code (\d{3})|too many (\d{3}) error responses", text)
+    status = getattr(response, "status_code", None) or (int(stated[1] or stated[2]) if stated else 0)
+    body = getattr(response, "text", None) or text
+    page = "<html" in body.lower() or "<!doctype" in body.lower()
+
+    if not status and "not in a valid JSON format" in text:
+        what = f"answers with {'a page of HTML' if page else 'what is no JSON'}, not as MLflow's server"
+        return what, "correct tracking.uri: a proxy, a login page or another service is there"
+    if not isinstance(status, int) or status < 400:
+        return None
+
+    what = f"the server answers with status {status}{', a page of HTML' if page else ''}"
+    if status == 403 and "host header" in body.lower():
+        fix = "start it with `mlflow server --allowed-hosts NAME:PORT`, naming the address that jobs use"
+        return f"{what}, Invalid Host header", fix
+    return what, FIXES.get(status, FIXES[500] if status >= 500 else FIXES[404])
+
+
+def _refused_by_s3(problem: Exception) -> tuple[str, str]:
+    """Return fact and fix of an error of the client of S3."""
+    text = first_line(problem)
+    credentials = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if "Credentials" in type(problem).__name__:
+        return "there are no credentials", credentials
+    if re.search(r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Forbidden|403|ExpiredToken", text):
+        return f"the credentials are refused: {text}", f"correct them: {credentials}; or let them write there"
+    return f"cannot be written: {text}", "check the bucket, AWS_REGION and MLFLOW_S3_ENDPOINT_URL"
 
 
 @functools.cache  # SQLAlchemy keeps its listeners
@@ -244,6 +302,8 @@ def check_address(uri: str, name: str, *, insecure: bool) -> None:
         _ = parts.port if served else None  # elsewhere a password may have a ":" or "/"
     except ValueError:  # whose text may have the password
         raise TipcastError("C003", name, f"{where} is not a URI", "use http://HOST:PORT, or sqlite:///FILE") from None
+    if not parts.scheme and "/" not in uri and uri not in DATABRICKS and not Path(uri).is_dir():
+        raise TipcastError("C003", name, f"{where} is not an address", "use http://HOST:PORT, or sqlite:///FILE")
     if served and (parts.username or parts.password):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         raise TipcastError("T003", where, "credentials do not belong into an address", fix)
@@ -265,6 +325,29 @@ def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
     if parts.scheme == "mlflow-artifacts":  # reached as the store is, and there where no host is named
         parts = parts._replace(scheme=urlsplit(store).scheme, netloc=parts.netloc or urlsplit(store).netloc)
     check_address(urlunsplit(parts), "artifacts", insecure=insecure)
+
+
+def check_not_moved(uri: str, store: str, code: str = "T005") -> None:
+    """Refuse artifacts that an sqlite file places in a folder that was moved, which would be made again; T005.
+
+    MLflow keeps absolute paths. Where neither the artifacts' root nor the folder that had it is there, it has another
+    name by now. A copy, whose artifacts lie beside it too, goes on where it was copied from: that is logged.
+    """
+    database = sqlite_file(store)
+    parts = urlsplit(uri)
+    if database is None or parts.scheme not in {"", "file"}:
+        return
+    folder = Path(unquote(parts.path))
+    at = next((at for at in folder.parents if at.name == ARTIFACTS), None)
+    if at is None or at.parent.resolve() == database.parent.resolve():
+        return
+    here = database.parent / ARTIFACTS
+    if not at.parent.exists():
+        what = "its folder was moved, and it names artifacts where that was"
+        fix = f"`ln -s {database.parent} {at.parent}`, or move it back"
+        raise TipcastError(code, database.name, what, fix)  # the line has room for two long paths
+    if here.is_dir() and here.resolve() != at.resolve():
+        LOG.warning("artifacts are in %s, which the store names, not in %s beside it", at, here)
 
 
 def is_loopback(host: str | None) -> bool:

@@ -1,5 +1,6 @@
 """Opening stores: first opening by many, WAL, locks, and every failure told in one line."""
 
+import http.server
 import shutil
 import socket
 import sqlite3
@@ -9,6 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
+import boto3.exceptions
+import botocore.exceptions
 import filelock
 import mlflow
 import pytest
@@ -98,6 +101,85 @@ def test_servers_that_are_not_there_say_nothing_or_no_http(
         assert greeted is None or greeted.result() is None
 
 
+@pytest.mark.parametrize(
+    ("status", "body", "says"),
+    [
+        (401, "who are you?", "status 401. Fix: set MLFLOW_TRACKING_USERNAME"),
+        (403, "Invalid Host header", "status 403, Invalid Host header. Fix: .*--allowed-hosts"),
+        (403, "not yours", "status 403. Fix: ask"),
+        (404, "<html>nothing here</html>", "status 404, a page of HTML. Fix: correct tracking.uri"),
+        (500, "oops", "status 500. Fix: look into the log"),
+        (502, "<html>Bad gateway</html>", "status 502.* Fix: look into the log"),
+        (200, "<!doctype html><html>log in</html>", "answers with a page of HTML"),
+    ],
+)
+def test_a_server_that_answers_is_not_called_silent(status: int, body: str, says: str) -> None:
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        do_POST = do_GET  # noqa: N815 - the library's name
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server, ThreadPoolExecutor(1) as pool:
+        pool.submit(server.serve_forever)
+        try:
+            with pytest.raises(TipcastError, match=f"T001.*{says}"):
+                open_store(TrackingSpec(uri=f"http://127.0.0.1:{server.server_port}", max_retries=0))
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("problem", "says"),
+    [
+        (botocore.exceptions.NoCredentialsError(), "there are no credentials. Fix: set AWS_ACCESS_KEY_ID"),
+        (
+            boto3.exceptions.S3UploadFailedError("Failed to upload a to b: An error occurred (InvalidAccessKeyId)"),
+            "the credentials are refused.* Fix: correct them",
+        ),
+    ],
+)
+def test_artifacts_in_s3_without_credentials(problem: Exception, says: str) -> None:
+    with pytest.raises(TipcastError, match=f"T005. artifacts in S3: {says}"), failures("sqlite:///mlflow.db"):
+        raise problem
+
+
+def test_a_folder_that_was_moved_is_not_made_again(spec: TrackingSpec, tmp_path: Path) -> None:
+    """MLflow keeps absolute paths of artifacts."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    database = shutil.copy(tmp_path / "mlflow.db", old)
+    moved = TrackingSpec(uri=f"sqlite:///{database}", system_metrics=False, experiment="moved")
+    open_store(moved).create_experiment("moved", (old / "mlruns" / "7").as_uri())
+    old.rename(new)
+    moved.uri = f"sqlite:///{new}/mlflow.db"
+    says = f"T005. mlflow.db: its folder was moved.* Fix: `ln -s {new} {old}`"
+    with pytest.raises(TipcastError, match=says), open_run(moved, name="a", tags={}, params={}):
+        pass
+    with pytest.raises(TipcastError, match=says):
+        check_store(moved)
+    assert not old.exists()
+    old.symlink_to(new)
+    with open_run(moved, name="a", tags={}, params={}) as run:
+        run.log_text("x", "a.txt")
+    assert (new / "mlruns" / "7" / run.id / "artifacts" / "a.txt").read_text() == "x"
+
+
+def test_a_database_of_another_mlflow_names_the_command_that_upgrades_it(spec: TrackingSpec, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
+        database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        database.commit()
+    with pytest.raises(TipcastError, match=f"T002.*another version.*mlflow db upgrade {spec.uri}`"):
+        open_store(spec)
+
+
 ADDRESS = "http://ada:s3cret@127.0.0.1:1/mlflow?token=s3cret"
 
 
@@ -113,6 +195,13 @@ def test_what_is_no_address_or_has_credentials_is_refused_and_not_repeated(
         open_store(spec)
     assert "s3cret" not in str(caught.value)
     assert "ada" not in str(caught.value)
+
+
+def test_a_word_is_no_address(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "hello")
+    spec.uri = None
+    with pytest.raises(TipcastError, match="C003. MLFLOW_TRACKING_URI: hello is not an address. Fix: use http"):
+        open_store(spec)
 
 
 FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('from_the_future')"
