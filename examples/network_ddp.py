@@ -18,11 +18,15 @@ from typing import Any
 
 import mlflow
 import numpy as np
-import torch
-import torch.distributed as dist
 from sklearn.metrics import roc_auc_score
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+
+try:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing.name} is not installed. Fix: pip install 'tipcast[torch]'")
 
 from tipcast.api import compose_jobs
 from tipcast.compute.frames import CpuFrames

@@ -51,6 +51,24 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "trips", "scored"}
 
 
+WITHOUT_TORCH = """
+import runpy, sys
+
+class Hidden:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name=name)
+
+sys.meta_path.insert(0, Hidden())
+runpy.run_path(sys.argv[1])
+"""
+
+
+def test_a_network_without_pytorch_says_what_to_install(tmp_path: Path) -> None:
+    ended = python(tmp_path, "-c", WITHOUT_TORCH, EXAMPLES / "network_ddp.py")
+    assert (ended.returncode, ended.stderr) == (1, "torch is not installed. Fix: pip install 'tipcast[torch]'\n")
+
+
 def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
     reached = []

@@ -80,6 +80,26 @@ def test_a_worker_that_does_not_start_ends_the_job(tables: Path, tmp_path: Path)
     assert query(store, "select status from runs") == [("FAILED",)]
 
 
+LOADING = """
+import os, runpy, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "tipcast.config.schema":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["tipcast", "train"]
+runpy.run_module("tipcast", run_name="__main__")
+"""
+
+
+def test_ctrl_c_while_the_command_loads_prints_no_traceback(tmp_path: Path) -> None:
+    ended = python(tmp_path, "-c", LOADING)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
 SCRIPT = """
 import sys, threading
 from tipcast.cli import main

@@ -171,7 +171,7 @@ def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -
     package = {name for name in names if ".dist-info/" not in name}
     assert package == sources | {f"tipcast/{name}" for name in configuration}
     (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
-    assert "tipcast = tipcast.cli:main" in wheel.read(entry_points).decode()
+    assert "tipcast = tipcast.__main__:main" in wheel.read(entry_points).decode()
 
 
 def test_wheel_runs_from_where_it_is_unpacked(wheel: zipfile.ZipFile, tmp_path: Path) -> None:

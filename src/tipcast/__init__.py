@@ -1,5 +1,6 @@
 """tipcast: training, search and scoring of models, tracked by MLflow, from two CPU cores to many GPUs."""
 
+import os
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -10,6 +11,12 @@ except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
 __all__ = ["Result", "TipcastError", "__version__", "ladder", "prepare", "promote", "score", "sweep", "train"]
+
+
+def end_quietly(*_: object) -> None:
+    """Handle Ctrl-C while the command loads: nothing has begun that must be closed."""
+    os.write(2, b"interrupted\n")
+    os._exit(130)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,12 +1,18 @@
-"""`python -m tipcast` is the command `tipcast`."""
+"""The command `tipcast`, and `python -m tipcast`."""
 
+import os
+import signal
 import sys
-from pathlib import Path
 
-if not sys.flags.safe_path and sys.path[0] == str(Path.cwd()) and not Path("tipcast").is_dir():
-    del sys.path[0]  # files there may have the names of libraries
+if not sys.flags.safe_path and sys.path[0] == os.getcwd() and not os.path.isdir("tipcast"):  # noqa: PTH109, PTH112
+    del sys.path[0]  # files there may have the names of libraries, also of those that pathlib imports
 
-from tipcast.cli import main  # noqa: E402 - with the path that the libraries are imported by
+from tipcast import end_quietly  # noqa: E402 - with the path that libraries are imported by
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, end_quietly)  # until the command has a handler of its own
+
+from tipcast.cli import main  # noqa: E402 - loads for most of a second
 
 if __name__ == "__main__":
     sys.exit(main())

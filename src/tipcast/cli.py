@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
-from tipcast import __version__
+from tipcast import __version__, end_quietly
 from tipcast.config.disk import use_own_folder
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import JOBS
@@ -110,7 +110,8 @@ def _guarded(run: Callable[[], int]) -> int:
     if threading.current_thread() is threading.main_thread():  # no other may
         before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
         for number, handler in before.items():
-            if number == signal.SIGTERM or handler in {signal.SIG_DFL, signal.default_int_handler}:  # nohup ignores
+            unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}  # nohup ignores
+            if number == signal.SIGTERM or unset:
                 signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()

@@ -29,7 +29,7 @@ from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import hold, predict, truth
 from tipcast.tasks.base import from_facts
-from tipcast.tracking.models import Fetched, alias_holder, check_alias, fetch, move_alias
+from tipcast.tracking.models import Fetched, alias_holder, check_alias, complete_move, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
 from tipcast.tracking.run import beside, config_text, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
@@ -96,6 +96,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             before = alias_holder(client, name, config.alias)
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
+                complete_move(client, name, config.alias, version)
                 return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
         recorded = params(config, PARAMS) | {"test_period": comparison.period}

@@ -288,7 +288,23 @@ def move_alias(
         fix = "promote again: it will be compared with the new holder"
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
     client.set_registered_model_alias(name, alias, version)
+    _record_holder(client, name, alias, version, {"previous": before or "none", **facts, "forced": str(forced).lower()})
+
+
+def complete_move(client: Any, name: str, alias: str, version: str) -> None:
+    """Write the tags of an alias that a version holds, where a promotion ended before it had written them."""
+    tags = client.get_registered_model(name).tags
+    known = tags.get(f"alias.{alias}.version")
+    if known == version:
+        return
+    why = "it held the alias already: an earlier promotion was cut off, or something else moved it"
+    facts = {"previous": known or "none", "why": why, "run": "unknown", "forced": "unknown"}
+    _record_holder(client, name, alias, version, facts)
+
+
+def _record_holder(client: Any, name: str, alias: str, version: str, facts: Mapping[str, str]) -> None:
+    """Tag a registered model with what is known of an alias; the version last, as the sign that all are there."""
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    tags = {"version": version, "since": since, "previous": before or "none", **facts, "forced": str(forced).lower()}
+    tags = {"since": since, **facts, "version": version}
     for key, value in taken({f"alias.{alias}.{key}": value for key, value in tags.items()}).items():
         client.set_registered_model_tag(name, key, value)

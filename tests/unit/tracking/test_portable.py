@@ -25,7 +25,7 @@ from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.models import native
 from tipcast.tracking import portable
-from tipcast.tracking.models import alias_holder, check_alias, fetch, move_alias
+from tipcast.tracking.models import alias_holder, check_alias, complete_move, fetch, move_alias
 from tipcast.tracking.portable import MAX_DESCRIPTION, register
 from tipcast.tracking.run import open_run
 
@@ -160,6 +160,22 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
     assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
+
+
+def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> None:
+    one = current["skops"]
+    client = one.run.client
+    for _ in range(2):
+        register(one.run, one.logged, "cut", 0.0, {}, "")
+    move_alias(client, "cut", "champion", "1", before=None, facts={"why": "first", "run": "r"}, forced=False)
+    complete_move(client, "cut", "champion", "1")
+    assert client.get_registered_model("cut").tags["alias.champion.why"] == "first", "nothing is missing"
+    client.set_registered_model_alias("cut", "champion", "2")
+    client.set_registered_model_tag("cut", "alias.champion.since", "just now")
+    complete_move(client, "cut", "champion", "2")
+    tags = client.get_registered_model("cut").tags
+    assert (tags["alias.champion.version"], tags["alias.champion.previous"]) == ("2", "1")
+    assert "cut off" in tags["alias.champion.why"]
 
 
 def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
