@@ -1,4 +1,4 @@
-"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, drawn without any global state.
+"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, whatever settings a user has.
 
 ``subtitle`` is the line below the title, as model, rows and period. Matplotlib's defaults hold while a plot is drawn,
 whatever backend, matplotlibrc or style the user has; these are put back.
