@@ -31,6 +31,7 @@ import pandas as pd
 import sklearn
 from packaging.utils import canonicalize_name
 from sklearn import datasets, metrics
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
@@ -39,7 +40,7 @@ from sklearn.ensemble import (
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from harness import options, tipcast, write_result
 from serving import served
@@ -60,6 +61,8 @@ ESTIMATORS: dict[tuple[str, bool], Callable[[], Any]] = {
     ("hist_gradient_boosting", True): lambda: HistGradientBoostingRegressor(random_state=0),
 }
 """Model, and whether it is of values -> the estimator, by its own defaults where conf/model has the same."""
+LINEAR = ("logistic", "ridge", "linear", "poisson")
+"""Models for which a text is no code, but a column of its own."""
 HEADLINE = {"classification": "auc", "multiclass": "log_loss", "regression": "rmse"}
 
 
@@ -197,12 +200,29 @@ def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) 
     return {"log_loss": float(metrics.log_loss(target, told, labels=labels)), "accuracy": float(accuracy)}
 
 
+def with_columns_of_texts(
+    manifest: dict[str, Any], train: np.ndarray[Any, Any], test: np.ndarray[Any, Any]
+) -> list[np.ndarray[Any, Any]]:
+    """Return rows with scikit-learn's column of 0 and 1 for each code of a text; all 0 where none is there."""
+    texts = [column["name"] for column in manifest["columns"] if column["type"] == "category"]
+    places = [manifest["features"].index(name) for name in texts]
+    if not places:
+        return [train, test]
+
+    categories = [np.unique(codes[~np.isnan(codes)]) for codes in train[:, places].T]
+    encode = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
+    encoder = ColumnTransformer([("texts", encode, places)], remainder="passthrough").fit(train[:1])
+    return [encoder.transform(rows) for rows in (train, test)]
+
+
 def fitted(table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y: np.ndarray[Any, Any]) -> Any:
     """Return what scikit-learn's estimator tells of rows, fitted on the features that the model gets."""
     x, tested = (
         np.asarray(model.predict(rows, params={"output": "features"}), dtype=np.float64) for rows in (train, test)
     )
     values = (table.model, True) in ESTIMATORS and y.dtype.kind == "f"
+    if table.model in LINEAR:
+        x, tested = with_columns_of_texts(model.unwrap_python_model().manifest, x, tested)
     estimator = ESTIMATORS[table.model, values]().fit(x, y)
     if values:
         return matrix(estimator.predict(tested))

@@ -38,7 +38,7 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
-from tipcast.config import conf_files
+from tipcast.config import conf_files, environment
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation import plots
 from tipcast.tasks.base import Task
@@ -199,6 +199,8 @@ def _nothing_is_left() -> Iterator[None]:
         dask.config.config.clear()
         dask.config.config.update(configured)
     forkserver.method, forkserver.own_process = method, own_process
+    environment._read.clear()
+    environment._written.clear()
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close("all")  # MLflow's evaluator leaves its own
 

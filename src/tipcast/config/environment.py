@@ -85,8 +85,6 @@ def expression(path: str, value: object) -> str | None:
 
 def concealed(text: str) -> str:
     """Return a text with expressions in place of the values that configurations have read of the environment."""
-    if text in _read:
-        return _read[text]
     for value in sorted(_read, key=len, reverse=True):  # one may be the beginning of another
         if len(value) >= SHORT:
             text = text.replace(value, _read[value])

@@ -127,14 +127,21 @@ def refuse_pointer(uri: str, content: bytes) -> None:
 
 def no_file(path: Path) -> TipcastError:
     """Return the error of a local path at which no file can be read; D001."""
-    if path.is_symlink() and not path.exists():
-        target = str(path.readlink())
-        if "/annex/objects/" in target:
-            fix = f"run git annex get {path.name}"
-            return TipcastError("D001", shown(str(path)), "is a link of git-annex to data that is not here", fix)
-        return TipcastError("D001", shown(str(path)), f"is a link to {target}, which is not there", "mend or remove it")
-    what = "is not a regular file" if path.exists() else "no such file"
-    return TipcastError("D001", shown(str(path)), what, "check the path")
+    where = shown(str(path))
+    try:
+        is_there = path.exists()
+        target = str(path.readlink()) if path.is_symlink() and not is_there else ""
+    except (OSError, ValueError):  # the name is too long, or holds a null
+        is_there, target = False, ""
+
+    if "/annex/objects/" in target:
+        fix = f"run git annex get {path.name}"
+        return TipcastError("D001", where, "is a link of git-annex to data that is not here", fix)
+    if target:
+        return TipcastError("D001", where, f"is a link to {target}, which is not there", "mend or remove it")
+
+    what = "is not a regular file" if is_there else "no such file"
+    return TipcastError("D001", where, what, "check the path")
 
 
 @contextmanager

@@ -167,12 +167,16 @@ def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
     that it is empty.
     """
     way = (*passed, folder.resolve())
+    with os.scandir(folder) as scanned:
+        entries = sorted(Path(entry.path) for entry in scanned)
+
     folders = []
-    for entry in sorted(folder.iterdir()):
+    for entry in entries:
         if entry.is_dir():
             folders.append(entry)
         else:
             yield entry
+
     for entry in folders:
         target = entry.resolve()
         if not any(above.is_relative_to(target) for above in way):

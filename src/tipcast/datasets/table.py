@@ -1,8 +1,6 @@
 """Anybody's table in Parquet or CSV: numbers, booleans, texts as categories, a time to split by or a random split."""
 
 import functools
-import itertools
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +15,13 @@ from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import address, delimited, parquet, split, table_columns, table_features
+from tipcast.datasets import address, delimited, parquet, split, table_columns, table_encoding, table_features
 from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Part, Period, RawColumn, ScanRequest
 from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
 from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
+from tipcast.datasets.table_time import side_of
 from tipcast.tasks.base import TargetColumn, Task
 
 FEW_VALUES = 20
@@ -200,39 +199,11 @@ class Table(Dataset):
                 raise TipcastError("C003", "task.categorical", what, fix)
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
-        """Return the table and the task with features as a model wants them.
-
-        What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the median, and the
-        model a further feature that says where; a missing category gets the code -1, or 0 in each of its columns.
-        """
-        features = [self._by_name[name] for name in task.features]
-        categorical = set(task.categorical)
-        if one_hot:
-            categorical.update(column.name for column in features if column.type == "category")
-
-        chosen = set(task.features)
-        columns = []
-        for column in self.columns:
-            is_category = column.type == "category" or column.name in categorical
-            if takes_missing or column.name in categorical or column.name not in chosen:
-                columns.append(replace(column, fill=None, indicator=""))
-            elif is_category:
-                columns.append(replace(column, fill=table_features.MISSING, indicator=""))
-            else:
-                indicator = self._indicator(column) if self._has_missing(column) else ""
-                columns.append(replace(column, fill=self.medians.get(column.name, 0.0), indicator=indicator))
-
-        names = (*task.features, *(column.indicator for column in columns if column.indicator))
-        ordered = tuple(name for name in task.features if name in categorical)
-        task = replace(task, features=names, categorical=ordered, missing=math.nan)
-        encodings = {
-            column.name: table_columns.encoding(
-                column, one_hot=one_hot and column.name in categorical, is_set=column.name in categorical
-            )
-            for column in columns
-            if column.name in chosen
-        }
-        return replace(self, columns=tuple(columns), encodings=encodings), task
+        """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
+        lacking = {name for name, each in self.taken.items() if each.lacks_values} | self.gaps
+        wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
+        encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
+        return replace(self, columns=encoding.columns, encodings=encoding.words), encoding.task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
         """Return the table without the texts that only rows to test on have: as any that training lacks, these miss.
@@ -288,7 +259,9 @@ class Table(Dataset):
         if named == "test":
             notes = (*notes, *self._unknown(scans, columns))
         if self.time is not None:
-            scans = self._in_time(scans, which)
+            time = self.time
+            share = self.spec.test_share if self.spec.test is None else None
+            scans = side_of(scans, lambda part: self.read(part, CpuFrames(), (time,))[time], time, which, share)
         if which == "train":
             notes = (*notes, *self.notes)
         return gather(scans, "rows", {}, notes)
@@ -376,17 +349,6 @@ class Table(Dataset):
         """Feature that says where a value was missing -> the column."""
         return {column.indicator: column.name for column in self.columns if column.indicator}
 
-    def _has_missing(self, column: RawColumn) -> bool:
-        """Whether rows of the training files lack a number of a column."""
-        return column.name in self.gaps or self.taken[column.name].seen.counts["missing"] > 0 or bool(column.missing)
-
-    def _indicator(self, column: RawColumn) -> str:
-        """Return a name for the feature that says where a column's value is missing, which no column has."""
-        name = f"{column.name} is missing"
-        while name in self._by_name:
-            name += "_"
-        return name
-
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
         values: Array = np.empty(0)
@@ -463,35 +425,6 @@ class Table(Dataset):
                 of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
                 notes.append(f"{of} have values of {name} that training lacks: {shown}")
         return notes
-
-    def _in_time(self, scans: Sequence[FileScan], which: str) -> list[FileScan]:
-        """Give the files the side's period, without their parts of other times; D010 a file without a time."""
-        time = str(self.time)
-
-        def ends(fragment: Fragment) -> Period | None:
-            values = self.read(fragment, CpuFrames(), (time,))[time]
-            values = values[values != NULL_TIME]
-            return (int(values.min()), int(values.max())) if len(values) else None
-
-        with ThreadPoolExecutor(address.AT_ONCE) as pool:
-            ranges = [pool.map(ends, scan.fragments) for scan in scans]
-        sides = [list(zip(scan.fragments, of_file, strict=True)) for scan, of_file in zip(scans, ranges, strict=True)]
-        for scan, parts in zip(scans, sides, strict=True):
-            if not any(of_part for _, of_part in parts):
-                raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
-        times = [of_part for _, of_part in itertools.chain(*sides) if of_part]
-        low, last = min(first for first, _ in times), max(last for _, last in times)
-        high = last + split.MINUTE
-        if self.spec and self.spec.test is None:
-            border = min(high - int((high - low) * self.spec.test_share), last)  # each side has a row
-            low, high = (low, max(border, low + 1)) if which == "train" else (border, high)
-        inside = []
-        for scan, parts in zip(scans, sides, strict=True):
-            chosen = [part for part, of_part in parts if of_part and of_part[0] < high and of_part[1] >= low]
-            if chosen:
-                fragments = tuple(replace(part, period=(low, high)) for part in chosen)
-                inside.append(replace(scan, period=(low, high), fragments=fragments))
-        return inside
 
 
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:

@@ -131,6 +131,11 @@ class Taken:
     warns: bool = False
     """Whether the note says what a user may not expect."""
 
+    @property
+    def lacks_values(self) -> bool:
+        """Whether rows of the training files have no value, or a text that stands for none."""
+        return self.seen.counts["missing"] > 0 or bool(self.column and self.column.missing)
+
     def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""
         kind = self.column.type if self.column else LEFT_OUT
@@ -304,28 +309,6 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
 def _named(counts: Counter[str]) -> str:
     """Return the three most frequent texts, each with its rows."""
     return ", ".join(f"{text!r} ({rows:,} row{'s' * (rows != 1)})" for text, rows in counts.most_common(3))
-
-
-def encoding(column: RawColumn, *, one_hot: bool, is_set: bool) -> str:
-    """Say in words how the model gets a column.
-
-    ``one_hot``: each value is a column of 0 and 1; ``is_set``: the model splits categories into sets.
-    """
-    values = f"each of {len(column.categories):,} texts" if column.categories else "each value"
-    if one_hot:
-        return f"a column of 0 and 1 for {values}; all 0 for a missing or new one"
-    if is_set:
-        return "a category; missing values stay missing"
-    if column.type == "category":
-        lacking = "missing" if column.fill is None else f"{column.fill:g}"
-        return (
-            f"codes 0 to {len(column.categories) - 1:,} in the order of its texts; {lacking} for a missing or new one"
-        )
-    if column.fill is None:
-        return "as it is; missing values stay missing"
-    if column.indicator:
-        return f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
-    return f"as it is; {column.fill:g}, the median, where a new row lacks it"
 
 
 def notes(taken: Sequence[Taken]) -> list[str]:

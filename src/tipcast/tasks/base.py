@@ -52,8 +52,6 @@ class Task:
     features: tuple[str, ...]
     categorical: tuple[str, ...] = ()
     """Features that are categories, for the models that know such."""
-    missing: float = -1.0
-    """What a feature holds where its value is missing, if the model is to know: NaN, or the dataset's own value."""
     classes: tuple[str, ...] = ()
     """Names of the classes; empty for regression and clustering."""
     columns: tuple[str, ...] = ()
@@ -72,6 +70,8 @@ class Task:
     """Whether class 0 is the second of the column: the first is the positive one."""
     validation: float = 0.0
     """Share of the training rows, or of their time, that is held out."""
+    missing: float = -1.0
+    """What a feature holds where its value is missing, if the model is to know: NaN, or the dataset's own value."""
 
     @property
     def has_target(self) -> bool:

@@ -1,0 +1,92 @@
+"""How a model gets the columns of a table: what stands for a missing value, and which columns are categories."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tipcast.datasets import table_features
+from tipcast.datasets.base import RawColumn
+from tipcast.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """A table's columns and a task's features as a model wants them."""
+
+    columns: tuple[RawColumn, ...]
+    task: Task
+    words: Mapping[str, str]
+    """Of each feature's column, in words, how the model gets it."""
+
+
+def encode(
+    columns: Sequence[RawColumn],
+    task: Task,
+    medians: Mapping[str, float],
+    lacking: Collection[str],
+    *,
+    takes_missing: bool,
+    one_hot: bool,
+) -> Encoding:
+    """Return the columns with fillings and indicators, and the task with these features and its categories.
+
+    What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the median, and the model
+    a further feature that says where, if rows of the training files lack it (``lacking``); a missing category gets the
+    code -1, or 0 in each of its columns where the model is ``one_hot``.
+    """
+    chosen = set(task.features)
+    categorical = set(task.categorical)
+    if one_hot:
+        categorical.update(column.name for column in columns if column.name in chosen and column.type == "category")
+
+    names = {column.name for column in columns}
+    encoded = []
+    for column in columns:
+        if takes_missing or column.name in categorical or column.name not in chosen:
+            encoded.append(replace(column, fill=None, indicator=""))
+        elif column.type == "category":
+            encoded.append(replace(column, fill=table_features.MISSING, indicator=""))
+        else:
+            indicator = indicator_of(column.name, names) if column.name in lacking else ""
+            encoded.append(replace(column, fill=medians.get(column.name, 0.0), indicator=indicator))
+
+    return Encoding(
+        tuple(encoded),
+        replace(
+            task,
+            features=(*task.features, *(column.indicator for column in encoded if column.indicator)),
+            categorical=tuple(name for name in task.features if name in categorical),
+            missing=math.nan,
+        ),
+        {
+            column.name: in_words(column, categorical=column.name in categorical, one_hot=one_hot)
+            for column in encoded
+            if column.name in chosen
+        },
+    )
+
+
+def indicator_of(name: str, columns: Collection[str]) -> str:
+    """Return a name for the feature that says where a column's value is missing, which no column has."""
+    indicator = f"{name} is missing"
+    while indicator in columns:
+        indicator += "_"
+    return indicator
+
+
+def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
+    """Say how the model gets a column: whether it is a category to it, and then each value a column of 0 and 1."""
+    if categorical and one_hot:
+        values = f"each of {len(column.categories):,} texts" if column.categories else "each value"
+        return f"a column of 0 and 1 for {values}; all 0 for a missing or new one"
+    if categorical:
+        return "a category; missing values stay missing"
+    if column.type == "category":
+        last = len(column.categories) - 1
+        code = "missing" if column.fill is None else f"{column.fill:g}"
+        return f"codes 0 to {last:,} in the order of its texts; {code} for a missing or new one"
+    if column.fill is None:
+        return "as it is; missing values stay missing"
+    if column.indicator:
+        return f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
+    return f"as it is; {column.fill:g}, the median, where a new row lacks it"
