@@ -18,7 +18,7 @@ TEXTS = sorted(
     if path.suffix in {".py", ".yaml", ".toml", ".md", ".txt", ".json", ""}
     and path.is_file()
     and path != Path(__file__)
-) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git" and path.suffix != ".db")
+) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
 MAX_LINES = 450
 ABOVE_DATASETS = sorted(
     path
@@ -129,7 +129,9 @@ def test_configuration_names_no_target() -> None:
 
 def test_nothing_of_one_workplace_is_written() -> None:
     for path in TEXTS:
-        assert LEAKED.findall(path.read_text(encoding="utf-8")) == [], path
+        content = path.read_bytes()
+        if b"\0" not in content:  # a file that a job left here, as a store with its journals, is no text
+            assert LEAKED.findall(content.decode("utf-8")) == [], path
 
 
 def test_only_datasets_and_tasks_know_what_a_trip_is() -> None:
