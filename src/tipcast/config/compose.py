@@ -22,7 +22,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, environment, help, schema
-from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given
+from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given, key_of
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 
@@ -60,7 +60,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     try:
         if (asked := HELP & set(flags)) or SHOW in flags:
             config, choices = _by_api(job, overrides)
-            page = help.text(job, config, choices, overrides) if asked else OmegaConf.to_yaml(config).rstrip()
+            page = help.text(job, config, choices, overrides) if asked else _shown(config)
         else:
             own = [f"{FOLDER}{folder}" for folder in [conf_files.own_dir()] if folder]
             made = []
@@ -118,13 +118,34 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
-    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are raised."""
+    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are raised.
+
+    C001 an override of a key that only options of conf/ have.
+    """
+    for key in map(key_of, overrides):
+        if _tests_only(key):
+            fix = f"see tipcast {job} --cfg job for the keys"
+            raise TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
     with _hydra():
         config = hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
     choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
     return config, choices
+
+
+def _tests_only(key: str) -> bool:
+    """Tell whether a full key is one that users neither see nor set, or is below such a key."""
+    return any(key == hidden or key.startswith((f"{hidden}.", f"{hidden}@")) for hidden in schema.TESTS_ONLY)
+
+
+def _shown(config: DictConfig) -> str:
+    """Return the YAML that `--cfg job` prints of a configuration: what users can set."""
+    plain: Any = OmegaConf.to_container(config, enum_to_str=True)  # a schema gives no key away
+    for key in schema.TESTS_ONLY:
+        group, _, name = key.partition(".")
+        plain.get(group, {}).pop(name, None)
+    return OmegaConf.to_yaml(OmegaConf.create(plain)).rstrip()
 
 
 def _hydra() -> Any:
@@ -238,4 +259,5 @@ def candidates(line: str) -> list[str]:
             offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
-    return [item for item in offered if not item.lstrip("+~").startswith(("hydra", "schema"))]
+    hidden = ("hydra", "schema", *schema.TESTS_ONLY)
+    return [item for item in offered if not item.lstrip("+~").startswith(hidden)]

@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from tipcast import __version__
 from tipcast.config import conf_files
 from tipcast.config.arguments import FLAGS, OPTION
-from tipcast.config.schema import JOBS
+from tipcast.config.schema import JOBS, TESTS_ONLY
 
 WIDTH = 79  # columns of the text
 COLUMN = 36  # where what is said of a key begins
@@ -83,6 +83,8 @@ def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]
             comments |= dict(re.findall(r"^    (\w+):.*  # (.*)$", inspect.getsource(schema), re.MULTILINE))
     for name in map(str, config):
         key = f"{prefix}{name}"
+        if key in TESTS_ONLY:
+            continue
         value = MISSING if OmegaConf.is_missing(config, name) else config[name]
         if isinstance(value, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(value)):
             yield from keys(value, f"{key}.")

@@ -363,6 +363,8 @@ class PromoteConfig(DoctorConfig):
     force: bool = MISSING
 
 
+TESTS_ONLY = ("model.tiny",)
+"""Keys of options of conf/ for the project's tests and `ladder`'s warm-up: nobody sets them, no page shows them."""
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""

@@ -9,7 +9,7 @@ import yaml
 from tipcast import cli
 from tipcast.config import conf_files, help
 from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import compose, to_object
+from tipcast.config.compose import candidates, compose, to_object
 from tipcast.config.schema import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")
@@ -64,6 +64,14 @@ def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[s
     usage = shown(capsys, "--help")
     assert "--quiet" in usage
     assert (cli.main([]), capsys.readouterr().out) == (2, usage)
+
+
+def test_no_page_shows_what_only_tests_use(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--help", "model=svc"], ["--cfg", "job"], ["--cfg", "job", "model=svc"]):
+        assert "tiny" not in shown(capsys, "train", *words), words
+    assert candidates("tipcast train model.k") == ["model.kinds."]
+    assert candidates("tipcast train model.t") == []
+    assert compose("train", [])[0].config.model.tiny, "the option keeps it"
 
 
 @pytest.mark.parametrize("job", JOBS)
