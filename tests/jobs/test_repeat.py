@@ -49,7 +49,8 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     with contextlib.chdir(folder):
         trained = tipcast.train(**settings)
         space = {"learning_rate": {"log": [0.01, 0.02]}}
-        swept = tipcast.sweep(search={"name": "random", "trials": 2, "space": space}, **settings)
+        search = {"name": "random", "trials": 2, "space": space, "baseline": False}
+        swept = tipcast.sweep(search=search, **settings)
     yield store, folder, trained, swept
     mlflow.set_tracking_uri(None)
 

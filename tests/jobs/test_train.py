@@ -84,7 +84,8 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Any) -> None:
     assert params["parity.ways"] == "estimator, xgboost-cpu"
     assert tags["command"] == trained.said["command"]
     if (ROOT / ".git").exists():
-        assert re.fullmatch(r"[0-9a-f]{40}", tags["mlflow.source.git.commit"])
+        assert re.fullmatch(r"[0-9a-f]{40}", tags["tipcast.commit"])
+    assert "mlflow.source.git.commit" not in tags, "the working folder is in no repository"
 
 
 def test_the_run_holds_metrics(trained: Any) -> None:
