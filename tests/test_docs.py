@@ -8,12 +8,14 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 
 import tipcast
 from tipcast import api
+from tipcast.config import schema
 from tipcast.config.errors import EXIT_CODES
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
@@ -178,3 +180,30 @@ def test_security_page_tells_what_must_be_known() -> None:
     for part in (*(f"\n## {heading}\n" for heading in (*headings, "Known limits")), *parties, *rows):
         assert part in text
     assert "NCCL between workers are *not* encrypted" in text
+
+
+KEY = re.compile(r"`((?:data|task|model|search|backend|cluster|tracking)\.[a-z_]+)\b[^`]*`")
+NOT_KEYS = {
+    "data.digest": "a tag of versions",
+    "data.left_out": "a parameter of runs",
+    "data.train_period": "a tag of versions",
+    "data.test_period": "a tag of versions",
+    "model.uri": "a tag of scorings",
+}
+
+
+def test_keys_that_pages_name_are_in_the_schema() -> None:
+    schemas = {
+        "backend": [schema.BackendSpec],
+        "cluster": [*schema.CLUSTERS.values()],
+        "data": [*schema.SOURCES.values(), schema.OwnData],
+        "model": [schema.ModelSpec],
+        "search": [schema.SearchSpec],
+        "task": [schema.TaskSpec],
+        "tracking": [schema.TrackingSpec],
+    }
+    keys = {f"{group}.{field.name}" for group, kinds in schemas.items() for kind in kinds for field in fields(kind)}
+    for page in PAGES:
+        if page.name != "0015-what-left.md":  # keys that are gone
+            assert set(KEY.findall(page.read_text(encoding="utf-8"))) <= keys | set(NOT_KEYS), page
+    assert not keys & set(NOT_KEYS)
