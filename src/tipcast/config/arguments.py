@@ -15,13 +15,13 @@ from tipcast.config.errors import TipcastError, must_be, needs_value
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
 FLAGS = {
-    "-h, --help": "a page on the job; after overrides, every key of their groups",
-    "-v, --verbose": "log in detail, also what the libraries tell",
+    "-h, --help": "show a job's main keys; after overrides, all keys of their groups",
+    "-v, --verbose": "log in detail, with the messages of libraries",
     "-q, --quiet": "log warnings and errors only",
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
     "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
     "-c, --cfg job": "show the composed configuration, run nothing",
-    "-sc, --shell-completion": "complete words: install=bash prints a script, for zsh too",
+    "-sc, --shell-completion": "install=bash prints a script for completion, in zsh too",
     "-V, --version": "the version",
 }
 """Flags before or after the job."""
