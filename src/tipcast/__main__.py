@@ -8,7 +8,9 @@ if not sys.flags.safe_path and sys.path[0] == os.getcwd() and not os.path.isdir(
     del sys.path[0]  # files there may have the names of libraries, also of those that pathlib imports
 
 from tipcast import end_quietly  # noqa: E402 - with the path that libraries are imported by
+from tipcast.config.streams import open_streams  # noqa: E402
 
+open_streams()  # before any file is opened
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, end_quietly)  # until the command has a handler of its own
 

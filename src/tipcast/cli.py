@@ -18,6 +18,7 @@ from tipcast import __version__, end_quietly
 from tipcast.config.disk import use_own_folder
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import JOBS
+from tipcast.config.streams import check_folder, end_error, show, tell
 from tipcast.measure.progress import shown
 
 if TYPE_CHECKING:
@@ -46,14 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     DEBUG.clear()
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in LEVELS]
-    if VERSION & set(words[:2]):
-        print(f"tipcast {__version__}")
-        return 0
-    if not words or words[0] in {"--help", "-h"}:
-        from tipcast.config.help import usage
-
-        print(usage())
-        return 0 if words else 2
+    if VERSION & set(words[:2]) or not words or words[0] in {"--help", "-h"}:
+        return _guarded(lambda: _explain(words))
     if arguments is None:
         OWN_PROCESS.set()
         os.environ["PYTHONSAFEPATH"] = "1"  # no process that is started imports what lies in its working folder
@@ -64,6 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(lambda: _run(words[0], words[1:]))
 
 
+def _explain(words: list[str]) -> int:
+    """Print the version, or how the command is used."""
+    if VERSION & set(words[:2]):
+        show(f"tipcast {__version__}")
+        return 0
+    from tipcast.config.help import usage
+
+    show(usage())
+    return 0 if words else 2
+
+
 def _run(job: str, arguments: list[str]) -> int:
     if COMPLETION & {job, *arguments[:1]}:
         from tipcast.config.compose import complete
@@ -72,6 +78,7 @@ def _run(job: str, arguments: list[str]) -> int:
         return 0
     if job not in JOBS:
         raise unknown("tipcast", "job", job, JOBS, "C008")
+    check_folder()
     from tipcast.api import compose_jobs
     from tipcast.compute.forkserver import waiting
 
@@ -125,7 +132,7 @@ def _guarded(run: Callable[[], int]) -> int:
             from tipcast.tracking.run import mark_launched
 
             mark_launched(problem=problem)
-        print(problem, file=sys.stderr)
+        tell(problem)
         return problem.exit_code
     except (KeyboardInterrupt, _Terminated) as problem:
         notes: list[str] = []  # that a run was closed
@@ -134,12 +141,13 @@ def _guarded(run: Callable[[], int]) -> int:
             notes += getattr(cause, "__notes__", [])
             cause = cause.__context__
         interrupted = isinstance(problem, KeyboardInterrupt)
-        print(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]), file=sys.stderr)
+        tell(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]))
         return INTERRUPTED if interrupted else TERMINATED
     except BrokenPipeError:  # the reader of our output has left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
+        end_error()
         if not OWN_PROCESS.is_set():  # the process goes on after the job
             sys.unraisablehook = dropped
             for number, handler in before.items():

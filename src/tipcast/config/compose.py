@@ -25,6 +25,7 @@ from tipcast.config import conf_files, environment, help, schema
 from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given, key_of
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
+from tipcast.config.streams import show
 
 FOLDER = "--config-dir="
 MOST_MEANT = 3
@@ -76,7 +77,7 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
     except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
         raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
-    print(page)
+    show(page)
     return []
 
 
@@ -228,7 +229,7 @@ def complete(words: Sequence[str]) -> None:
     C005 other words.
     """
     if words == ["query=bash"]:
-        print("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
+        show("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
     elif words == ["install=bash"]:
         kind: Any = BashCompletion
         plugin = kind(None)

@@ -8,6 +8,7 @@ from tipcast.compute.base import Array
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.config.schema import Output
+from tipcast.config.streams import show
 from tipcast.evaluation import evaluator, ranking
 from tipcast.evaluation.base import bounds
 from tipcast.search import MOST
@@ -24,14 +25,14 @@ def say(
     ``lines`` are printed for people in place of the result; ``problem`` is raised after what is printed.
     """
     if form is Output.json:
-        print(json.dumps(result), flush=True)
+        show(json.dumps(result))
     if form is Output.text:
         logged = ("run", "tracking_uri")  # as the run began
         shown = lines or {name: value for name, value in result.items() if name not in logged}
         shown = {name: value for name, value in shown.items() if value or value == 0}
         width = max(map(len, shown))
         for name, value in shown.items():
-            print(f"{name:<{width}}  {_text(value)}", flush=True)
+            show(f"{name:<{width}}  {_text(value)}")
     if problem:
         raise problem
     return result

@@ -18,6 +18,7 @@ from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import BackendSpec, ClusterSpec, DoctorConfig, LocalCluster, Output, SchedulerCluster
+from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
@@ -72,7 +73,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         if config.print is Output.text:  # as soon as it is known: some take long
             code = f" [{row['code']}]" if row["code"] else ""
             fix = f"\n{'':<18}fix: {row['fix']}" if row["fix"] else ""
-            print(f"{name:<10}  {row['state']:<4}  {' '.join(row['found'].split())}{code}{fix}", flush=True)
+            show(f"{name:<10}  {row['state']:<4}  {' '.join(row['found'].split())}{code}{fix}")
     form = Output.none if config.print is Output.text else config.print
     return say({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
 

@@ -8,6 +8,7 @@ import numpy as np
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
+from tipcast.config.streams import show
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.table import Table
@@ -32,11 +33,11 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     lines = [[*report[0]], *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip(), flush=True)
+        show("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
     if "target" in said:
         classes = said["target"]["classes"]
         target_line = {**said["target"], "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])}
-        print("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value), flush=True)
+        show("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value))
     return said
 
 

@@ -1,0 +1,71 @@
+"""Standard input, output and error, as cron, daemons, full disks and ASCII terminals leave them."""
+
+import contextlib
+import os
+import sys
+
+from tipcast.config.errors import TipcastError
+
+
+def open_streams() -> None:
+    """Open the streams that are closed to nowhere, and let output escape what its encoding lacks.
+
+    The number of a closed stream would be given to the next file that is opened, such as a database, into which
+    other programs then print.
+    """
+    for number in range(3):
+        with contextlib.suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def check_folder() -> None:
+    """Refuse a working folder that was deleted, in which no path means anything; C003."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError as problem:
+        raise TipcastError("C003", "working folder", "it was deleted", "change to another one with cd") from problem
+
+
+def show(text: str) -> None:
+    """Print on standard output, at once; T010 where it cannot be written, after which nothing more is.
+
+    BrokenPipeError passes: its reader has left.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        _silence(1)
+        fix = "make space where it goes, or send it elsewhere; what the job has recorded is whole"
+        what = f"cannot be written: {problem.strerror or problem}"
+        raise TipcastError("T010", "standard output", what, fix) from problem
+
+
+def tell(line: object) -> None:
+    """Print a line on standard error, where that can be written; its end must not change the exit code."""
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        _silence(2)
+
+
+def end_error() -> None:
+    """Drop what standard error did not take: Python would end with a code of its own."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _silence(2)
+
+
+def _silence(number: int) -> None:
+    """Lead a stream to nowhere, so that nothing fails when Python writes what is left of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), number)
