@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import pytest
 from tests import warm
 from tests.conftest import python
 
@@ -78,6 +79,19 @@ def test_a_worker_that_does_not_start_ends_the_job(tables: Path, tmp_path: Path)
     assert "no such card" in "\n".join(before), before
     assert code == 4
     assert query(store, "select status from runs") == [("FAILED",)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux alone")
+@pytest.mark.parametrize("name", ["x" * 150, "absent"])
+def test_temporary_folders_of_batch_systems(name: str, tables: Path, tmp_path: Path) -> None:
+    """A socket's path may have 108 bytes; where the folder is not there, Python takes another."""
+    folder, store = tmp_path / name, shutil.copy(tables, tmp_path)
+    if name != "absent":
+        folder.mkdir()
+    words = ["prepare", "data.months=2019-01", "data.rows=1000", "out=months", "cluster.n_workers=1"]
+    ended = python(tmp_path, "-m", "tipcast", *words, TMPDIR=str(folder), MLFLOW_TRACKING_URI=f"sqlite:///{store}")
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "months").is_dir()
 
 
 LOADING = """
