@@ -1,6 +1,7 @@
 """The tracking store: which one, how credentials travel to it, opened by one at a time, its failures in one line."""
 
 import contextlib
+import errno
 import functools
 import http.client
 import ipaddress
@@ -32,6 +33,8 @@ DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 DATABRICKS = ("databricks", "databricks-uc")
 """Addresses that are a word."""
+FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says where a folder may not be written."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
@@ -46,6 +49,8 @@ FIXES = {
 """Status that a server answers with -> what to do."""
 ARTIFACTS = "mlruns"
 """Folder for artifacts that MLflow makes beside a store that is a file."""
+ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
+"""Variable by which MLflow's own server tells the jobs below it where artifacts of new experiments go."""
 _patience: dict[str, int] = {}
 
 
@@ -85,6 +90,7 @@ def open_store(spec: TrackingSpec) -> Any:
     if scheme == "sqlite":
         _patience["ms"] = int(1000 * spec.wait_s)
         _be_patient()
+        _place_artifacts(uri)
     gate("store")
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
         gate("tables")
@@ -92,6 +98,18 @@ def open_store(spec: TrackingSpec) -> Any:
         client.search_experiments(max_results=1)
         gate("opened")
     return client
+
+
+def _place_artifacts(uri: str) -> None:
+    """Let artifacts of new experiments lie beside an sqlite file where the working folder cannot be written.
+
+    MLflow would make their folder in the working folder, as in a container whose folder is part of its image.
+    """
+    database, here = sqlite_file(uri), Path(ARTIFACTS)
+    if database is None or os.access(here if here.is_dir() else Path(), os.W_OK | os.X_OK):
+        return
+    if os.access(database.parent, os.W_OK | os.X_OK):
+        os.environ.setdefault(ROOT, str(database.parent / ARTIFACTS))
 
 
 def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
@@ -138,6 +156,7 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
     from_mlflow = any(module.startswith("mlflow") for module in frames)
     of_tables = type(problem).__module__.startswith("alembic")  # what MLflow makes its tables with
     rights = "check rights and free space of the artifact store"
+    elsewhere = "set tracking.experiment to a new name, whose artifacts lie beside the database, or mend the rights"
     answered = _answered(problem)
     if answered is not None:
         return "T001", where, *answered
@@ -165,7 +184,8 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         case OSError() if problem.errno in FULL or from_mlflow:  # of a full disk, whoever wrote
             path = problem.filename2 or problem.filename or where
             room = f", {free(path)}" if problem.errno in FULL else ""
-            return "T005", path, f"cannot be written: {problem.strerror or problem}{room}", rights
+            fix = elsewhere if problem.errno in FORBIDDEN and sqlite_file(uri) else rights
+            return "T005", path, f"cannot be written: {problem.strerror or problem}{room}", fix
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
         fix = "check the free space and that this MLflow made it, delete what was never whole, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix

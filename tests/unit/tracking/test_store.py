@@ -1,10 +1,13 @@
 """Opening stores: first opening by many, WAL, locks, and every failure told in one line."""
 
 import http.server
+import os
 import shutil
 import socket
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +18,7 @@ import botocore.exceptions
 import filelock
 import mlflow
 import pytest
+from tests import warm
 from tests.conftest import python
 from tests.waiting import WATCHDOG_S
 
@@ -308,3 +312,30 @@ def test_an_experiment_shows_nothing_of_a_probe_that_fails(spec: TrackingSpec, t
     with pytest.raises(TipcastError, match="T005. .*file/artifacts"):
         check_store(spec)
     assert client.search_runs([experiment_id]) == []
+
+
+LOGS = """
+import sys
+from pathlib import Path
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.run import open_run
+with open_run(TrackingSpec(uri=f"sqlite:///{sys.argv[1]}/mlflow.db"), name="r", tags={}, params={}) as run:
+    run.log_text("here", "note.txt")
+print([path.read_text() for path in Path(sys.argv[1], "mlruns").rglob("note.txt")])
+"""
+
+
+def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(tmp_path: Path) -> None:
+    """As in a container whose working folder is part of its image."""
+    folder, elsewhere = tmp_path / "image", tmp_path / "volume"
+    folder.mkdir(mode=0o555)
+    elsewhere.mkdir()
+    nobody = ["unshare", "-U", "--map-user=12345", "--map-group=12345", "--"] if os.getuid() == 0 else []
+    if nobody and subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode:  # noqa: S603
+        pytest.skip("root may write everywhere")
+    words = [*nobody, sys.executable, "-c", LOGS, str(elsewhere)]
+    ended = subprocess.run(  # noqa: S603 - fixed words
+        words, cwd=folder, env=warm.environment(), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert ended.stdout.strip().endswith("['here']"), ended.stderr
+    assert not list(folder.iterdir())
