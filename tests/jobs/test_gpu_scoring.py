@@ -79,3 +79,29 @@ def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> Non
         job("score", f"backend={device}", "model_uri=models:/gpu/1", f"input={file}", f"output={out}")
         scored[device] = pd.read_parquet(out / file.name).drop(columns="prediction")  # it ends at some row's very score
     pd.testing.assert_frame_equal(scored["gpu"], scored["cpu"], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        ("logistic", "late"), ("svc", "late"), ("knn", "late"), ("random_forest", "late"), ("xgboost", "late"),
+        ("linear", "minutes"), ("ridge", "minutes"), ("kmeans", None),
+    ],
+)  # fmt: skip
+def test_models_on_a_gpu_get_texts_and_gaps_as_on_processors(
+    job: Callable[..., Any], tmp_path: Path, model: str, target: str | None
+) -> None:
+    r = np.random.default_rng(8)
+    rows = pd.DataFrame({"size": r.normal(0, 1, 8_000), "town": r.choice(list("ABCDEFGH"), 8_000)})
+    rows["minutes"] = rows["size"] + 3 * rows["town"].isin(["B", "E"]) + r.normal(0, 1, 8_000)
+    rows["late"] = np.where(rows["minutes"] > 1, "yes", "no")
+    rows["size"] = rows["size"].where(r.random(8_000) < 0.9)
+    rows.to_parquet(tmp_path / "rows.parquet")
+
+    words = ["data=table", f"data.train={tmp_path}/rows.parquet", f"model={model}", "task.features=[size,town]"]
+    words += ["data.test_share=0.3"] + ([f"task.target={target}"] if target else [])
+    said = {device: job("train", f"backend={device}", *words).said["metrics"] for device in BOTH}
+
+    (headline, *_) = (name for name in ("test/auc", "test/r2", "test/silhouette") if name in said["cpu"])
+    assert said["gpu"][headline] == pytest.approx(said["cpu"][headline], abs=0.05)
+    assert said["cpu"][headline] > {"test/auc": 0.8, "test/r2": 0.4, "test/silhouette": 0.2}[headline]

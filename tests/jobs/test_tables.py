@@ -276,3 +276,49 @@ def inspected(path: Path) -> Any:
     """Return what `tipcast inspect` says of a file."""
     (composed,) = compose_jobs("inspect", [f"data.train={path}", "print=none"])
     return composed.run()
+
+
+def gaps(count: int) -> pd.DataFrame:
+    """Make rows whose town, and whether a size is missing, tell the class and the value."""
+    draw = np.random.default_rng(3)
+    rows = pd.DataFrame(
+        {"size": draw.normal(50, 10, count), "town": draw.choice(["Ulm", "Bonn", "Jena", "Köln"], count)}
+    )
+    rows["size"] = rows["size"].where(draw.random(count) < 0.6)
+    rows["cost"] = 5.0 * rows["size"].isna() + 3.0 * rows["town"].isin(["Bonn", "Ulm"]) + draw.normal(0, 0.5, count)
+    return rows.assign(sold=np.where(rows["cost"] > 3.5, "yes", "no"))
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "metric", "least"),
+    [
+        ("xgboost", "sold", "auc", 0.97), ("random_forest", "sold", "auc", 0.97), ("logistic", "sold", "auc", 0.97),
+        ("hist_gradient_boosting", "sold", "auc", 0.97), ("knn", "sold", "auc", 0.97), ("svc", "sold", "auc", 0.97),
+        ("incremental", "sold", "auc", 0.97), ("linear", "cost", "r2", 0.9), ("ridge", "cost", "r2", 0.9),
+    ],
+)  # fmt: skip
+def test_gaps_and_texts_tell_every_model_what_they_hold(
+    job: Any, store: str, tmp_path: Path, model: str, target: str, metric: str, least: float
+) -> None:
+    gaps(1200).to_csv(tmp_path / "rows.csv", index=False)
+    words = ["data=table", f"data.train={tmp_path}/rows.csv", "task.features=[size,town]", f"task.target={target}"]
+    trained = job("train", *words, f"model={model}", "tracking.register=gaps")
+    assert trained.run.data.metrics[f"test/{metric}"] > least
+
+    new = gaps(300).assign(town=lambda rows: rows["town"].replace("Jena", "Trier"))
+    new[["size", "town"]].to_csv(tmp_path / "new.csv", index=False)
+    uri = trained.said["model_uri"]
+    job("score", f"model_uri={uri}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scored")
+    (file,) = (tmp_path / "scored").glob("new*")
+    scored = pq.read_table(file).to_pandas()
+    mlflow.set_tracking_uri(store)
+    predicted = mlflow.pyfunc.load_model(uri).predict(pd.read_csv(tmp_path / "new.csv"))
+    column = "probability" if target == "sold" else "prediction"
+    np.testing.assert_allclose(scored[column], predicted, atol=1e-6)
+
+
+def test_clusters_of_texts_are_judged_by_a_column_for_each(job: Any, tmp_path: Path) -> None:
+    gaps(600).to_parquet(tmp_path / "rows.parquet")
+    words = ["data=table", f"data.train={tmp_path}/rows.parquet", "task.features=[size,town]", "model=kmeans"]
+    metrics = job("train", *words, "model.params.n_clusters=4").run.data.metrics
+    assert np.isfinite([value for name, value in metrics.items() if name.startswith("test/")]).all()

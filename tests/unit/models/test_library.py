@@ -1,5 +1,6 @@
 """Estimators of scikit-learn by name: what the adapter adds to them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,3 +138,30 @@ def test_a_sample_is_the_same_however_the_rows_are_parted() -> None:
     for sizes in ([100, 0, 1, 549, 150], [799, 1]):
         pairs = zip(np.cumsum([0, *sizes]), chosen_by_part(sizes, 200, 3), strict=False)
         np.testing.assert_array_equal(np.concatenate([start + own for start, own in pairs]), whole)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("incremental", "classification"), ("linear_dask", "regression"), ("kmeans", "clustering")]
+)
+def test_categories_of_rows_on_several_workers_are_columns_too(client, parts, spec, scattered, joined, name, kind):
+    """The weekday, with a missing one: the same model as of all rows in one process."""
+    gaps = [(x.assign(pickup_weekday=x["pickup_weekday"].where(x["pickup_weekday"] > 0)), y) for x, y in parts]
+    if kind == "regression":
+        gaps = [(x, (x["pickup_hour"] + x["pickup_weekday"].fillna(3) % 2).astype("float32")) for x, _ in gaps]
+    estimator = build(spec(name, fit={"rows": None}), "cpu", ("pickup_weekday",), kind)
+    estimator = replace(estimator, training={"standardize": True, **estimator.training})
+
+    x, y = joined(gaps[:3])
+    targets = (None, None) if kind == "clustering" else (y, scattered(gaps[:3])[1])
+    together = estimator.fit_distributed(client, Split(scattered(gaps[:3])[0], targets[1]), seed=5)
+    alone = estimator.fit(Split(x, targets[0]), seed=5)
+
+    held_out = gaps[3][0].to_numpy()
+    scores, expected = together.scorer.score(held_out), alone.scorer.score(held_out)
+    if kind == "clustering":
+        assert scores[:, 1].mean() == pytest.approx(expected[:, 1].mean(), rel=0.05)
+    elif name == "incremental":
+        assert np.corrcoef(scores, expected)[0, 1] > 0.9
+    else:
+        np.testing.assert_allclose(scores, expected, atol=0.02)
+    assert together.scorer.judged(held_out).shape == (len(held_out), held_out.shape[1] + 5)
