@@ -231,10 +231,10 @@ def test_columns_of_a_clustering() -> None:
 
 
 class Doubles:
-    """A model that predicts twice its only feature."""
+    """A model that predicts twice its only feature, and 0 where that is missing."""
 
     def score(self, x: Any) -> Any:
-        return 2 * x["number"].to_numpy()
+        return 2 * x["number"].fillna(0).to_numpy()
 
 
 def rows(count: int, seed: int) -> pa.Table:
