@@ -10,6 +10,7 @@ import os
 import runpy
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
+from tipcast.config import disk
 from tipcast.evaluation import plots
 from tipcast.models import native
 from tipcast.tracking import models as saved_models
@@ -92,6 +94,8 @@ def _run(
     os.environ.update(variables)
     os.chdir(folder)
     dask.config.refresh()  # it has read other variables
+    tempfile.tempdir = None
+    disk.SHARED = Path(tempfile.gettempdir())
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     saved_models._parsed = parsed_here

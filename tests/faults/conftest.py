@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,8 @@ import psutil
 import pytest
 from tests import warm
 from tests.waiting import wait_until
+
+from tipcast.config import disk
 
 HERE = Path(__file__).parent
 LIMIT_S = 300.0
@@ -134,7 +137,21 @@ def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary files of all jobs of a test: whatever it does to them, the next one leaves none there.
+
+    Its path is short, as a job has a folder of its own there.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+        monkeypatch.setattr(disk, "SHARED", Path(folder))
+        disk.remove_abandoned()
+        of_mlflow = "tmp*"  # which `mlflow run` itself makes, and leaves
+        assert [path for path in Path(folder).iterdir() if not path.match(of_mlflow)] == []
+
+
+@pytest.fixture
+def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
     """Start `tipcast ...` in a process that has loaded its libraries, or any command; it is held at a point."""
 
     def begin(
@@ -150,7 +167,7 @@ def tipcast(jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]
         own = tmp_path / name
         own.mkdir()
         gate = gate or own / "gate"
-        more |= {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
+        more |= {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}", "TMPDIR": str(temporary)}
         variables = warm.environment() | more
         process: subprocess.Popen[bytes] | warm.Job
         if command:

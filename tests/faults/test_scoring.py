@@ -62,9 +62,22 @@ def finished(out: Path, trips: Path) -> dict[str, int]:
     return whole(out, trips)
 
 
-def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
-    """F20, F21: killed between two files, or before the manifest: the same command scores what is not there yet."""
-    out = tmp_path / "scored"
+def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path: Path) -> None:
+    """F20, F21: killed between two files, or before the manifest: the same command scores what is not there yet.
+
+    F35: what a preparation left unfinished is gone after the next one.
+    """
+    out, prepared = tmp_path / "scored", tmp_path / "prepared"
+    prepare = ["prepare", "data.rows=2000", "data.months=2019-01..2019-02", f"out={prepared}"]
+    job = tipcast(*prepare, name="first", hold="month")
+    job.reached("month")
+    job.process.send_signal(signal.SIGKILL)
+    job.ends(-signal.SIGKILL)
+    assert [path.suffix for path in prepared.iterdir()] == [".tmp"] * len(list(prepared.iterdir()))
+    job = tipcast(*prepare, name="second")
+    job.ends(0)
+    assert {path.name for path in prepared.iterdir()} == {f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)}
+    assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
     for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):  # new scores, and others in their place
         columns, before = keep.count(",") + 1, {}
         for point in ("scored-1", "manifest"):

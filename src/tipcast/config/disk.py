@@ -1,9 +1,9 @@
 """Temporary folders, folders that one job writes at a time, and what is told of a full disk."""
 
-import atexit
 import contextlib
 import errno
 import fcntl
+import multiprocessing
 import os
 import re
 import shutil
@@ -11,6 +11,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Iterator
+from multiprocessing import util
 from pathlib import Path
 
 from tipcast.config.errors import TipcastError
@@ -27,8 +28,16 @@ OURS = f"tipcast-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())[:16]}-"
 LOCKS = f"tipcast-{os.getuid()}"
 """The folder, below the shared one, of this user's locks."""
 LONGEST_SHARED = 40
-"""Characters of the shared folder's path up to which a process has a folder of its own in it: the name of a socket,
-as multiprocessing makes some there, has at most 107."""
+"""Characters of the shared folder's path up to which sockets, as multiprocessing makes some, lie in a process's own
+folder there: the name of a socket has at most 107."""
+LONGEST_OF_SOCKETS = 74
+"""Characters of a folder's path up to which multiprocessing can make its folder of sockets there."""
+SHORT = "/tmp"  # noqa: S108 - multiprocessing makes a folder there that only this user may enter
+"""Where sockets lie if the shared folder's path is too long for them."""
+SOCKETS = "sockets"
+"""The file, in a process's own folder, that names its folder of sockets where that lies elsewhere."""
+PYTHONS = "pymp-"
+"""Begins the names of multiprocessing's folders of sockets."""
 
 
 @contextlib.contextmanager
@@ -48,19 +57,28 @@ def use_own_folder() -> None:
 
     MLflow, Dask and multiprocessing leave folders there, some at their ends, all where they are killed.
     """
-    if len(str(SHARED)) > LONGEST_SHARED or tempfile.gettempdir() != str(SHARED):
+    long = len(str(SHARED)) > LONGEST_SHARED
+    if tempfile.gettempdir() != str(SHARED) or (long and multiprocessing.parent_process()):  # whose sockets it uses
         return
     with contextlib.suppress(OSError):  # of a full disk, which whoever needs a file tells
         remove_abandoned()
         folder, _ = _locked_folder()  # the lock is open as long as the process
+        # after multiprocessing's own folder in it, which has -100; a fork of this process leaves it alone
+        util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)
+        if long:
+            _put_sockets_elsewhere(folder)
         tempfile.tempdir = os.environ["TMPDIR"] = str(folder)
         os.environ[NAMED] = str(SHARED)
-        atexit.register(_remove_at_end, folder, os.getpid())
 
 
-def _remove_at_end(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # and not in a fork of it
-        shutil.rmtree(folder, ignore_errors=True)
+def _put_sockets_elsewhere(folder: Path) -> None:
+    """Let multiprocessing make its sockets where their names are short enough; the process's own folder says where."""
+    fits = len(str(SHARED)) <= LONGEST_OF_SOCKETS
+    tempfile.tempdir = str(SHARED) if fits else SHORT
+    try:
+        (folder / SOCKETS).write_text(util.get_temp_dir())
+    finally:
+        tempfile.tempdir = str(SHARED)
 
 
 def _locked_folder() -> tuple[Path, int]:
@@ -81,6 +99,7 @@ def remove_abandoned() -> None:
         for path in [*SHARED.glob(f"{OURS}*"), *(SHARED / LOCKS).glob("*.lock")]:
             with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
                 _remove_unlocked(path)
+        (SHARED / LOCKS).rmdir()
 
 
 def _remove_unlocked(path: Path) -> None:
@@ -92,11 +111,20 @@ def _remove_unlocked(path: Path) -> None:
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if stat.S_ISDIR(facts.st_mode):
+            _remove_sockets(path)
             shutil.rmtree(path, ignore_errors=True)
         elif path.stat().st_ino == facts.st_ino:
             path.unlink()
     finally:
         os.close(lock)
+
+
+def _remove_sockets(folder: Path) -> None:
+    """Remove the folder of sockets that a process's own folder names."""
+    with contextlib.suppress(OSError):  # most name none
+        sockets = Path((folder / SOCKETS).read_text())
+        if sockets.name.startswith(PYTHONS):
+            shutil.rmtree(sockets, ignore_errors=True)
 
 
 @contextlib.contextmanager

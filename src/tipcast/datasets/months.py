@@ -19,6 +19,7 @@ from fsspec.core import url_to_fs
 from tipcast.compute.frames import CpuFrames
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.gate import gate
 from tipcast.datasets import address, split
 from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
@@ -75,6 +76,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
         filesystem.open(part, "wb") as file,
         pq.ParquetWriter(pages := Hashed(file), schema, compression=compression, write_page_checksum=True) as writer,
     ):
+        gate("month")
         for fragment in month.fragments:
             read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
             time, (start, stop) = read[str(dataset.time)], timed(fragment.period)

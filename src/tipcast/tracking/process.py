@@ -13,7 +13,7 @@ from typing import Any
 import filelock
 import psutil
 
-from tipcast.config.disk import LOCKS, SHARED
+from tipcast.config.disk import LOCKS, SHARED, remove_abandoned
 from tipcast.config.errors import TipcastError
 from tipcast.tracking.store import all_runs, sqlite_file
 
@@ -108,3 +108,4 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+        remove_abandoned()  # the lock's file and folder, which filelock leaves

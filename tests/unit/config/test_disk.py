@@ -2,12 +2,27 @@
 
 import fcntl
 import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError
+
+USES_FOLDER = """
+import multiprocessing.connection, multiprocessing.util, os, signal, sys, tempfile
+from tipcast.config import disk
+disk.use_own_folder()
+with multiprocessing.connection.Listener(family="AF_UNIX"):
+    print(tempfile.gettempdir(), multiprocessing.util.get_temp_dir(), flush=True)
+    if sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @pytest.fixture
@@ -38,7 +53,28 @@ def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path
     os.close(holder)
     assert [name for name, folder in folders.items() if not folder.exists()] == ["killed"]
     assert not made.exists()
-    assert not list((shared / disk.LOCKS).iterdir())
+    assert not (shared / disk.LOCKS).exists()
+
+
+@pytest.mark.parametrize("length", [30, 60, 90])
+def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(tmp_path: Path, length: int) -> None:
+    """The sockets of multiprocessing, whose names may not be long, lie elsewhere; a killed process leaves none."""
+    shared = Path(tempfile.mkdtemp(dir="/tmp"), "x" * length)
+    shared.mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(USES_FOLDER)
+    for killed in ("", "killed"):
+        command = [sys.executable, str(script), killed]
+        ended = subprocess.run(command, env=os.environ | {"TMPDIR": str(shared)}, capture_output=True, text=True)
+        assert ended.returncode == (-signal.SIGKILL if killed else 0), ended.stderr
+        own, sockets = map(Path, ended.stdout.split())
+        assert own.parent == shared
+        assert own.exists() == sockets.exists() == bool(killed)
+    script.write_text("from tipcast.config import disk; disk.remove_abandoned()")
+    subprocess.run([sys.executable, str(script)], env=os.environ | {"TMPDIR": str(shared)}, check=True)
+    assert not list(shared.iterdir())
+    assert not sockets.exists()
+    shutil.rmtree(shared.parent)
 
 
 def test_a_job_removes_the_empty_folders_that_it_made_alone(tmp_path: Path) -> None:
