@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,12 +24,19 @@ Start = Callable[..., Any]
 
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
-    """F01, F03: one that is killed or frozen when all begin to boost ends the job, which names it."""
+    """F01, F03: one that is killed or frozen when all begin to boost ends the job, which names it.
+
+    S31: till then all sockets that listen are on 127.0.0.1, but those of XGBoost's workers, which no setting binds.
+    """
     two = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
     ttl = ["cluster.worker_ttl_s=10"] if hit == signal.SIGSTOP else []
     job = tipcast("train", *QUICK, *two, *ttl, hold="fit")
     lost, other = job.reached("fit", 2)
     assert lost != other, "they train together"
+    sockets = [(one.pid, socket) for one in job.left() for socket in one.net_connections("inet")]
+    listen = [(pid, socket.laddr.ip) for pid, socket in sockets if socket.status == psutil.CONN_LISTEN]
+    assert len({pid for pid, _ in listen}) >= 3, "driver and workers"
+    assert {pid for pid, ip in listen if ip != "127.0.0.1"} <= {lost, other}
     os.kill(lost, hit)
     job.open_gate()
     assert re.match(r"error\[K003\] tcp://127\.0\.0\.1:\d+.*: worker lost while training\. Fix: ", job.ends(4))
