@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -92,6 +93,21 @@ def test_temporary_folders_of_batch_systems(name: str, tables: Path, tmp_path: P
     ended = python(tmp_path, "-m", "tipcast", *words, TMPDIR=str(folder), MLFLOW_TRACKING_URI=f"sqlite:///{store}")
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "months").is_dir()
+
+
+def test_files_with_the_names_of_libraries_are_not_imported(tables: Path, tmp_path: Path) -> None:
+    """Neither by the command nor by its two workers, and they stay alone in the working folder."""
+    store, folder = shutil.copy(tables, tmp_path), tmp_path / "mine"
+    folder.mkdir()
+    names = {f"{name}.py" for name in ("dask", "numbers", "queue", "random", "sklearn", "tipcast", "types", "xgboost")}
+    for name in names:
+        (folder / name).write_text("raise SystemExit(f'imported {__file__}')")
+    words = ["data.rows=2000", "cluster.n_workers=2", "model.params.n_estimators=5"]
+    command = [str(Path(sys.executable).parent / "tipcast"), "train", *words, f"tracking.uri=sqlite:///{store}"]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    assert "imported" not in ended.stdout + ended.stderr
+    assert {path.name for path in folder.iterdir()} - {"mlruns"} == names
 
 
 LOADING = """

@@ -57,3 +57,16 @@ def test_a_runs_record_and_the_terminal(
     shutil.rmtree(tmp_path / "artifacts")
     with pytest.raises(TipcastError, match=r"M023.* Fix: "):
         job("train", f"from={ended.run.info.run_id}")
+
+
+def test_a_sweep_is_resumed_with_the_words_that_read_the_environment(job: Callable[..., Any], files: None) -> None:
+    """Its record has expressions, which a run's record alone must not have evaluated."""
+    words = [word for word in WORDS if not word.startswith("tracking")]
+    ended = job("sweep", *words, "search.trials=1")
+    run_id = ended.run.info.run_id
+    with pytest.raises(TipcastError, match=r"S003.*Fix: repeat the words that read the environment"):
+        job("sweep", f"resume={run_id}")
+    again = job(
+        "sweep", f"resume={run_id}", "data=table", *(word for word in words if "oc.env" in word), "search.trials=2"
+    )
+    assert again.said["trials"] == {"finished": 2, "failed": 0, "all": 2}

@@ -95,9 +95,12 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
     """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model, search and seed.
 
     What the command line gives of backend, cluster, tracking and output, and how the machine reaches the data, stays.
+    A value of the environment is read again if the command line has its key with the same expression.
     ``where`` names the run. S003 the text is not what a sweep writes.
     """
-    with _read(text, (*TRAINED, "search", "tracking"), where, "S003", "start a new sweep") as plain:
+    parts = (*TRAINED, "search", "tracking")
+    fix = "repeat the words that read the environment, or start a new sweep"
+    with _read(text, parts, where, "S003", fix, given) as plain:
         register = given.tracking.register or plain["tracking"]["register"]
         tracking = dataclasses.replace(given.tracking, register=register)
         return dataclasses.replace(given, **_typed(plain, (*TRAINED, "search"), given.data), tracking=tracking)
@@ -132,16 +135,35 @@ def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None =
 
 
 @contextlib.contextmanager
-def _read(text: str, parts: Collection[str], where: str, code: str, fix: str) -> Iterator[dict[str, Any]]:
+def _read(
+    text: str, parts: Collection[str], where: str, code: str, fix: str, given: SweepConfig | None = None
+) -> Iterator[dict[str, Any]]:
     """Give parts of a run's ``config.yaml``; turn what is wrong with it, or with other artifacts, into one line."""
     try:
         whole = yaml.safe_load(text)
         plain = {name: whole[name] for name in parts}
+        if given is not None:
+            plain = _read_again(plain, dataclasses.asdict(given))
         _refuse_active(plain)
         yield plain
     except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
         why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
         raise TipcastError(code, where, f"its config.yaml is not what such a job writes: {why}", fix) from problem
+
+
+def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
+    """Return recorded values, those of the environment as ``given`` has read them at the same key and expression."""
+    if isinstance(recorded, dict):
+        values = given if isinstance(given, dict) else {}
+        items = ((name, item, f"{path}[{name}]" if path else name) for name, item in recorded.items())
+        return {name: _read_again(item, values.get(name), below) for name, item, below in items}
+    if isinstance(recorded, list):
+        others = given if isinstance(given, list) and len(given) == len(recorded) else [None] * len(recorded)
+        pairs = zip(recorded, others, strict=True)
+        return [_read_again(item, other, f"{path}[{at}]") for at, (item, other) in enumerate(pairs)]
+    if isinstance(recorded, str) and environment.expression(path, given) == recorded:
+        return given
+    return recorded
 
 
 def _typed(plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpec | None = None) -> dict[str, Any]:
