@@ -48,10 +48,16 @@ WHOLE = {"search.space"}  # mappings whose values are replaced rather than merge
 NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys are names of a user's
 COLUMNS = {"task.target", "task.features", "task.categorical", "data.time", "keep", *NAMES}
 """Keys whose values name columns."""
-WORD = re.compile(r"[^\[\]{}(),:=\\'\"]*[^\x00-\x7f\[\]{}(),:=\\'\"][^\[\]{}(),:=\\'\"]*")
-"""A bare word with a sign that Hydra's grammar takes within quotes alone."""
+IN_QUOTES = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+WORD = re.compile(IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)""")
+"""A text in quotes, or a bare word with a sign that Hydra's grammar takes within quotes alone."""
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
+KEY = re.compile(IN_QUOTES + r"""|(?<=[{,])(?P<key>(?:\\.|[^\\{}\[\],:'"])+)(?=:)""")
+"""A text in quotes, or a key of a mapping."""
+SPELT = re.compile(r"\$u([0-9a-f]+)\$")
+"""A sign of a key as Hydra's grammar takes it: its number."""
+TO_SPELL = re.compile(r"[^\x00-\x7f]|\$(?=u[0-9a-f]+\$)")
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
@@ -126,12 +132,35 @@ def _words(text: str) -> list[str]:
 
 
 def _parses(override: str) -> bool:
-    """Tell whether Hydra's grammar takes an override as it is."""
+    """Tell whether Hydra's grammar takes an override as it is, but for its keys."""
     try:
-        OverridesParser.create().parse_override(override)
+        OverridesParser.create().parse_override(spelt(override))
     except HydraException:
         return False
     return True
+
+
+def spelt(override: str) -> str:
+    """Return an override whose names of a user's that are keys, as größe in ``data.types``, are of ASCII.
+
+    Hydra's grammar takes no others there, in quotes neither. ``as_spelt`` is the way back.
+    """
+    key, equals, value = override.partition("=")
+    name = key.lstrip("+~")
+    if name not in NAMES and not name.startswith(tuple(f"{mapping}." for mapping in NAMES)):
+        return override
+
+    def in_ascii(text: str) -> str:
+        text = unicodedata.normalize("NFC", text)
+        return TO_SPELL.sub(lambda sign: f"$u{ord(sign[0]):x}$", text)
+
+    value = KEY.sub(lambda match: in_ascii(match[0]) if match["key"] else match[0], value)
+    return f"{in_ascii(key)}{equals}{value}"
+
+
+def as_spelt(text: str) -> str:
+    """Return a text with the signs that ``spelt`` put into ASCII."""
+    return SPELT.sub(lambda sign: chr(int(sign[1], 16)), text)
 
 
 def quoted(value: str) -> str:
@@ -153,10 +182,11 @@ def _with_quotes(argument: str) -> str:
         return argument
 
     def quote(word: re.Match[str]) -> str:
-        text = word[0].strip()
-        return word[0].replace(text, quoted(text))
+        text = (word["bare"] or "").strip()
+        return word[0].replace(text, quoted(text)) if text else word[0]
 
-    with_quotes = f"{key}{equals}{WORD.sub(quote, value)}"
+    key, _, value = spelt(argument).partition("=")  # words that are keys take no quotes
+    with_quotes = as_spelt(f"{key}{equals}{WORD.sub(quote, value)}")
     return with_quotes if _parses(with_quotes) else argument
 
 

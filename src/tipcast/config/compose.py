@@ -6,6 +6,7 @@ import difflib
 import functools
 import os
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, environment, help, schema
-from tipcast.config.arguments import FLAGS, HELP, MULTIRUN, SHOW, as_given, key_of
+from tipcast.config.arguments import COLUMNS, FLAGS, HELP, MULTIRUN, SHOW, as_given, as_spelt, key_of, spelt
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
@@ -111,11 +112,11 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper combines them."""
     with _hydra():
         loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
-        parsed = OverridesParser.create(loader).parse_overrides(list(overrides))
+        parsed = OverridesParser.create(loader).parse_overrides([spelt(word) for word in overrides])
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:
         raise TipcastError("C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options")
-    return combined
+    return [[as_spelt(word) for word in words] for words in combined]
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
@@ -128,10 +129,13 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
             fix = f"see tipcast {job} --cfg job for the keys"
             raise TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
     with _hydra():
-        config = hydra.compose(job, [*overrides, *conf_files.search_path()], return_hydra_config=True)
+        words = [spelt(word) for word in overrides]
+        config = hydra.compose(job, [*words, *conf_files.search_path()], return_hydra_config=True)
     choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
+    for key in COLUMNS:
+        _in_one_form(config, key)
     return config, choices
 
 
@@ -147,6 +151,29 @@ def _shown(config: DictConfig) -> str:
         group, _, name = key.partition(".")
         plain.get(group, {}).pop(name, None)
     return OmegaConf.to_yaml(OmegaConf.create(plain)).rstrip()
+
+
+def _in_one_form(config: DictConfig, key: str) -> None:
+    """Give names of columns one Unicode form, as files' names get, and keys the signs that ``spelt`` took."""
+    group, _, name = key.rpartition(".")
+    parent = OmegaConf.select(config, group) if group else config
+    if parent is None or name not in parent or OmegaConf.is_interpolation(parent, name):
+        return
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, str):
+            return unicodedata.normalize("NFC", value)
+        if isinstance(value, list):
+            return [plain(item) for item in value]
+        if isinstance(value, dict):
+            return {plain(as_spelt(item)) if isinstance(item, str) else item: plain(value[item]) for item in value}
+        return value
+
+    value = parent[name]
+    given = OmegaConf.to_container(value, resolve=False) if OmegaConf.is_config(value) else value
+    named = plain(given)
+    if named != given:
+        OmegaConf.update(config, key, named, merge=False, force_add=True)
 
 
 def _hydra() -> Any:
@@ -186,7 +213,7 @@ def _explained(job: str, overrides: Sequence[str], problem: HydraException | Ome
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     several = re.match(r"Ambiguous value for argument '([^']*)'", text)
     if several or isinstance(problem, OverrideParseException):
-        word = several[1] if several else str(getattr(problem, "override", ""))
+        word = as_spelt(several[1] if several else str(getattr(problem, "override", "")))
         safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))  # a secret may be elsewhere in it
         return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
     if isinstance(problem, MissingConfigException):

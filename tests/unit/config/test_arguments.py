@@ -1,14 +1,16 @@
 """The bridge from `mlflow run -P` to Hydra's overrides, and what it refuses."""
 
 import dataclasses
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
 from tipcast.config import schema
-from tipcast.config.arguments import LISTS, PATHS, as_given, quoted, to_overrides
+from tipcast.config.arguments import LISTS, PATHS, as_given, as_overrides, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -114,3 +116,34 @@ def test_names_of_other_than_ascii_letters_need_no_quotes() -> None:
     given = ["task.target=größe", "task.features=[größe, a]", "data.columns={size: größe}", "data.time=gro\u0308n"]
     expected = ["task.target='größe'", "task.features=['größe', a]", "data.columns={size: 'größe'}", "data.time='grön'"]
     assert to_overrides(given) == expected
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    ("words", "types", "columns"),
+    [
+        (["data.types={größe: category}"], {"größe": "category"}, {}),
+        (
+            ["data.types={a: number, größe neu: text, ö$u41$: none}"],
+            {"a": "number", "größe neu": "text", "ö$u41$": "none"},
+            {},
+        ),
+        (["data.types.größe=category"], {"größe": "category"}, {}),
+        (["--data.types", "{größe: category}"], {"größe": "category"}, {}),
+        (["data.columns={size: größe, ß: 'a, ö: b'}"], {}, {"size": "größe", "ß": "a, ö: b"}),
+        (["data.types={größe\\(m\\): category}", "-m", "seed=1"], {"größe(m)": "category"}, {}),
+        (as_overrides({"data": {"types": {"größe (m)": "category"}}}), {"größe (m)": "category"}, {}),
+    ],
+)
+def test_keys_that_name_columns_have_any_letters_in_one_form(form: Any, words: Any, types: Any, columns: Any) -> None:
+    given = ["data=table", *(unicodedata.normalize(form, word) for word in words)]
+    (composed,) = compose("train", to_overrides(given))
+    assert (composed.config.data.types, composed.config.data.columns) == (types, columns)
+
+
+def test_names_of_a_yaml_have_one_form(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    text = "defaults: [table, _self_]\ntime: tägä\ntypes: {größe: category}\n"
+    (tmp_path / "data" / "own.yaml").write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    (composed,) = compose("train", [f"--config-dir={tmp_path}", "data=own"])
+    assert (composed.config.data.time, composed.config.data.types) == ("tägä", {"größe": "category"})
