@@ -1,5 +1,8 @@
 """Columns as people call them: what trains is promoted, and every row is scored as MLflow does it."""
 
+import json
+import unicodedata
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from mlflow.exceptions import MlflowException
 from tests.jobs.conftest import run_job
 from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
+    from mlflow.pyfunc.scoring_server import invocations
 
 OWN = {"tpep_pickup_datetime": "started_at", "PULocationID": "from zone", "fare_amount": "price"}
 COLUMNS = ["petal length (cm)", "petal length {cm}", "size <mm>"]
@@ -322,3 +330,45 @@ def test_clusters_of_texts_are_judged_by_a_column_for_each(job: Any, tmp_path: P
     words = ["data=table", f"data.train={tmp_path}/rows.parquet", "task.features=[size,town]", "model=kmeans"]
     metrics = job("train", *words, "model.params.n_clusters=4").run.data.metrics
     assert np.isfinite([value for name, value in metrics.items() if name.startswith("test/")]).all()
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_cells_and_names_in_either_unicode_form_get_one_score(job: Any, tmp_path: Path, form: Any) -> None:
+    """By files, frames and the server of MLflow; what is no number is refused by all."""
+    other = "NFD" if form == "NFC" else "NFC"
+    column, sent = (unicodedata.normalize(each, "größe") for each in (form, other))
+    size = np.arange(300.0)
+    frame = pd.DataFrame({column: size.astype(str), "art": ["x", "y", "z"] * 100, "y": size % 7 + size})
+    frame.loc[::29, column] = ""
+    frame.to_csv(tmp_path / "train.csv", index=False)
+    words = ["data=table", f"data.train={tmp_path}/train.csv", "task.target=y", "task.kind=regression"]
+    model = job("train", *words, "model.params.n_estimators=4", f"data.types={{{sent}: number}}")
+    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
+    assert loaded.metadata.get_input_schema().input_names()[0] == column
+
+    for cell, readable in {"": True, "\t": True, " 12 ": True, "1e2": True, "1,5": False, "true": False}.items():
+        rows = pd.DataFrame({sent: ["3", cell], "art": ["x", "y"]})
+        bodies = {
+            "application/json": json.dumps({"dataframe_split": rows.to_dict("split")}),
+            "text/csv": rows.to_csv(index=False),
+        }
+        if not readable:
+            with pytest.raises(MlflowException, match="is no number"):
+                loaded.predict(rows)
+            for kind, body in bodies.items():
+                with pytest.raises(MlflowException, match="is no number"):
+                    invocations(body, kind, loaded, loaded.metadata.get_input_schema())
+            continue
+
+        given = tmp_path / f"{form}{ord(cell[:1] or '0')}.csv"
+        rows.to_csv(given, index=False)
+        job("score", f"model_uri={model.said['model_uri']}", f"input={given}", f"output={tmp_path}/{given.stem}")
+        scores = pd.read_parquet(tmp_path / given.stem)["prediction"].to_numpy()
+        np.testing.assert_allclose(loaded.predict(rows), scores, rtol=1e-6)
+        np.testing.assert_allclose(loaded.predict(rows.rename(columns={sent: column})), scores, rtol=1e-6)
+        for kind, body in bodies.items():
+            answer = invocations(body, kind, loaded, loaded.metadata.get_input_schema())
+            np.testing.assert_allclose(json.loads(answer.response)["predictions"], scores, rtol=1e-6, err_msg=kind)
+
+    with pytest.raises(MlflowException, match="missing column"):
+        loaded.predict(rows.drop(columns=sent))

@@ -15,39 +15,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address
+from tipcast.datasets import address, csv_cells
 from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, seen_names
 
-MISSING = [
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null", "\\N",
-]  # fmt: skip
-"""What a CSV cell without a value may say: what pandas takes so, and PostgreSQL's."""
-CSV_CHUNK = 8 << 20
-"""Bytes that the CSV parser works on at once."""
-_CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M:%S %p", " %I:%M %p", "")
-_SPELLED = ("%Y/%m/%d", " %Y-%m-%d")  # a blank is for any number of blanks
-_YEAR_FIRST = [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC", *(f"{day}{clock}" for day in _SPELLED for clock in _CLOCKS)]
-DATES = {
-    "iso": _YEAR_FIRST,
-    "month_first": [*_YEAR_FIRST, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],
-    "day_first": [*_YEAR_FIRST, *(f"%d/%m/%Y{clock}" for clock in _CLOCKS)],
-}
-"""How a CSV file writes its dates -> the formats tried in order on every cell."""
-NUMBER = r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))"
-"""A cell, without blanks around it, that is a number in files of all formats and in rows to a saved model."""
-ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
-"""The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what stays."""
-_OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
-_LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b"
-_LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30|31)/\d+/"}
-"""How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
-_LEAP_SECOND = r":6[01]\b"
-_ABSENT = pa.array(MISSING)
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 PIECE = 4 << 20
@@ -57,12 +30,7 @@ _SEPARATOR = re.compile(rb'"?sep=([,;|\t])"?[ \t,;|]*(?:\r?\n|$)', re.IGNORECASE
 _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
 _QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]++|"")*+("?)')
 """A field in quotes, whose group is empty where it goes on after the end."""
-_FAULT = re.compile(
-    r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
-    r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value '(?P<value>.*)'))",
-    re.DOTALL,
-)
-"""What pyarrow says of the first row that does not parse."""
+_NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 
 @dataclass(frozen=True)
@@ -187,7 +155,7 @@ def _is_packed(uri: str) -> bool:
 def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
     """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do.
 
-    Returns a key of ``DATES``, and a line that says what was decided.
+    Returns a key of ``csv_cells.DATES``, and a line that says what was decided.
     """
     first, stop = np.array(period or (0, 0), "datetime64[us]").astype("datetime64[M]").tolist()
 
@@ -318,9 +286,9 @@ def _ends_within_quotes(lines: bytes) -> bool:
 def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Read columns of a fragment on the host, by one thread: Dask runs one call per core.
 
-    Numbers and times are null where a cell says one of ``MISSING``, blanks around it apart; texts are as they stand
-    there. Where a cell is not written as most are, numbers and times are read from texts. D001 gone, D005 changed,
-    damaged or a cell or row that does not parse, D016 not UTF-8, D022 not reached.
+    Numbers and times are null where a cell says one of ``csv_cells.MISSING``, blanks around it apart; texts are as they
+    stand there. Where a cell is not written as most are, numbers and times are read from texts. D001 gone, D005
+    changed, damaged or a cell or row that does not parse, D016 not UTF-8, D022 not reached.
     """
     block = _bytes(fragment, *fragment.part)
     if fragment.options.get("quoted") and fragment.part[1] < 0:  # a compressed file is looked at as it is read
@@ -339,11 +307,13 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
 
 def _parse(fragment: Fragment, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
     """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not parse so."""
-    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=list(fragment.options["header"]))
+    reading = pa.csv.ReadOptions(
+        use_threads=False, block_size=csv_cells.CSV_CHUNK, column_names=list(fragment.options["header"])
+    )
     convert = pa.csv.ConvertOptions(
         include_columns=list(names),
         column_types=dict(types),
-        null_values=MISSING,
+        null_values=csv_cells.MISSING,
         strings_can_be_null=False,
         true_values=[],
         false_values=[],
@@ -360,7 +330,7 @@ def _of_cells(
     if kind is None or column.type == kind:
         return column
     number = pa.types.is_floating(kind)
-    values, row = numbers(column) if number else times(column, fragment.options["dates"])
+    values, row = csv_cells.numbers(column) if number else csv_cells.times(column, fragment.options["dates"])
     if row is None:
         return values
 
@@ -368,53 +338,13 @@ def _of_cells(
     what, fix = f"cannot read {text[:40]!r}", "correct or remove that row, or download the file again"
     if number:
         what, fix = f"{what} as a number", "correct it, or leave it empty"
-    elif _OTHER_ZONE.search(text):
-        what, fix = f"{what}, a time of another zone than UTC", "write wall-clock time without a zone"
+    elif csv_cells.OTHER_ZONE.search(text):
+        what = f"{what}, a time of another zone than UTC"
+        fix = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
     elif values is not None:
         what = f"{what}: there is no such time"
     what = f"{_line(fragment, block, row)}: column {name!r}: {what}"
     raise TipcastError("D005", address.shown(fragment.uri), what, fix)
-
-
-def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, int | None]:
-    """Read texts as float64, null where one is among ``absent`` without blanks around it.
-
-    Returns None and the place of the first text that cannot be read where there is one.
-    """
-    bare = pc.utf8_trim_whitespace(texts)
-    bare = pc.if_else(pc.is_in(bare, value_set=absent), None, bare)
-    odd = pc.index(pc.match_substring_regex(bare, f"^({NUMBER})$"), value=False).as_py()
-    return (bare.cast(pa.float64()), None) if odd < 0 else (None, odd)
-
-
-def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
-    """Read texts as timestamps in microseconds; ``dates`` is a key of ``DATES``.
-
-    Returns the timestamps, None where a text has no form of a time, and the place of the first text that is wrong.
-    """
-    bare = pc.utf8_trim_whitespace(texts)
-    bare = pc.replace_substring_regex(bare, ZONE_OF_UTC, r"\1")
-    rows = pa.BufferOutputStream()
-    pa.csv.write_csv(pa.table({"time": bare}), rows, pa.csv.WriteOptions(include_header=False))
-    reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=["time"])
-    convert = pa.csv.ConvertOptions(
-        column_types={"time": pa.timestamp("us")}, null_values=MISSING, timestamp_parsers=DATES[dates]
-    )
-    form = pa.csv.ParseOptions(newlines_in_values=True)
-    try:
-        values = pa.csv.read_csv(pa.BufferReader(rows.getvalue()), reading, form, convert)["time"]
-    except ValueError as problem:
-        fault = _FAULT.search(str(problem))
-        if fault is None:
-            raise
-        return None, int(fault["row"]) - 1
-
-    values, bare = values.combine_chunks(), bare.combine_chunks()
-    # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond 59.
-    moved = pc.and_(pc.match_substring_regex(bare, _LATE_DAY + _LATE[dates]), pc.less_equal(pc.day(values), 3))
-    odd = pc.or_(moved, pc.match_substring_regex(bare, _LEAP_SECOND))
-    row = pc.index(odd, value=True).as_py()
-    return pa.chunked_array([values]), None if row < 0 else row
 
 
 def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
@@ -427,16 +357,31 @@ def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
     return block
 
 
+def line_of(fragment: Fragment, row: int) -> str:
+    """Return in words the file's line at which a fragment's row, counted from 0, begins."""
+    return _line(fragment, _bytes(fragment, *fragment.part), row)
+
+
 def _line(fragment: Fragment, block: bytes, row: int) -> str:
-    """Return the line of a block's row, which is counted from 0."""
     before = _bytes(fragment, 0, fragment.part[0])
-    rows = [at for at, line in enumerate(block.splitlines(), 1) if line]  # pyarrow counts no empty lines
-    return f"line {before.count(10) + rows[row]}"
+    plain = block
+    if fragment.options.get("quoted"):
+        plain = _QUOTED.sub(lambda field: field[0].translate(_NO_BREAKS), block)
+
+    starts = list[int]()
+    start = 0
+    for line in plain.splitlines(keepends=True):
+        if line.strip(b"\r\n"):  # pyarrow counts no empty lines
+            starts.append(start)
+        start += len(line)
+
+    within = block[: starts[row]].splitlines()
+    return f"line {before.count(10) + len(within) + 1}"
 
 
 def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastError:
     """Return the error of a block that does not parse, which names the line and the column."""
-    where, fault = address.shown(fragment.uri), _FAULT.search(str(problem))
+    where, fault = address.shown(fragment.uri), csv_cells.FAULT.search(str(problem))
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
     line = _line(fragment, block, int(fault["row"]) - 1)

@@ -46,7 +46,7 @@ class Table(Dataset):
     time: str | None = None
     notes: tuple[str, ...] = ()
     dates: str = ""
-    """How the training files write dates with slashes, a key of ``delimited.DATES``; empty: each file decides."""
+    """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each file decides."""
     taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
     """Of each column of the training files what it holds, and what it is taken for; the driver's alone."""
     spec: TableData | None = None
@@ -300,11 +300,13 @@ class Table(Dataset):
             types = {name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain}
             table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
             read = frames.arrays(table, plain)
+        line = functools.partial(delimited.line_of, fragment) if fragment.format == "csv" else None
         for name in host:
             if name == self.time:  # of days
                 read |= frames.arrays(pa.table({name: table[name].cast(pa.timestamp("us"))}), [name])
             else:
-                values = table_columns.values_of(table[name], self._by_name[name], address.shown(fragment.uri))
+                where = address.shown(fragment.uri)
+                values = table_columns.values_of(table[name], self._by_name[name], where, line)
                 read[name] = frames.xp.asarray(values)
         return {name: read[name] for name in wanted}
 

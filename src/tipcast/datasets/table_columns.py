@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets import address, delimited, parquet, table_features
+from tipcast.datasets import address, csv_cells, delimited, parquet, table_features
 from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
 TAKEN = ("number", "category", "text", "none")
@@ -34,8 +34,8 @@ DATE = (
 )
 LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
-ABSENT = frozenset(delimited.MISSING)
-ABSENT_TEXTS = pa.array(delimited.MISSING)
+ABSENT = frozenset(csv_cells.MISSING)
+ABSENT_TEXTS = pa.array(csv_cells.MISSING)
 
 
 @dataclass
@@ -87,7 +87,7 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     bare = pc.utf8_trim_whitespace(texts)
     absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
     absent = pc.or_(absent, pc.is_null(texts))
-    is_number = pc.and_(_matches(bare, delimited.NUMBER), pc.invert(absent))
+    is_number = pc.and_(_matches(bare, csv_cells.NUMBER), pc.invert(absent))
     other = pc.invert(pc.or_(is_number, absent))
     kinds = {
         "missing": absent,
@@ -325,10 +325,11 @@ def notes(taken: Sequence[Taken]) -> list[str]:
     return lines
 
 
-def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
+def values_of(column: pa.ChunkedArray, known: RawColumn, where: str, line: Callable[[int], str] | None = None) -> Array:
     """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN for null.
 
-    Numbers and codes of categories, int64 microseconds of days; D005 a text that is no number.
+    Numbers and codes of categories, int64 microseconds of days. D005 a text that is no number; ``line`` tells in words
+    the line of a row, which is counted from 0, where the file has lines.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -348,9 +349,11 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str) -> Array:
     if known.booleans:
         lower = pc.utf8_lower(pc.utf8_trim_whitespace(column))
         column = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column))
-    absent = pa.array([*delimited.MISSING, *(text.strip() for text in known.missing)])
-    values, odd = delimited.numbers(column, absent)
+    absent = pa.array([*csv_cells.MISSING, *(text.strip() for text in known.missing)])
+    values, odd = csv_cells.numbers(column, absent)
     if odd is not None:
         what = f"column {known.name!r}: cannot read {column[odd].as_py()[:40]!r} as a number"
+        if line is not None:
+            what = f"{line(odd)}: {what}"
         raise TipcastError("D005", where, what, "correct it, or leave it empty")
     return np.asarray(values.to_numpy())

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import re
+import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,7 +30,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset, RawColumn, as_named
-from tipcast.datasets.delimited import MISSING
+from tipcast.datasets.csv_cells import MISSING
 from tipcast.models import native
 from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
 
@@ -97,7 +98,7 @@ def log_model(
     explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
     outputs = [*OUTPUTS[kind], *explained, "features"]
     signature = _signature(columns, kind, task, outputs, facts.get("threshold"))
-    example = example.reindex(columns=[column.name for column in signature.inputs]).reset_index(drop=True)
+    example = example.reindex(columns=[column.spellings[0] for column in columns]).reset_index(drop=True)
     sources = {"model": file, "features": Path(str(dataset.code.__file__)), "native": Path(native.__file__)}
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
@@ -292,8 +293,17 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
 def _signature(
     columns: Sequence[RawColumn], kind: str, task: Mapping[str, Any], outputs: Sequence[str], threshold: float | None
 ) -> ModelSignature:
-    """Raw columns by their usual names, of any type: types change between files, and times may be ISO text."""
-    inputs = [ColSpec(type=AnyType(), name=column.spellings[0], required=column.required) for column in columns]
+    """Raw columns by their usual names, of any type: types change between files, and times may be ISO text.
+
+    A name that has two Unicode forms is there in both, for MLflow drops what it does not list; the model refuses rows
+    that have neither.
+    """
+    inputs = []
+    for column in columns:
+        name = column.spellings[0]
+        forms = dict.fromkeys([name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))])
+        required = column.required and len(forms) == 1
+        inputs += [ColSpec(type=AnyType(), name=spelling, required=required) for spelling in forms]
     names = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(kind, (None,))
     params = [ParamSpec("output", DataType.string, outputs[0])]
     if kind == "classification":

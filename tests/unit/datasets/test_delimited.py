@@ -1,5 +1,6 @@
 """Tests of CSV headers, blocks and faults."""
 
+import gzip
 import io
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets import csv_cells
 from tipcast.datasets import delimited as csv
 from tipcast.datasets.base import ScanRequest
 
@@ -80,6 +82,18 @@ def test_files_of_excel_are_named(raw: bytes, code: str, says: str) -> None:
     assert caught.value.code == code
 
 
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_lines(tmp_path: Path, ending: str) -> None:
+    text = 'note,a\r\n"one\r\ntwo, ""2""\n\nfour",1\r\n\r\nx,2\r\n"y\nz",oops\r\n'
+    path = tmp_path / f"t.{ending}"
+    path.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
+    for size in (1, 1 << 20):
+        found = csv.look(str(path), ScanRequest((), block_bytes=size), None)
+        parts = found.fragments({"a": "a", "note": "note"}, None)
+        with pytest.raises(TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"):
+            [csv.read_table(part, ["a"], {"a": pa.float64()}) for part in parts]
+
+
 def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
     head = csv.read_head(b"\xef\xbb\xbfsep=,\r\na,b\r\n1,2\r\n", "f")
     assert (head.names, head.start) == (("a", "b"), 15)
@@ -87,12 +101,12 @@ def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
 
 @pytest.mark.parametrize("form", ["2019-02-30 10:00", "29/02/2019", "2019-04-31", "2019/2/30", "2019-01-01 23:59:60"])
 def test_a_time_that_does_not_exist_is_no_other(form: str) -> None:
-    values, row = csv.times(pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first")
+    values, row = csv_cells.times(pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first")
     assert (len(values), row) == (3, 2)
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00", " UTC", "+00"])
 def test_a_time_of_utc_is_wall_clock_time(zone: str) -> None:
-    values, row = csv.times(pa.chunked_array([[f"2019-01-31 10:00:00{zone}"]]), "iso")
+    values, row = csv_cells.times(pa.chunked_array([[f"2019-01-31 10:00:00{zone}"]]), "iso")
     assert (str(values[0]), row) == ("2019-01-31 10:00:00", None)
-    assert csv.times(pa.chunked_array([["2019-01-31 10:00:00+01:00"]]), "iso") == (None, 0)
+    assert csv_cells.times(pa.chunked_array([["2019-01-31 10:00:00+01:00"]]), "iso") == (None, 0)

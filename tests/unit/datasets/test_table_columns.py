@@ -16,7 +16,7 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
-from tipcast.datasets import delimited, table_features
+from tipcast.datasets import csv_cells, table_features
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
@@ -310,10 +310,20 @@ def test_a_model_reads_numbers_as_training_does() -> None:
     column = {"missing": ("?",), "booleans": True, "largest": 1e9}
     values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
     expected = [1, 2, 1, 0, np.nan, np.nan, np.nan]
-    np.testing.assert_array_equal(_numbers(values, "a", column, delimited.MISSING), expected)
+    np.testing.assert_array_equal(_numbers(values, "a", column, csv_cells.MISSING), expected)
     assert _numbers(pd.Series([True, False]), "a", column, []).tolist() == [1, 0]
 
 
 def test_a_first_line_that_may_be_a_row_is_noted(opened: Callable[..., Table]) -> None:
     table = opened({"5.1": cycle("4.9", "5.1"), "3.5": cycle("3.0", "3.5"), "setosa": cycle("setosa", "virginica")})
     assert table.notes == (f"column 5.1: {NO_NAMES}",)
+
+
+def test_a_cell_that_is_no_number_is_named_with_its_line_where_training_had_odd_texts(tmp_path: Path) -> None:
+    texts = ["-", *(f"{at}.5" for at in range(39))]
+    pd.DataFrame({"a": texts, "b": ["x", "y"] * 20}).to_csv(tmp_path / "t.csv", index=False)
+    (tmp_path / "new.csv").write_text('b,a\n"x\ny",1\nx,-\nx,oops\n')
+    table = open_table(tmp_path / "t.csv")
+    (part,) = table.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).fragments
+    with pytest.raises(TipcastError, match="new.csv: line 5: column 'a': cannot read 'oops' as a number"):
+        table.read(part, CpuFrames(), ("a",))

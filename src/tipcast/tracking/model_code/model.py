@@ -1,6 +1,7 @@
 """The code that MLflow runs to load a tipcast model: raw rows in, predictions out; it needs no tipcast installed."""
 
 import contextlib
+import datetime
 import functools
 import hashlib
 import importlib.abc
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import sys
+import unicodedata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,7 +32,9 @@ NUMBERS = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|na
 """Texts that are numbers, as they are in files."""
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
 """The end of a time that is marked as UTC, which is taken as wall-clock time."""
-ZONES = frozenset(("UTC", "America/New_York"))
+OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
+"""The end of a time of another zone, once marks of UTC are gone."""
+ZONES = frozenset(("UTC", "Etc/UTC", "+00:00", "GMT", "tzutc()", "America/New_York"))
 """Of times that are wall-clock time all the same."""
 
 
@@ -66,8 +70,9 @@ class Model(mlflow.pyfunc.PythonModel):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
         names = self.manifest["features"]
         columns: dict[str, Any] = {}
+        spelled = {_one_form(name): name for name in model_input}
         for column in self.manifest["columns"]:
-            columns |= _filled(self._column(model_input, column), column)
+            columns |= _filled(self._column(model_input, column, spelled), column)
         with np.errstate(over="ignore"):  # of numbers too large for float32, whose rows get no score
             x = self.features.compute(columns, names)
         if output == "features":
@@ -81,9 +86,12 @@ class Model(mlflow.pyfunc.PythonModel):
             scores[bad] = np.nan
         return self._named(scores, output, threshold)
 
-    def _column(self, frame: pd.DataFrame, column: dict[str, Any]) -> Any:
-        """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for missing."""
-        spellings = column["spellings"]
+    def _column(self, frame: pd.DataFrame, column: dict[str, Any], spelled: dict[str, Any]) -> Any:
+        """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for missing.
+
+        ``spelled`` has the frame's name of each name in one Unicode form.
+        """
+        spellings = [spelled.get(_one_form(name), name) for name in column["spellings"]]
         own = next((spelling for spelling in spellings if spelling in frame), spellings[0])
         if own not in frame:
             if not column["required"]:
@@ -93,7 +101,8 @@ class Model(mlflow.pyfunc.PythonModel):
         if values.ndim != 1:
             raise _refused(f"column {own!r} is there twice")
         if column["type"] == "time":
-            return _times(values.replace("", None), own).to_numpy().astype("datetime64[us]").view(np.int64)
+            times = _times(values, own, self.manifest.get("missing", []))
+            return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
             return _numbers(values, own, column, self.manifest.get("missing", []))
         lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
@@ -184,25 +193,56 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
     return numbers
 
 
-def _times(values: pd.Series, own: str) -> pd.Series:
+def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
     """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that training refuses."""
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
         raise _refused(f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME)
+
+    given = values
     if not pd.api.types.is_datetime64_any_dtype(values):
-        values = values.map(lambda text: re.sub(ZONE_OF_UTC, r"\1", text.strip()) if isinstance(text, str) else text)
+        absent = frozenset(("", *missing))
+        values = values.astype(object).map(lambda value: _wall_clock(value, absent))
+        zoned = values.map(_is_of_other_zone).astype(bool)
+        if zoned.any():
+            what = f"{_first(given, zoned)} is a time of another zone than UTC"
+            raise _refused(f"column {own!r} cannot be read: {what}", TIME)
+
     try:
         times = pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError):
         what = "these are no times"
         with contextlib.suppress(ValueError, TypeError):
             bad = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
-            what = f"{_first(values, bad)} is no time"
+            what = f"{_first(given, bad)} is no time" if bad.any() else what
         raise _refused(f"column {own!r} cannot be read: {what}", TIME) from None
+
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
             raise _refused(f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME)
         times = times.dt.tz_localize(None)  # files marked UTC hold wall-clock time: training reads them so
     return times
+
+
+def _wall_clock(value: Any, absent: frozenset[str]) -> Any:
+    """Return a time without a mark of UTC; None for a text that stands for no value."""
+    if isinstance(value, datetime.datetime) and str(value.tzinfo) in ZONES:
+        return value.replace(tzinfo=None)
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    return None if text in absent else re.sub(ZONE_OF_UTC, r"\1", text)
+
+
+def _is_of_other_zone(value: Any) -> bool:
+    """Tell whether a time, without a mark of UTC, has a zone."""
+    if isinstance(value, str):
+        return OTHER_ZONE.search(value) is not None
+    return isinstance(value, datetime.datetime) and value.tzinfo is not None
+
+
+def _one_form(name: Any) -> Any:
+    """Return a column's name in one Unicode form, as an umlaut may be one sign or two."""
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
 
 
 def _first(values: pd.Series, bad: Any) -> str:
