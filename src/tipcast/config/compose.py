@@ -170,10 +170,10 @@ def _in_one_form(config: DictConfig, key: str) -> None:
         return value
 
     value = parent[name]
-    given = OmegaConf.to_container(value, resolve=False) if OmegaConf.is_config(value) else value
-    named = plain(given)
-    if named != given:
-        OmegaConf.update(config, key, named, merge=False, force_add=True)
+    raw = OmegaConf.to_container(value, resolve=False) if OmegaConf.is_config(value) else value
+    renamed = plain(raw)
+    if renamed != raw:
+        OmegaConf.update(config, key, renamed, merge=False, force_add=True)
 
 
 def _hydra() -> Any:

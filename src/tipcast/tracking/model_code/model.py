@@ -198,13 +198,13 @@ def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
         raise _refused(f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME)
 
-    given = values
+    as_sent = values
     if not pd.api.types.is_datetime64_any_dtype(values):
         absent = frozenset(("", *missing))
         values = values.astype(object).map(lambda value: _wall_clock(value, absent))
         zoned = values.map(_is_of_other_zone).astype(bool)
         if zoned.any():
-            what = f"{_first(given, zoned)} is a time of another zone than UTC"
+            what = f"{_first(as_sent, zoned)} is a time of another zone than UTC"
             raise _refused(f"column {own!r} cannot be read: {what}", TIME)
 
     try:
@@ -213,7 +213,7 @@ def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
         what = "these are no times"
         with contextlib.suppress(ValueError, TypeError):
             bad = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
-            what = f"{_first(given, bad)} is no time" if bad.any() else what
+            what = f"{_first(as_sent, bad)} is no time" if bad.any() else what
         raise _refused(f"column {own!r} cannot be read: {what}", TIME) from None
 
     if times.dt.tz is not None:
