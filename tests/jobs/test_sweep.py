@@ -15,7 +15,7 @@ from tests.jobs.conftest import TAGS, children, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base, metric, plots
-from tipcast.tracking.run import CONFIG
+from tipcast.tracking.artifacts import CONFIG
 
 QUICK = ("data.rows=5000",)
 FEW = "model.params.n_estimators=12"

@@ -10,7 +10,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
@@ -43,10 +42,6 @@ WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 long as GNU's OpenMP does costs a busy one its cores (`benchmarks/busy_cores.py`)."""
 LEFT = "ignore:resource_tracker"
 """Warning filter for Python's resource tracker, which would warn about killed processes after our last line."""
-
-LONGEST_FOLDER = 70
-"""Bytes of a temporary folder's path below which multiprocessing's names of folder and socket fit into a socket's."""
-SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - for a folder that multiprocessing makes for its user
 
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
@@ -83,7 +78,7 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     more = [*(GPU_LIBRARIES if gpu else ()), *(TOGETHER[name] for name in modules if several and name in TOGETHER)]
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
-        with left_alone(), _short_folder():
+        with left_alone():
             forkserver.ensure_running()
     except OSError as problem:  # no folder takes its socket: Dask starts each worker by itself
         LOG.debug("no fork server: %s", problem)
@@ -92,22 +87,6 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
         os.environ.clear()
         os.environ.update(before)
     method = "forkserver"
-
-
-@contextlib.contextmanager
-def _short_folder() -> Iterator[None]:
-    """Let the server's socket lie in a folder of a short path, as batch systems give long ones by TMPDIR.
-
-    A socket's path has at most 108 bytes, wherever it lies; files stay where TMPDIR says.
-    """
-    before = tempfile.gettempdir()
-    try:
-        if len(os.fsencode(before)) > LONGEST_FOLDER:
-            usable = (folder for folder in SHORT_FOLDERS if os.access(folder, os.W_OK | os.X_OK))
-            tempfile.tempdir = next(usable, before)
-        yield
-    finally:
-        tempfile.tempdir = before
 
 
 @contextlib.contextmanager

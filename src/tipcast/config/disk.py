@@ -1,4 +1,4 @@
-"""Temporary folders, folders that one job writes at a time, and what is told of a full disk."""
+"""Temporary folders, folders that one job writes at a time, and messages on a full disk."""
 
 import contextlib
 import errno

@@ -23,7 +23,7 @@ from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, m
 FOOTER_ENDS = 8
 """Bytes of its length and the magic word after a footer."""
 POINTER_SIZE = 1 << 15
-"""A file of more bytes is no pointer to data that is elsewhere."""
+"""A file of more bytes cannot be a pointer to data elsewhere."""
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
 

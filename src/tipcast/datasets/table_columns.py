@@ -19,7 +19,7 @@ from tipcast.datasets.base import FileScan, Fragment, RawColumn
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; ``none`` is left out."""
 LEFT_OUT = "left out"
-"""What a column is taken as that is no feature."""
+"""Word for a column that is not a feature."""
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
 FEW_TEXTS = 20

@@ -52,10 +52,10 @@ def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def constant_columns(table: Table) -> set[str]:
-    """Return the columns that have the same value in all rows of the training side, of which no model learns."""
-    full = [each for each in table.columns if not table.taken[each.name].seen.counts["missing"]]
-    constant = {each.name for each in full if len(each.categories) == 1}
-    numbers = {each.name: set[float]() for each in full if each.type == "number"}
+    """Return the columns that have the same value in all rows of the training side: no model learns from them."""
+    full = [column for column in table.columns if not table.taken[column.name].lacks_values]
+    constant = {column.name for column in full if len(column.categories) == 1}
+    numbers = {column.name: set[float]() for column in full if column.type == "number"}
 
     for fragment in table.scan("train", tuple(numbers)).fragments if numbers else ():
         for name, values in table.read(fragment, CpuFrames(), tuple(numbers)).items():

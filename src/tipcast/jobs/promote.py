@@ -29,9 +29,10 @@ from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import hold, predict, truth
 from tipcast.tasks.base import from_facts
+from tipcast.tracking.artifacts import config_text
 from tipcast.tracking.models import Fetched, alias_holder, check_alias, complete_move, fetch, move_alias
 from tipcast.tracking.portable import MANIFEST_TAG
-from tipcast.tracking.run import beside, config_text, error_tags
+from tipcast.tracking.run import beside, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -188,11 +189,11 @@ def test_recipes(dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw:
     trained = [dataset.as_trained(manifest) for manifest in manifests]
     recipes = []
 
-    for own in trained:
-        alike = [manifest for manifest, other in zip(manifests, trained, strict=True) if other == own]
+    for version in trained:
+        alike = [manifest for manifest, other in zip(manifests, trained, strict=True) if other == version]
         features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
         task = from_facts(question["task"], tuple(features), question["target"])
-        recipes.append(Recipe(own, task, draw=draw if draw.test else None))
+        recipes.append(Recipe(version, task, draw=draw if draw.test else None))
 
     return recipes
 

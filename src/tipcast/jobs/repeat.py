@@ -12,6 +12,7 @@ from tipcast.config.plain import recorded
 from tipcast.config.schema import MultirunConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.tracking import run as runs
+from tipcast.tracking.artifacts import config_text, read_yaml
 from tipcast.tracking.store import failures, open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -40,8 +41,9 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         run_id, where = run.info.run_id, f"run {run.info.run_id}"
         if run.data.tags.get("job") not in JOBS:
             raise TipcastError("M023", where, "is not of train or sweep", "name the run of a training or a sweep")
-        text = runs.config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, runs.artifact(client, run_id, runs.FILES))
+        text = config_text(client, run_id, "train with tipcast train, and name what it shall be")
+        files = read_yaml(client, run_id, runs.FILES)
+        trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, files)
     return [f"{REPEAT}{quoted(run_id)}", *(word for word in overrides if not word.startswith(REPEAT))], trained
 
 

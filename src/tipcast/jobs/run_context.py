@@ -21,8 +21,9 @@ from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
+from tipcast.tracking.artifacts import CONFIG
 from tipcast.tracking.process import leased
-from tipcast.tracking.run import CONFIG, VERSIONS, Run, claim, find_run, open_run
+from tipcast.tracking.run import VERSIONS, Run, claim, find_run, open_run
 from tipcast.tracking.store import failures, open_store, resolve
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")

@@ -28,7 +28,8 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
 from tipcast.search.trial import Objective, Study
-from tipcast.tracking.run import CONFIG, error_tags, read_artifact
+from tipcast.tracking.artifacts import CONFIG, read_artifact
+from tipcast.tracking.run import error_tags
 
 LOG = logging.getLogger("tipcast")
 

@@ -55,7 +55,7 @@ class Preprocessing:
     """Of all features; categories stay as they are."""
     standardize: bool
     encoder: ColumnTransformer | None = None
-    """Gives each value of a category a column, categories first; None where there is no category."""
+    """Gives each value of a category a column, categories first; None without categories."""
     categories: tuple[int, ...] = ()
     """Places of the features that are categories."""
     shares: tuple[Array, ...] = field(default=(), compare=False)

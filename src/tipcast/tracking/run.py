@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import yaml
 from mlflow.data.code_dataset_source import CodeDatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
@@ -63,7 +62,7 @@ MAX_NAME, MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_DATASET = 250, 6000, 8000, 36, 500
 """Characters of a name, of values of parameters and tags, and of digest and name of a dataset."""
 REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
 """What no name may have: other characters, and parts between slashes that a path would not keep."""
-CONFIG, VERSIONS, FILES = "config.yaml", "versions.yaml", "data/files.yaml"
+VERSIONS, FILES = "versions.yaml", "data/files.yaml"
 """Artifacts of a run."""
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
@@ -429,24 +428,3 @@ def find_run(client: Any, name: str, spec: TrackingSpec | None = None, job: str 
     fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
     with absent("T004", f"run {name}", "is not there", fix):
         return client.get_run(name)
-
-
-def read_artifact(client: Any, run_id: str | None, path: str) -> str:
-    """Return an artifact's text; MLflow's and the system's errors are raised."""
-    with temporary_folder() as folder:  # else MLflow makes one, and leaves it
-        return Path(client.download_artifacts(run_id, path, str(folder))).read_text(encoding="utf-8")
-
-
-def config_text(client: Any, run_id: str | None, fix: str) -> str:
-    """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if it cannot."""
-    try:
-        return read_artifact(client, run_id, CONFIG)
-    except (MlflowException, OSError, UnicodeDecodeError) as problem:
-        raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
-
-
-def artifact(client: Any, run_id: str, path: str) -> Any:
-    """Return what a run has as a yaml file; None where it has none."""
-    with suppress(MlflowException, OSError, ValueError, yaml.YAMLError):
-        return yaml.safe_load(read_artifact(client, run_id, path))
-    return None

@@ -193,7 +193,7 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
 
 
 def _answered(problem: Exception) -> tuple[str, str] | None:
-    """Return fact and fix of an answer of a server that is none of MLflow's; None for other errors.
+    """Return fact and fix of an answer of a server other than MLflow's; None for other errors.
 
     MLflow tells the status in words: of the last answer, or of those that it gave up on.
     """
