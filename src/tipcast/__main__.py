@@ -4,7 +4,11 @@ import os
 import signal
 import sys
 
-if not sys.flags.safe_path and sys.path[0] == os.getcwd() and not os.path.isdir("tipcast"):  # noqa: PTH109, PTH112
+try:
+    folder = os.getcwd()  # noqa: PTH109
+except FileNotFoundError:  # it was deleted, which the command tells
+    folder = ""
+if not sys.flags.safe_path and sys.path[0] == folder and not os.path.isdir("tipcast"):  # noqa: PTH112
     del sys.path[0]  # files there may have the names of libraries, also of those that pathlib imports
 
 from tipcast import end_quietly  # noqa: E402 - with the path that libraries are imported by
