@@ -10,10 +10,11 @@ import os
 import re
 import sqlite3
 import sys
+import time
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -37,6 +38,8 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 """What the system says where a folder may not be written."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
+LOOK_S, LONGEST_QUEUE_S = 1.0, 300.0
+"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for which it lasts."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What stores answer where something is not there."""
 FIXES = {
@@ -91,6 +94,7 @@ def open_store(spec: TrackingSpec) -> Any:
         _patience["ms"] = int(1000 * spec.wait_s)
         _be_patient()
         _place_artifacts(uri)
+        import mlflow.store.tracking.sqlalchemy_store  # noqa: F401 - takes a second, for which nobody need wait
     gate("store")
     with _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(), failures(uri):
         gate("tables")
@@ -280,9 +284,11 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     if not path.parent.is_dir():  # the lock would make it, and a mistyped path a second, empty store
         raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
     try:
-        with filelock.FileLock(f"{path}.lock", timeout=wait_s, mode=0o600):
+        with _in_turn(path, wait_s):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
+            with contextlib.suppress(OSError):  # of a file that others own
+                path.touch()  # those that wait see that it is the next one's turn
             yield
     except filelock.Timeout as problem:
         what = f"another process has held its lock for {wait_s:g} s"
@@ -290,6 +296,39 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     except (sqlite3.Error, OSError) as problem:
         what, fix = f"the database cannot be used: {first_line(problem)}", "check the file and its rights"
         raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
+
+
+def _in_turn(
+    path: Path, wait_s: float, now: Callable[[], float] = time.monotonic
+) -> contextlib.AbstractContextManager[Any]:
+    """Acquire the lock beside an sqlite file, and return what releases it.
+
+    Many jobs that start at once on a busy machine wait for each other's turns: while the file changes, the wait begins
+    anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that, or where nothing has changed for ``wait_s``.
+    """
+    lock = filelock.FileLock(f"{path}.lock", mode=0o600)
+    begun = changed = now()
+    state = _state(path)
+    while True:
+        try:
+            return lock.acquire(timeout=min(wait_s, LOOK_S))
+        except filelock.Timeout:
+            before, state = state, _state(path)
+            looked = now()
+            if state != before:
+                changed = looked
+            if looked - changed >= wait_s or looked - begun >= max(wait_s, LONGEST_QUEUE_S):
+                raise
+
+
+def _state(path: Path) -> list[tuple[int, int]]:
+    """Return size and time of change of an sqlite file and its log, of those that are there."""
+    facts = []
+    for file in (path, Path(f"{path}-wal")):
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            facts.append((status.st_size, status.st_mtime_ns))
+    return facts
 
 
 def first_line(problem: BaseException) -> str:

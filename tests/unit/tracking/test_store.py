@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -339,3 +339,26 @@ def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(tm
     )
     assert ended.stdout.strip().endswith("['here']"), ended.stderr
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
+    moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LOOK_S", 0.01)
+    file = tmp_path / "mlflow.db"
+    steps = iter(range(10))
+    held = filelock.FileLock(f"{file}.lock")
+    held.acquire()
+
+    def now() -> float:
+        step = next(steps)
+        if moves:
+            file.write_text("." * step)  # as tables are made
+        if step == 5:
+            held.release()
+        return 10.0 * step
+
+    with nullcontext() if moves else pytest.raises(filelock.Timeout), store._in_turn(file, 15.0, now):
+        assert moves
+    held.release()
