@@ -56,7 +56,10 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     """
     from tipcast.config.arguments import HELP, MULTIRUN, REPEAT, as_given, to_overrides
     from tipcast.config.compose import compose, to_object
+    from tipcast.config.environment import check_dask
     from tipcast.config.plain import redact
+
+    check_dask()
     from tipcast.jobs import preflight
 
     def command(words: Iterable[str]) -> str:

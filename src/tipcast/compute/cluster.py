@@ -335,6 +335,9 @@ def local(
         "dashboard_address": "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
     }
+    if dask.config.get("distributed.comm.require-encryption", False):  # by the user's configuration of Dask
+        settings["security"] = Security.temporary()
+        own = {name: "tls" if name == "protocol" else value for name, value in own.items()}
     processes = own.get("processes", True)
     if processes:
         hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
