@@ -26,7 +26,7 @@ from mlflow.types.schema import AnyType
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
 from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
-from tipcast.config.disk import temporary_folder
+from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset, RawColumn, as_named
@@ -120,26 +120,27 @@ def log_model(
     made = run.client.create_logged_model(run.experiment_id, logged_name(facts), run.id, tags, params)
     with temporary_folder() as folder, quiet():
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
-        path = folder / "manifest.json"
-        path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-        described = Model(  # not by Model.log: its MLmodel would name folders of this machine
-            artifact_path=f"models:/{made.model_id}",
-            run_id=run.id,
-            model_id=made.model_id,
-            model_uuid=made.model_id,
-            metadata={"tipcast": {"manifest_sha256": digest(path)}},
-        )
-        mlflow.pyfunc.save_model(
-            folder / "model",
-            mlflow_model=described,
-            python_model=str(CODE),
-            artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
-            signature=signature,
-            input_example=example,
-            pip_requirements=requirements(format),
-        )
-        _of_any_machine(described, format, file.name)
-        described.save(str(folder / "model" / "MLmodel"))
+        with writing(folder):
+            path = folder / "manifest.json"
+            path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
+            described = Model(  # not by Model.log: its MLmodel would name folders of this machine
+                artifact_path=f"models:/{made.model_id}",
+                run_id=run.id,
+                model_id=made.model_id,
+                model_uuid=made.model_id,
+                metadata={"tipcast": {"manifest_sha256": digest(path)}},
+            )
+            mlflow.pyfunc.save_model(
+                folder / "model",
+                mlflow_model=described,
+                python_model=str(CODE),
+                artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
+                signature=signature,
+                input_example=example,
+                pip_requirements=requirements(format),
+            )
+            _of_any_machine(described, format, file.name)
+            described.save(str(folder / "model" / "MLmodel"))
         run.client.log_model_artifacts(made.model_id, str(folder / "model"))
         run.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
         return Logged(f"models:/{made.model_id}", manifest=manifest, manifest_sha256=digest(path))

@@ -8,24 +8,25 @@ import ipaddress
 import logging
 import os
 import re
+import shutil
 import sqlite3
 import sys
-import time
 import traceback
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import filelock
 
-from tipcast.config.disk import FULL, free, shortage
+from tipcast.config.disk import FULL, OURS, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.queue import in_turn
 
 LOG = logging.getLogger("tipcast")
 
@@ -38,8 +39,6 @@ FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 """What the system says where a folder may not be written."""
 PROBE_S = 8.0
 """How long tracking server or database may take to answer at all."""
-LOOK_S, LONGEST_QUEUE_S = 1.0, 300.0
-"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for which it lasts."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """What stores answer where something is not there."""
 FIXES = {
@@ -176,7 +175,8 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
         case mlflow.exceptions.MlflowException() if "Max retries exceeded" in text or "API request" in text:
             return "T001", where, "the tracking server does not answer", "start it, or set tracking.uri"
         case mlflow.exceptions.MlflowException() if any(f"[Errno {number}]" in str(problem) for number in FULL):
-            return "T005", where, f"cannot be written: {text}", rights  # files of a model, in MLflow's words
+            quoted = re.search(r"\[Errno \d+\].*'([^']+)'", str(problem))  # files of a model, in MLflow's words
+            return _unwritten(quoted[1] if quoted else where, text, rights)
         case mlflow.exceptions.MlflowException() if "database schema" in text:
             what = "another version of MLflow made this database"
             fix = f"back it up and run `mlflow db upgrade {where}`; where a newer MLflow made it, install that one"
@@ -185,15 +185,26 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
             return "T002", where, f"the tracking store refuses: {text}{short}", "see tracking in the configuration"
         case ModuleNotFoundError() if from_mlflow:
             return "T002", where, f"the database's driver is missing: {problem.name}", f"pip install {problem.name}"
+        case shutil.Error() if problem.args and isinstance(problem.args[0], list):  # of a folder that was copied
+            _, place, why = problem.args[0][0]
+            return _unwritten(place, why, rights)
         case OSError() if problem.errno in FULL or from_mlflow:  # of a full disk, whoever wrote
             path = problem.filename2 or problem.filename or where
-            room = f", {free(path)}" if problem.errno in FULL else ""
             fix = elsewhere if problem.errno in FORBIDDEN and sqlite_file(uri) else rights
-            return "T005", path, f"cannot be written: {problem.strerror or problem}{room}", fix
+            return _unwritten(path, problem.strerror or str(problem), fix, full=problem.errno in FULL)
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
         fix = "check the free space and that this MLflow made it, delete what was never whole, or set tracking.uri"
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     return None
+
+
+def _unwritten(path: str, why: str, fix: str, *, full: bool = False) -> tuple[str, object, str, str]:
+    """Return code, place, fact and fix of a file that cannot be written: of the temporary folder or of an artifact."""
+    full = full or any(f"[Errno {number}]" in why for number in FULL)
+    room = f", {free(path)}" if full else ""
+    if any(part.startswith(OURS) for part in Path(path).parts):
+        fix = "make space for temporary files, or set TMPDIR to a folder of another disk"
+    return "T005", path, f"cannot be written: {why}{room}", fix
 
 
 def _answered(problem: Exception) -> tuple[str, str] | None:
@@ -284,7 +295,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     if not path.parent.is_dir():  # the lock would make it, and a mistyped path a second, empty store
         raise TipcastError("T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri")
     try:
-        with _in_turn(path, wait_s):
+        with in_turn(path, wait_s):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
             with contextlib.suppress(OSError):  # of a file that others own
@@ -296,39 +307,6 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     except (sqlite3.Error, OSError) as problem:
         what, fix = f"the database cannot be used: {first_line(problem)}", "check the file and its rights"
         raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
-
-
-def _in_turn(
-    path: Path, wait_s: float, now: Callable[[], float] = time.monotonic
-) -> contextlib.AbstractContextManager[Any]:
-    """Acquire the lock beside an sqlite file, and return what releases it.
-
-    Many jobs that start at once on a busy machine wait for each other's turns: while the file changes, the wait begins
-    anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that, or where nothing has changed for ``wait_s``.
-    """
-    lock = filelock.FileLock(f"{path}.lock", mode=0o600)
-    begun = changed = now()
-    state = _state(path)
-    while True:
-        try:
-            return lock.acquire(timeout=min(wait_s, LOOK_S))
-        except filelock.Timeout:
-            before, state = state, _state(path)
-            looked = now()
-            if state != before:
-                changed = looked
-            if looked - changed >= wait_s or looked - begun >= max(wait_s, LONGEST_QUEUE_S):
-                raise
-
-
-def _state(path: Path) -> list[tuple[int, int]]:
-    """Return size and time of change of an sqlite file and its log, of those that are there."""
-    facts = []
-    for file in (path, Path(f"{path}-wal")):
-        with contextlib.suppress(OSError):
-            status = file.stat()
-            facts.append((status.st_size, status.st_mtime_ns))
-    return facts
 
 
 def first_line(problem: BaseException) -> str:

@@ -22,9 +22,10 @@ from tests import warm
 from tests.conftest import python
 from tests.waiting import WATCHDOG_S
 
+from tipcast.config.disk import OURS
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import store
+from tipcast.tracking import queue, store
 from tipcast.tracking.run import check_store, open_run
 from tipcast.tracking.store import check_artifacts, failures, open_store
 
@@ -345,7 +346,7 @@ def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(tm
 def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
     moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "LOOK_S", 0.01)
+    monkeypatch.setattr(queue, "LOOK_S", 0.01)
     file = tmp_path / "mlflow.db"
     steps = iter(range(10))
     held = filelock.FileLock(f"{file}.lock")
@@ -359,6 +360,31 @@ def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
             held.release()
         return 10.0 * step
 
-    with nullcontext() if moves else pytest.raises(filelock.Timeout), store._in_turn(file, 15.0, now):
+    with nullcontext() if moves else pytest.raises(filelock.Timeout), queue.in_turn(file, 15.0, now):
         assert moves
     held.release()
+
+
+ARTIFACT = "/artifacts/1/model/MLmodel"
+OF_JOB = f"/tmp/{OURS}abc"  # noqa: S108 - nothing is written there
+FULL = "[Errno 28] No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("problem", "path", "fix"),
+    [
+        (shutil.Error([("/elsewhere/MLmodel", ARTIFACT, FULL)]), ARTIFACT, "of the artifact store"),
+        (OSError(28, "No space left on device", ARTIFACT), ARTIFACT, "of the artifact store"),
+        (OSError(28, "No space left on device", OF_JOB), OF_JOB, "set TMPDIR"),
+        (mlflow.MlflowException(f"{FULL}: '{OF_JOB}' -> '{ARTIFACT}'"), ARTIFACT, "of the artifact store"),
+    ],
+)
+def test_the_disk_that_is_full_is_named(
+    problem: Exception, path: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of the database, which has space."""
+    with (
+        pytest.raises(TipcastError, match=rf"^error\[T005\] {path}: cannot be written: .*{fix}"),
+        failures("sqlite:///m.db"),
+    ):
+        raise problem

@@ -1,0 +1,45 @@
+"""The queue of jobs that open a new sqlite file at once."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+LOOK_S, LONGEST_QUEUE_S = 1.0, 300.0
+"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for which it lasts."""
+
+
+def in_turn(
+    path: Path, wait_s: float, now: Callable[[], float] = time.monotonic
+) -> contextlib.AbstractContextManager[Any]:
+    """Acquire the lock beside an sqlite file, and return what releases it.
+
+    Many jobs that start at once on a busy machine wait for each other's turns: while the file changes, the wait begins
+    anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that, or where nothing has changed for ``wait_s``.
+    """
+    lock = filelock.FileLock(f"{path}.lock", mode=0o600)
+    begun = changed = now()
+    state = _state(path)
+    while True:
+        try:
+            return lock.acquire(timeout=min(wait_s, LOOK_S))
+        except filelock.Timeout:
+            before, state = state, _state(path)
+            looked = now()
+            if state != before:
+                changed = looked
+            if looked - changed >= wait_s or looked - begun >= max(wait_s, LONGEST_QUEUE_S):
+                raise
+
+
+def _state(path: Path) -> list[tuple[int, int]]:
+    """Return size and time of change of an sqlite file and its log, of those that are there."""
+    facts = []
+    for file in (path, Path(f"{path}-wal")):
+        with contextlib.suppress(OSError):
+            status = file.stat()
+            facts.append((status.st_size, status.st_mtime_ns))
+    return facts
