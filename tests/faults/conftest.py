@@ -167,7 +167,7 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
         own = tmp_path / name
         own.mkdir()
         gate = gate or own / "gate"
-        more |= {"MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}", "TMPDIR": str(temporary)}
+        more = {"TMPDIR": str(temporary), **more, "MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
         variables = warm.environment() | more
         process: subprocess.Popen[bytes] | warm.Job
         if command:
@@ -184,17 +184,19 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
 
 
 @pytest.fixture
-def scheduler(tipcast: Callable[..., Job]) -> tuple[Job, str]:
+def scheduler(tipcast: Callable[..., Job], tmp_path: Path) -> tuple[Job, str]:
     """A Dask scheduler without workers, and its address."""
     words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", "scheduler.json"]
-    job = tipcast(command=[sys.executable, "-m", "dask", "scheduler", *words], name="scheduler")
+    command = [sys.executable, "-m", "dask", "scheduler", *words]
+    job = tipcast(command=command, name="scheduler", TMPDIR=str(tmp_path))  # Dask's own folders stay
     file = job.folder / "scheduler.json"
     job.wait_until(lambda: file.exists() and file.read_text().endswith("}"))
     return job, str(json.loads(file.read_text())["address"])
 
 
 @pytest.fixture
-def worker(tipcast: Callable[..., Job], scheduler: tuple[Job, str]) -> Callable[..., Job]:
+def worker(tipcast: Callable[..., Job], scheduler: tuple[Job, str], tmp_path: Path) -> Callable[..., Job]:
     """Start a worker of one thread for that scheduler."""
     words = [scheduler[1], "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
-    return partial(tipcast, command=[sys.executable, "-m", "dask", "worker", *words], name="worker")
+    command = [sys.executable, "-m", "dask", "worker", *words]
+    return partial(tipcast, command=command, name="worker", TMPDIR=str(tmp_path))

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import delimited
+from tipcast.datasets import csv_cells
 from tipcast.datasets.listing import read_fragment
 
 Change = Callable[[Any], Any]
@@ -115,7 +115,7 @@ def test_cells_of_csv_that_do_harm_and_do_none(trip_files: Any) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_line_numbers_are_those_of_the_file(trip_files: Any, packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delimited, "CSV_CHUNK", 5_000)
+    monkeypatch.setattr(csv_cells, "CSV_CHUNK", 5_000)
     for line, block_bytes in itertools.product((2, 400, 1001), (2_000, 1 << 20)):
 
         def change(content: bytes, line: int = line) -> bytes:  # a blank line below the header and one below a row
