@@ -34,11 +34,14 @@ class Composed:
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
+        from tipcast.config import environment
+
         checked = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
         if checked:
             from tipcast.compute import gpus
 
             gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
+        environment.check_dask()
         module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
         if checked:
             from tipcast.compute import session
@@ -56,10 +59,7 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     """
     from tipcast.config.arguments import HELP, MULTIRUN, REPEAT, as_given, to_overrides
     from tipcast.config.compose import compose, to_object
-    from tipcast.config.environment import check_dask
     from tipcast.config.plain import redact
-
-    check_dask()
     from tipcast.jobs import preflight
 
     def command(words: Iterable[str]) -> str:
