@@ -77,8 +77,8 @@ test-cases: PROCESSES := 2
 test-cases: $(VENV)/.stamp-test
 	@$(PYTEST) --dist load -m typed tests/typed/test_cases.py
 
-# The first commands of README, in a folder of their own, and the tests of what depends most on libraries' versions.
-SMOKE := tests/unit/models tests/unit/search
+# The first commands of README, in a folder of their own, and the tests of what depends most on the libraries' versions.
+SMOKE := tests/unit/models
 smoke: $(VENV)/.stamp-test
 	@$(BIN)/python --version
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
