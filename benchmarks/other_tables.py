@@ -200,19 +200,13 @@ def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) 
     return {"log_loss": float(metrics.log_loss(target, told, labels=labels)), "accuracy": float(accuracy)}
 
 
-def with_columns_of_texts(
-    manifest: dict[str, Any], train: np.ndarray[Any, Any], test: np.ndarray[Any, Any]
-) -> list[np.ndarray[Any, Any]]:
-    """Return rows with scikit-learn's column of 0 and 1 for each code of a text; all 0 where none is there."""
+def with_columns_of_texts(manifest: dict[str, Any], rows: np.ndarray[Any, Any]) -> ColumnTransformer:
+    """Return scikit-learn's step that standardises numbers and gives each code of a text a column of 0 and 1."""
     texts = [column["name"] for column in manifest["columns"] if column["type"] == "category"]
     places = [manifest["features"].index(name) for name in texts]
-    if not places:
-        return [train, test]
-
-    categories = [np.unique(codes[~np.isnan(codes)]) for codes in train[:, places].T]
+    categories = [np.unique(codes[~np.isnan(codes)]) for codes in rows[:, places].T]
     encode = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
-    encoder = ColumnTransformer([("texts", encode, places)], remainder="passthrough").fit(train[:1])
-    return [encoder.transform(rows) for rows in (train, test)]
+    return ColumnTransformer([("texts", encode, places)], remainder=StandardScaler())
 
 
 def fitted(table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y: np.ndarray[Any, Any]) -> Any:
@@ -221,9 +215,10 @@ def fitted(table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y:
         np.asarray(model.predict(rows, params={"output": "features"}), dtype=np.float64) for rows in (train, test)
     )
     values = (table.model, True) in ESTIMATORS and y.dtype.kind == "f"
+    estimator = ESTIMATORS[table.model, values]()
     if table.model in LINEAR:
-        x, tested = with_columns_of_texts(model.unwrap_python_model().manifest, x, tested)
-    estimator = ESTIMATORS[table.model, values]().fit(x, y)
+        estimator.steps[0] = ("prepare", with_columns_of_texts(model.unwrap_python_model().manifest, x))
+    estimator.fit(x, y)
     if values:
         return matrix(estimator.predict(tested))
     told = estimator.predict_proba(tested)

@@ -6,7 +6,7 @@ import sys
 
 try:
     folder = os.getcwd()  # noqa: PTH109
-except FileNotFoundError:  # it was deleted, which the command tells
+except OSError:  # it was deleted, which the command tells
     folder = ""
 if not sys.flags.safe_path and sys.path[0] == folder and not os.path.isdir("tipcast"):  # noqa: PTH112
     del sys.path[0]  # files there may have the names of libraries, also of those that pathlib imports

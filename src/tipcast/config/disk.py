@@ -85,7 +85,10 @@ def _locked_folder() -> tuple[Path, int]:
     """Make a temporary folder and hold its lock, which ends with the process; return both."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=OURS))
-        lock = os.open(folder, os.O_RDONLY)
+        try:
+            lock = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:  # taken for an abandoned one
+            continue
         with contextlib.suppress(OSError):  # of a disk without locks
             fcntl.flock(lock, fcntl.LOCK_EX)  # it waits for a process that takes the folder for an abandoned one
         if folder.exists():
@@ -135,21 +138,41 @@ def alone(folder: Path, what: str) -> Iterator[bool]:
     yields False on a disk that has no locks, which keeps nobody out.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        descriptor = os.open(folder, os.O_RDONLY)  # the folder itself is locked: no lock file lies in it
+        descriptor, locked = _locked_output(folder, what)
         stack.callback(os.close, descriptor)
-        locked = False
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                locked = True
-            except BlockingIOError as problem:
-                fix = "wait for it to end, or stop it"
-                raise TipcastError("S011", f"output {folder}", what, fix) from problem
         before = {above for above, _, _ in os.walk(folder)}
         stack.callback(_remove_empty, folder, before, made)
         yield locked
+
+
+def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
+    """Make and open a folder, and lock it if its disk has locks: the folder itself, as no lock file lies in it.
+
+    A job that ends may remove the folder meanwhile, if it is empty: then it is made anew. S011 where it is locked.
+    """
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+
+        locked = False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            locked = True
+        except BlockingIOError as problem:
+            os.close(descriptor)
+            fix = "wait for it to end, or stop it"
+            raise TipcastError("S011", f"output {folder}", what, fix) from problem
+        except OSError:  # a disk without locks
+            return descriptor, locked
+
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(folder.stat(), os.fstat(descriptor)):
+                return descriptor, locked
+        os.close(descriptor)
 
 
 def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:

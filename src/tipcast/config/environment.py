@@ -1,9 +1,11 @@
 """What a configuration reads of the environment: recorded as the expression, and refused in values of `mlflow run`."""
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -15,10 +17,13 @@ OURS = "TIPCAST_"
 """Prefix of variables that are settings of tipcast: conf/ reads them, and their values are no secrets."""
 SHORT = 6
 """Characters from which on a variable's value is looked for in longer texts too."""
+NUMBER = re.compile(r"[-+.\deE]+")
 HARMLESS = re.compile(r"(ARROW|GOMP|KMP|LIBCUDF|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|RAPIDS|UCX)_[A-Z0-9_]+")
 """Variables that tune libraries, which `mlflow run` may set for workers."""
-LOADING = re.compile(r"CONF|DIR|FILE|LIB(RAR|S?$|S?_)|PATH|PLUGIN|TOOL|TUNER")
-"""Parts of such names whose values name files or code."""
+LOADING = re.compile(
+    r"COMMAND|CONF|DEST|DIR|ERROR|FILE|LIB(RAR|S?$|S?_)|MAIL|MODULE|NCCL_NET$|PATH|PLUGIN|TOOL|TRACE|TUNER"
+)
+"""Parts of such names whose values name files, commands or code."""
 
 _read: dict[str, str] = {}
 """Value of a variable that a configuration has read -> the expression that reads it."""
@@ -84,10 +89,15 @@ def expression(path: str, value: object) -> str | None:
 
 
 def concealed(text: str) -> str:
-    """Return a text with expressions in place of the values that configurations have read of the environment."""
+    """Return a text with expressions in place of the values that configurations have read of the environment.
+
+    Values are found as they are, as JSON and as addresses write them. A number is left, or other numbers would change.
+    """
     for value in sorted(_read, key=len, reverse=True):  # one may be the beginning of another
-        if len(value) >= SHORT:
-            text = text.replace(value, _read[value])
+        if len(value) < SHORT or NUMBER.fullmatch(value):
+            continue
+        for form in dict.fromkeys((value, json.dumps(value)[1:-1], quote(value, safe=""))):
+            text = text.replace(form, _read[value])
     return text
 
 

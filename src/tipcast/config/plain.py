@@ -22,9 +22,11 @@ from tipcast.config.schema import OF_MACHINE, SweepConfig
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
 LOGIN = re.compile(
-    r"(?<=[a-z0-9+.-]://)(?:[^\s/@:?#\"]+|[^\s/@:\"]*:(?!\d{1,5}[/?#])[^\s@\"]*(?:@[^\s/@\"]*)*)@", re.IGNORECASE
+    r"(?<=[a-z0-9+.-]://)"
+    r"(?:[^\s/@:?#\"]{1,256}|[^\s/@:\"]{0,256}:(?!\d{1,5}[/?#,;])[^\s@\"]{0,256}(?:@[^\s/@\"]{0,256}){0,4})@",
+    re.IGNORECASE,
 )
-"""Name and password of an address, whatever signs are in these; a text without an address costs one search for ://."""
+"""Name and password of an address, whatever signs are in these, up to a length that keeps the search linear."""
 NAMED = ("files", "table")  # sources whose files are named
 TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
 

@@ -17,7 +17,7 @@ def open_streams() -> None:
         with contextlib.suppress(OSError):
             os.fstat(number)
             continue
-        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number, in children too
 
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -30,7 +30,7 @@ def check_folder() -> None:
     """Refuse a working folder that was deleted, in which no path means anything; C003."""
     try:
         os.getcwd()  # noqa: PTH109
-    except FileNotFoundError as problem:
+    except OSError as problem:
         raise TipcastError("C003", "working folder", "it was deleted", "change to another one with cd") from problem
 
 

@@ -1,6 +1,7 @@
 """Prepared months: a dataset as one Parquet file a month, whose footer says what it was made of."""
 
 import contextlib
+import glob
 import hashlib
 import json
 import re
@@ -112,8 +113,8 @@ def unfinished(out: str) -> Iterator[str]:
         yield token
     except BaseException:
         with contextlib.suppress(OSError):
-            filesystem, pattern = url_to_fs(f"{out}/*.{token}-*.tmp")
-            for file in filesystem.glob(pattern):
+            filesystem, folder = url_to_fs(out)
+            for file in filesystem.glob(f"{glob.escape(folder)}/*.{token}-*.tmp"):
                 filesystem.rm_file(file)
         raise
 

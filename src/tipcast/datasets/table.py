@@ -54,8 +54,8 @@ class Table(Dataset):
     """Of each number column of the training files: what may stand for a missing one."""
     gaps: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Columns of numbers among which NaN was seen, which a Parquet footer does not count as missing."""
-    encodings: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Of each feature's column, in words, how the model gets it; empty until a model is known."""
+    encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
+    """How the model gets the columns; None until a model is known."""
     name = "table"
     code: ClassVar[ModuleType] = table_features
 
@@ -120,9 +120,10 @@ class Table(Dataset):
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
         lines = [each.line() for each in self.taken.values()]
-        if not self.encodings:
+        if self.encoding is None:
             return tuple(lines)
-        return tuple({**line, "given to the model": self.encodings.get(str(line["column"]), "")} for line in lines)
+        words = self.encoding.in_words(self.columns)  # which may have lost texts since
+        return tuple({**line, "given to the model": words.get(str(line["column"]), "")} for line in lines)
 
     @property
     def test_share(self) -> float:
@@ -203,7 +204,7 @@ class Table(Dataset):
         lacking = {name for name, each in self.taken.items() if each.lacks_values} | self.gaps
         wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
         encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
-        return replace(self, columns=encoding.columns, encodings=encoding.words), encoding.task
+        return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
         """Return the table without the texts that only rows to test on have: as any that training lacks, these miss.
@@ -340,7 +341,7 @@ class Table(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "taken": {}}
+        return {**vars(self), "taken": {}, "encoding": None}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:

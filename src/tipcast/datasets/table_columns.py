@@ -134,7 +134,9 @@ class Taken:
     @property
     def lacks_values(self) -> bool:
         """Whether rows of the training files have no value, or a text that stands for none."""
-        return self.seen.counts["missing"] > 0 or bool(self.column and self.column.missing)
+        if self.seen.counts["missing"] > 0 or (self.column and self.column.missing):
+            return True
+        return any(text.strip().lstrip("+-").lower() == "nan" for text in self.seen.texts)
 
     def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""

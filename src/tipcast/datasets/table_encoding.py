@@ -15,8 +15,17 @@ class Encoding:
 
     columns: tuple[RawColumn, ...]
     task: Task
-    words: Mapping[str, str]
-    """Of each feature's column, in words, how the model gets it."""
+    one_hot: bool
+    """Whether the model gets a column of 0 and 1 for each value of a category."""
+
+    def in_words(self, columns: Sequence[RawColumn]) -> dict[str, str]:
+        """Say of each feature's column, as it is by now, how the model gets it."""
+        categorical = set(self.task.categorical)
+        return {
+            column.name: in_words(column, categorical=column.name in categorical, one_hot=self.one_hot)
+            for column in columns
+            if column.name in self.task.features
+        }
 
 
 def encode(
@@ -58,11 +67,7 @@ def encode(
             categorical=tuple(name for name in task.features if name in categorical),
             missing=math.nan,
         ),
-        {
-            column.name: in_words(column, categorical=column.name in categorical, one_hot=one_hot)
-            for column in encoded
-            if column.name in chosen
-        },
+        one_hot,
     )
 
 

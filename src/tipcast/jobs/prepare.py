@@ -29,8 +29,9 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
     if not config.out.strip() or config.out.endswith("://"):
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    here, clock = Path(config.out).expanduser().resolve(), Clock()  # whatever folder a worker is in
-    out = config.out.rstrip("/") if "://" in config.out else str(here)
+    clock, given = Clock(), config.out.removeprefix("file://")
+    here = Path(given).expanduser().resolve()  # whatever folder a worker is in
+    out = given.rstrip("/") if "://" in given else str(here)
     with clock.phase("list"):
         dataset = open_dataset(config.data)
         listing = dataset.month_files()

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, final
 from urllib.parse import urlsplit
 
+import dask
 import numpy as np
 import xgboost
 from dask.base import annotate
@@ -27,6 +28,7 @@ from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
+LOOPBACK = "127.0.0.1"
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
 TRAIN = "train"
@@ -270,8 +272,10 @@ class XGBoost(Estimator):
 
 def _loopback(client: Any) -> str | None:
     """Return the address for XGBoost's tracker of a local cluster; None: XGBoost chooses one that workers reach."""
-    host = urlsplit(client.scheduler.address).hostname
-    return host if host == "127.0.0.1" else None
+    if dask.config.get("xgboost.scheduler_address", None):
+        return None
+    addresses = [client.scheduler.address, *client.nthreads()]
+    return LOOPBACK if all(urlsplit(address).hostname == LOOPBACK for address in addresses) else None
 
 
 class _TrainingThread(WorkerPlugin):

@@ -32,7 +32,7 @@ from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset, RawColumn, as_named
 from tipcast.datasets.csv_cells import MISSING
 from tipcast.models import native
-from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken
+from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken, without_commit
 
 LOG = logging.getLogger("tipcast")
 
@@ -116,7 +116,7 @@ def log_model(
         **facts,
     }
     params = run.client.get_run(run.id).data.params
-    tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast"})
+    tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
     made = run.client.create_logged_model(run.experiment_id, logged_name(facts), run.id, tags, params)
     with temporary_folder() as folder, quiet():
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])

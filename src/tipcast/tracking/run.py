@@ -314,7 +314,11 @@ def context_tags() -> dict[str, str]:
 
     MLflow's commit is left out: it is of the repository that the command's file lies in, which need not be the user's.
     """
-    tags = resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()})
+    return without_commit(resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()}))
+
+
+def without_commit(tags: Mapping[str, str]) -> dict[str, str]:
+    """Return MLflow's own tags without those of a commit."""
     return {name: value for name, value in tags.items() if not name.startswith(GIT)}
 
 

@@ -112,7 +112,7 @@ def _place_artifacts(uri: str) -> None:
     if database is None or os.access(here if here.is_dir() else Path(), os.W_OK | os.X_OK):
         return
     if os.access(database.parent, os.W_OK | os.X_OK):
-        os.environ.setdefault(ROOT, str(database.parent / ARTIFACTS))
+        os.environ[ROOT] = str(database.parent / ARTIFACTS)
 
 
 def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
@@ -299,7 +299,9 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
             with contextlib.suppress(OSError):  # of a file that others own
-                path.touch()  # those that wait see that it is the next one's turn
+                # Those that wait see that it is the next one's turn. Path.touch would open the file, and with its end
+                # drop this process's locks on it.
+                os.utime(path)
             yield
     except filelock.Timeout as problem:
         what = f"another process has held its lock for {wait_s:g} s"

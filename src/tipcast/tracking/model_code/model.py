@@ -293,6 +293,7 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
         rows = pd.read_csv(csv_input, header=None, dtype=object, keep_default_na=False).fillna("")
     except ValueError as problem:
         raise MlflowException(f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST) from None
+    rows = rows.map(str.strip)  # blanks around a cell of CSV do not count
     return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)  # pandas would rename what is there twice
 
 
