@@ -183,18 +183,6 @@ def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
             yield from below(entry, way)
 
 
-def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Give each folder from one down, with the names of folders and of files in it, and follow no links.
-
-    OSError where one may not be looked into, which is not to say that it is empty.
-    """
-
-    def refuse(problem: OSError) -> None:
-        raise problem
-
-    return os.walk(folder, onerror=refuse)
-
-
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
     """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use; D025."""
     for file in files if request.any_columns else ():

@@ -215,14 +215,14 @@ def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str
     missing = np.isnan(values[:, chosen])  # sorted last
     highest = np.maximum((~missing).sum(axis=0) - 1, 1)
     colors = VALUES(ranks / highest)
-    colors[missing] = to_rgba(FAINT)
+    colors[missing] = to_rgba(INK)
     colors = colors.reshape(-1, 4)
     axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1.5, zorder=1)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     legend = {"low value of the feature": VALUES(0.0), "high value": VALUES(1.0)}
     if missing.any():
-        legend["missing"] = to_rgba(FAINT)
+        legend["missing"] = to_rgba(INK)
     for name, color in legend.items():
         axes.scatter([], [], s=50, color=color, label=name)
     _key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=len(legend), borderpad=0)

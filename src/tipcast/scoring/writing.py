@@ -19,7 +19,7 @@ from tipcast.config.disk import FULL, free
 from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
-from tipcast.datasets.listing import PARQUET, walk
+from tipcast.datasets.listing import PARQUET
 from tipcast.datasets.parquet import Hashed
 
 LOG = logging.getLogger("tipcast")
@@ -200,10 +200,22 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
 
 def _files(output: str, folder: Path) -> Iterator[str]:
     """Find all files below a folder that may not exist; C011 a link, as what is written through it is elsewhere."""
-    for above, folders, names in walk(folder) if folder.exists() else ():
+    for above, folders, names in _walk(folder) if folder.exists() else ():
         for path in (Path(above, name) for name in sorted([*folders, *names])):
             _refuse_link(output, folder, path)
         yield from (str(Path(above, name)) for name in sorted(names))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Give each folder from one down, with the names of folders and of files in it, and follow no links.
+
+    OSError where one may not be looked into, which is not to say that it is empty.
+    """
+
+    def refuse(problem: OSError) -> None:
+        raise problem
+
+    return os.walk(folder, onerror=refuse)
 
 
 def _refuse_link(output: str, folder: Path, path: Path) -> None:
