@@ -25,8 +25,6 @@ SHARED = Path(os.environ.get(NAMED) or tempfile.gettempdir())
 """The folder of temporary files of all processes, also where this process has one of its own."""
 OURS = f"tipcast-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())[:16]}-"
 """Begins the names of temporary folders of this machine: what other machines have in a shared folder is theirs."""
-LOCKS = f"tipcast-{os.getuid()}"
-"""The folder, below the shared one, of this user's locks."""
 LONGEST_SHARED = 40
 """Characters of the shared folder's path up to which sockets, as multiprocessing makes some, lie in a process's own
 folder there: the name of a socket has at most 107."""
@@ -96,13 +94,20 @@ def _locked_folder() -> tuple[Path, int]:
         os.close(lock)
 
 
+def lock_file(name: str) -> Path:
+    """Return the file, in the shared folder, of a lock that all processes of this user and machine know by a name.
+
+    It stays when the lock is released; ``remove_abandoned`` removes it.
+    """
+    return SHARED / f"{OURS}{os.getuid()}-{name}.lock"
+
+
 def remove_abandoned() -> None:
-    """Remove temporary folders and locks of this user that processes of this machine left as they were killed."""
+    """Remove temporary folders and locks of this user that no process of this machine holds any more."""
     with contextlib.suppress(OSError):
-        for path in [*SHARED.glob(f"{OURS}*"), *(SHARED / LOCKS).glob("*.lock")]:
+        for path in SHARED.glob(f"{OURS}*"):
             with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
                 _remove_unlocked(path)
-        (SHARED / LOCKS).rmdir()
 
 
 def _remove_unlocked(path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import filelock
 import psutil
 
-from tipcast.config.disk import LOCKS, SHARED, remove_abandoned
+from tipcast.config.disk import lock_file, remove_abandoned
 from tipcast.config.errors import TipcastError
 from tipcast.tracking.store import all_runs, sqlite_file
 
@@ -23,6 +23,9 @@ PROCESS = "tipcast.process"
 """Tag of a run: the machine, and what else identifies the process that writes it, as JSON."""
 SAME_S = 1.5
 """Seconds by which two readings of a process's start may differ: the kernel rounds the boot's to one."""
+
+LOCK_S = 1
+"""Seconds to wait for a run's lock: a process that looks for abandoned locks holds each for a moment."""
 
 
 def tags() -> dict[str, str]:
@@ -90,9 +93,7 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
     On one machine a lock decides, which ends with its process. Of a run that another machine has open nothing is
     known: it counts as worked on until it is closed.
     """
-    folder = SHARED / LOCKS
-    folder.mkdir(mode=0o700, exist_ok=True)
-    lock = filelock.FileLock(folder / f"sweep-{run_id}.lock", timeout=0, mode=0o600)
+    lock = filelock.FileLock(lock_file(run_id), timeout=LOCK_S, mode=0o600)
     with contextlib.suppress(filelock.Timeout):
         lock.acquire()
     try:
@@ -108,4 +109,4 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-        remove_abandoned()  # the lock's file and folder, which filelock leaves
+        remove_abandoned()  # the lock's file, which filelock leaves

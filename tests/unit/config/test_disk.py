@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
+import filelock
 import pytest
 
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError
+from tipcast.tracking.process import LOCK_S
 
 USES_FOLDER = """
 import multiprocessing.connection, multiprocessing.util, os, signal, sys, tempfile
@@ -44,8 +47,7 @@ def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path
         (folder / "file").touch()
     folders["shared_with_others"].chmod(0o755)
     (shared / f"{disk.OURS}link").symlink_to(folders["of_another_machine"])
-    (shared / disk.LOCKS).mkdir(mode=0o700)
-    (shared / disk.LOCKS / "sweep-1.lock").touch(mode=0o600)
+    disk.lock_file("1").touch(mode=0o600)
     holder = os.open(folders["in_use"], os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
     with disk.temporary_folder() as made, disk.temporary_folder():
@@ -53,7 +55,25 @@ def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path
     os.close(holder)
     assert [name for name, folder in folders.items() if not folder.exists()] == ["killed"]
     assert not made.exists()
-    assert not (shared / disk.LOCKS).exists()
+    assert not disk.lock_file("1").exists()
+
+
+def test_a_lock_is_taken_while_others_look_for_abandoned_ones(shared: Path) -> None:
+    ended = threading.Event()
+
+    def look() -> None:
+        while not ended.is_set():
+            disk.remove_abandoned()
+
+    other = threading.Thread(target=look)
+    other.start()
+    try:
+        for _ in range(100):
+            with filelock.FileLock(disk.lock_file("run"), timeout=LOCK_S, mode=0o600):
+                assert disk.lock_file("run").exists()
+    finally:
+        ended.set()
+        other.join()
 
 
 @pytest.mark.parametrize("length", [30, 60, 90])
