@@ -1,4 +1,5 @@
-"""Compare the evaluation in bins on two threads with scikit-learn's roc_auc_score + roc_curve, and write a result.
+"""Compare the evaluation in bins on two threads with scikit-learn's roc_auc_score + roc_curve, and
+write a result.
 
 python benchmarks/binned_auc.py [--rows 8000000] [--pairs 5] [--partitions 8] [--out FOLDER]
 """
@@ -13,11 +14,15 @@ from harness import compare, options, write_result
 from tipcast.evaluation.classification import Classification
 
 AUC, PRECISION, AREA = 2e-6, 1e-5, 1e-5
-"""How far AUC, average precision and the area under the thinned curve may be from scikit-learn's."""
+"""How far AUC, average precision and the area under the thinned curve may be from
+scikit-learn's.
+"""
 
 
 def made(rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return float32 scores and int32 labels of an AUC like that of the taxi task, ties included."""
+    """Return float32 scores and int32 labels of an AUC like that of the taxi task, ties
+    included.
+    """
     r = np.random.default_rng(0)
     logit = r.normal(0.0, 0.5, rows)
     labels = (r.random(rows) < 1 / (1 + np.exp(-logit))).astype(np.int32)
@@ -29,26 +34,38 @@ def main() -> None:
     given = options(__doc__, rows=8_000_000, pairs=5, partitions=8)
     scores, labels = made(given.rows)
     with (
-        LocalCluster(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as cluster,
+        LocalCluster(
+            processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         on_workers = [
-            [client.submit(np.array, part, pure=False) for part in np.array_split(column, given.partitions)]
+            [
+                client.submit(np.array, part, pure=False)
+                for part in np.array_split(column, given.partitions)
+            ]
             for column in (scores, labels)
         ]
         found = Classification().evaluate(client, *on_workers)
         expected = roc_auc_score(labels, scores), average_precision_score(labels, scores)
         area = float(np.trapezoid(found.roc["tpr"], found.roc["fpr"]))
         values = found.headline, found.metrics["average_precision"], area
-        apart = [abs(value - other) for value, other in zip(values, (*expected, expected[0]), strict=True)]
+        apart = [
+            abs(value - other)
+            for value, other in zip(values, (*expected, expected[0]), strict=True)
+        ]
         if any(far > most for far, most in zip(apart, (AUC, PRECISION, AREA), strict=True)):
-            raise SystemExit(f"not equal: AUC, average precision and the curve's area differ by {apart}")
+            raise SystemExit(
+                f"not equal: AUC, average precision and the curve's area differ by {apart}"
+            )
 
         def theirs() -> object:
             return roc_auc_score(labels, scores), roc_curve(labels, scores)
 
         names = ("tipcast evaluate (all metrics and curves)", "sklearn roc_auc_score + roc_curve")
-        result = compare(lambda: Classification().evaluate(client, *on_workers), theirs, given.pairs, names=names)
+        result = compare(
+            lambda: Classification().evaluate(client, *on_workers), theirs, given.pairs, names=names
+        )
     print(result)
     print(write_result("binned_auc", result, **vars(given), threads=2, apart=apart))
 

@@ -1,9 +1,11 @@
-"""P5: what waiting costs: a fit whose threads soon sleep while they wait, as tipcast's do, against OpenMP's default.
+"""P5: what waiting costs: a fit whose threads soon sleep while they wait, as tipcast's do, against
+OpenMP's default.
 
     python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--out FOLDER]
 
-Once with as many busy processes beside it as there are cores, as the trials of a sweep or another user's job would be,
-and once on an idle machine. Each fit is a process of its own, which times itself without its start.
+Once with as many busy processes beside it as there are cores, as the trials of a sweep or another
+user's job would be, and once on an idle machine. Each fit is a process of its own, which times
+itself without its start.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ print(time.perf_counter() - start)
 @contextlib.contextmanager
 def busy(processes: int) -> Iterator[None]:
     """Keep so many cores at work."""
-    burning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    burning = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)
+    ]
     try:
         yield
     finally:
@@ -51,7 +55,11 @@ def main() -> None:
 
     def fit(variables: Mapping[str, str]) -> float:
         """Return the seconds that do not count: all but the rounds."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("OMP_", "GOMP_"))
+        }
         start = time.perf_counter()
         ended = subprocess.run(
             [sys.executable, "-c", FIT, str(given.rows), str(given.rounds), str(cores)],

@@ -1,12 +1,13 @@
-"""The references of whole jobs: what a careful user of pandas (cuDF), XGBoost and scikit-learn (cuML) writes.
+"""The references of whole jobs: what a careful user of pandas (cuDF), XGBoost and scikit-learn
+(cuML) writes.
 
     python benchmarks/by_hand.py train pandas|cudf MODEL TRAIN TEST [--warm]
     python benchmarks/by_hand.py score pandas|cudf BOOSTER TRIPS OUT THRESHOLD NAME VERSION [--warm]
-    python benchmarks/by_hand.py copy pandas|cudf - TRIPS OUT [--warm]        # reading and writing alone
+    # reading and writing alone
+    python benchmarks/by_hand.py copy pandas|cudf - TRIPS OUT [--warm]
 
-Each is a process that prints its seconds without imports, `job_s`. With `--warm` it does its work twice: `job_s` is of
-the second time, whose seconds `again_s` can be left out of the process.
-"""
+Each is a process that prints its seconds without imports, `job_s`. With `--warm` it does its work
+twice: `job_s` is of the second time, whose seconds `again_s` can be left out of the process."""
 
 from __future__ import annotations
 
@@ -20,8 +21,20 @@ from typing import Any
 
 import numpy as np
 
-COLUMNS = ["tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount"]
-PARAMS = {"objective": "binary:logistic", "eval_metric": "logloss", "max_depth": 6, "learning_rate": 0.1}
+COLUMNS = [
+    "tpep_pickup_datetime",
+    "passenger_count",
+    "PULocationID",
+    "DOLocationID",
+    "fare_amount",
+    "tip_amount",
+]
+PARAMS = {
+    "objective": "binary:logistic",
+    "eval_metric": "logloss",
+    "max_depth": 6,
+    "learning_rate": 0.1,
+}
 ROUNDS = 100
 HELD_OUT = 0.15
 """Share of the period that validation rows are from."""
@@ -44,7 +57,9 @@ def frames(library: Any, files: Sequence[Path]) -> tuple[Any, Any, Any]:
     return x.astype("float32").fillna(-1), label, pickup
 
 
-def split(library: Any, files: Sequence[Path], share: float = HELD_OUT) -> tuple[Any, Any, Any, Any]:
+def split(
+    library: Any, files: Sequence[Path], share: float = HELD_OUT
+) -> tuple[Any, Any, Any, Any]:
     """Return training and validation rows of some months, cut by time: x, y, x, y."""
     x, y, pickup = frames(library, files)
     start, stop = pickup.min(), pickup.max()
@@ -54,7 +69,9 @@ def split(library: Any, files: Sequence[Path], share: float = HELD_OUT) -> tuple
     return x[early], y[early], x[~early], y[~early]
 
 
-def train(library: Any, model: str, train_files: Sequence[Path], test_files: Sequence[Path]) -> dict[str, Any]:
+def train(
+    library: Any, model: str, train_files: Sequence[Path], test_files: Sequence[Path]
+) -> dict[str, Any]:
     """Read, prepare, fit, predict and measure with all threads or on one GPU."""
     device = {"pandas": "cpu", "cudf": "cuda"}[library.__name__]
     clock = [time.perf_counter()]
@@ -66,7 +83,9 @@ def train(library: Any, model: str, train_files: Sequence[Path], test_files: Seq
         matrix = xgboost.QuantileDMatrix(x, y)
         held_out = xgboost.QuantileDMatrix(held_x, held_y, ref=matrix)
         params = PARAMS | {"device": device}
-        fitted = xgboost.train(params, matrix, ROUNDS, evals=[(held_out, "validation")], verbose_eval=False)
+        fitted = xgboost.train(
+            params, matrix, ROUNDS, evals=[(held_out, "validation")], verbose_eval=False
+        )
         score = fitted.inplace_predict
     else:
         from cuml.ensemble import RandomForestClassifier
@@ -88,7 +107,9 @@ def train(library: Any, model: str, train_files: Sequence[Path], test_files: Seq
         from cuml.metrics import roc_auc_score
     auc = float(roc_auc_score(test_y.values, scores))
     clock.append(time.perf_counter())
-    phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("read", "fit", "evaluate"))}
+    phases = {
+        name: clock[at + 1] - clock[at] for at, name in enumerate(("read", "fit", "evaluate"))
+    }
     return {"phases_s": phases, "job_s": clock[-1] - clock[0], "test_auc": auc}
 
 
@@ -102,7 +123,9 @@ def columns(library: Any, trips: Any, names: Sequence[str]) -> dict[str, Any]:
     return {**found, "pickup": time_column.to_numpy().astype("datetime64[us]").view(np.int64)}
 
 
-def scored(library: Any, booster: str, files: Sequence[Path], out: Path, threshold: float, names: list[str]) -> float:
+def scored(
+    library: Any, booster: str, files: Sequence[Path], out: Path, threshold: float, names: list[str]
+) -> float:
     """Score file by file and write each with its trips; return the seconds."""
     import xgboost
 
@@ -115,7 +138,9 @@ def scored(library: Any, booster: str, files: Sequence[Path], out: Path, thresho
     for file in files:
         trips = library.read_parquet(str(file))
         arrays = columns(library, trips, needed_columns(BASE_FEATURES))
-        matrix = compute(arrays, BASE_FEATURES, importlib.import_module("numpy" if device == "cpu" else "cupy"))
+        matrix = compute(
+            arrays, BASE_FEATURES, importlib.import_module("numpy" if device == "cpu" else "cupy")
+        )
         trips["probability"] = model.inplace_predict(matrix).astype("float64")
         trips["prediction"] = (trips["probability"] >= threshold).astype("int8")
         trips["model_name"], trips["model_version"] = names
@@ -128,7 +153,9 @@ def copied(library: Any, files: Sequence[Path], out: Path) -> float:
     start = time.perf_counter()
     out.mkdir(parents=True)
     for file in files:
-        library.read_parquet(str(file)).to_parquet(str(out / file.name), compression="zstd", index=False)
+        library.read_parquet(str(file)).to_parquet(
+            str(out / file.name), compression="zstd", index=False
+        )
     return time.perf_counter() - start
 
 

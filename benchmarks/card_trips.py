@@ -1,6 +1,8 @@
-"""What task=high_tip tells of trips paid by card, beside task=high_tip_card and a sweep over it, on later real months.
+"""What task=high_tip tells of trips paid by card, beside task=high_tip_card and a sweep over it, on
+later real months.
 
-For months that do not follow at once, the model is calibrated by a newer month too, see examples/recalibrate.py.
+For months that do not follow at once, the model is calibrated by a newer month too, see
+examples/recalibrate.py.
 
 TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/card_trips.py [--trials 64] [--out FOLDER]
 """
@@ -33,14 +35,28 @@ SIDES = {
 }
 NEWER = {"yellow 2018 -> 2019-03": YELLOW.format("2019-02")}
 """Months -> the month with answers that the scores are calibrated by."""
-TOLD = ("auc", "auc_low", "auc_high", "mean_prediction", "positive_rate", "calibration_error", "rows")
+TOLD = (
+    "auc",
+    "auc_low",
+    "auc_high",
+    "mean_prediction",
+    "positive_rate",
+    "calibration_error",
+    "rows",
+)
 
 
 def of_cards(model_uri: str, test: Path, folder: Path) -> float:
     """Return a model's AUC on the test trips that are paid by card."""
     trips = pd.read_parquet(test)
     trips[trips["payment_type"] == CARD].to_parquet(cards := folder / test.name)
-    said = tipcast("score", f"model_uri={model_uri}", f"input={cards}", f"output={folder / test.stem}", folder=folder)
+    said = tipcast(
+        "score",
+        f"model_uri={model_uri}",
+        f"input={cards}",
+        f"output={folder / test.stem}",
+        folder=folder,
+    )
     return float(said["metrics"]["labelled/auc"])
 
 
@@ -49,13 +65,23 @@ def recalibrated(model_uri: str, months: tuple[Path, Path], folder: Path) -> dic
     scored = [folder / month.stem for month in months]
     for month, out in zip(months, scored, strict=True):
         tipcast("score", f"model_uri={model_uri}", f"input={month}", f"output={out}", folder=folder)
-    words = ["--rows", f"payment_type == {CARD} and fare_amount > 0", "--answer", "tip_amount / fare_amount > 0.2"]
+    words = [
+        "--rows",
+        f"payment_type == {CARD} and fare_amount > 0",
+        "--answer",
+        "tip_amount / fare_amount > 0.2",
+    ]
     subprocess.run([sys.executable, RECALIBRATE, *scored, *words], check=True)
     trips = pd.read_parquet(scored[1].with_suffix(".calibrated.parquet"))
     labels = (trips["tip_amount"] / trips["fare_amount"] > 0.2).to_numpy(int)
     found = Classification().evaluate_here(trips["calibrated"].to_numpy(), labels)
     told = {key: found.metrics[key] for key in TOLD if key in found.metrics} | {"rows": found.rows}
-    return {**told, "auc_low": found.interval.low, "auc_high": found.interval.high, "auc_card": found.headline}
+    return {
+        **told,
+        "auc_low": found.interval.low,
+        "auc_high": found.interval.high,
+        "auc_card": found.headline,
+    }
 
 
 def main() -> None:
@@ -79,10 +105,19 @@ def main() -> None:
                 told["auc_card"] = told["auc"]
                 if way == "high_tip":
                     told["auc_card"] = of_cards(said["model_uri"], TAXI / test, Path(scratch))
-                rows.append({"trips": name, "way": way, **told, "validation_auc": found.get("validation/auc")})
+                rows.append(
+                    {
+                        "trips": name,
+                        "way": way,
+                        **told,
+                        "validation_auc": found.get("validation/auc"),
+                    }
+                )
                 print(rows[-1], flush=True)
                 if way == "high_tip_card" and name in NEWER:
-                    told = recalibrated(said["model_uri"], (TAXI / NEWER[name], TAXI / test), Path(scratch))
+                    told = recalibrated(
+                        said["model_uri"], (TAXI / NEWER[name], TAXI / test), Path(scratch)
+                    )
                     rows.append({"trips": name, "way": "recalibrated", **told})
                     print(rows[-1], flush=True)
     print(write_result("card_trips", rows, **vars(given)))

@@ -1,9 +1,11 @@
 """Models trained on a GPU, carried to a machine without one: do they score alike there?
 
-    python benchmarks/carried.py make FILE.tar.gz      # on the GPU machine, by gpu.py: trains, registers, scores trips
-    python benchmarks/carried.py check FILE.tar.gz [FOLDER]     # elsewhere: registers what came, scores the same trips
+    python benchmarks/carried.py make FILE.tar.gz      # on the GPU machine, by gpu.py: trains,
+    registers, scores trips python benchmarks/carried.py check FILE.tar.gz [FOLDER]     # elsewhere:
+    registers what came, scores the same trips
 
-Both machines make the trips themselves from one seed, so that only the models and the scores travel.
+Both machines make the trips themselves from one seed, so that only the models and the scores
+travel.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ def trips() -> Iterator[pd.DataFrame]:
     for number in range(BLOCKS):
         columns = sample_block(PERIOD, number, 1, BLOCK_ROWS, "yellow", COLUMNS)
         yield pd.DataFrame(
-            {name: values.view("datetime64[us]") if "time" in name else values for name, values in columns.items()}
+            {
+                name: values.view("datetime64[us]") if "time" in name else values
+                for name, values in columns.items()
+            }
         )
 
 
@@ -51,7 +56,9 @@ def scored(uri: str) -> Any:
 
 
 def furthest(here: Any, there: Any) -> float:
-    """Return the largest difference of scores; trips without a score must have none on either side, else it is NaN."""
+    """Return the largest difference of scores; trips without a score must have none on either side,
+    else it is NaN.
+    """
     scored = ~(np.isnan(here) & np.isnan(there))
     return float(np.abs(here - there)[scored].max())
 
@@ -64,19 +71,30 @@ def make(file: Path, device: str) -> None:
         folder.mkdir()
         mlflow.set_tracking_uri(f"sqlite:///{scratch}/mlflow.db")
         for name in MODELS:
-            words = [f"backend={device}", f"model={name}", f"data.rows={ROWS[device]}", f"tracking.register={name}"]
+            words = [
+                f"backend={device}",
+                f"model={name}",
+                f"data.rows={ROWS[device]}",
+                f"tracking.register={name}",
+            ]
             said = tipcast("train", *words, folder=Path(scratch))
             run = mlflow.MlflowClient().get_run(said["run_id"]).data
             shutil.copytree(mlflow.artifacts.download_artifacts(said["model_uri"]), folder / name)
-            np.save(folder / f"{name}.npy", scored(said["model_uri"]).astype(np.float32))  # smaller to carry
-            facts["models"][name] = {"test_auc": said["metrics"]["test/auc"], "trained_on": run.params["fit.device"]}
+            # smaller to carry
+            np.save(folder / f"{name}.npy", scored(said["model_uri"]).astype(np.float32))
+            facts["models"][name] = {
+                "test_auc": said["metrics"]["test/auc"],
+                "trained_on": run.params["fit.device"],
+            }
             print(name, facts["models"][name], flush=True)
         (folder / "facts.json").write_text(json.dumps(facts, indent=2))
         archive.add(folder, "carried")
 
 
 def check(file: Path, out: Path | None) -> None:
-    """Register and score the models here; write how far the scores are from those that came along."""
+    """Register and score the models here; write how far the scores are from those that came
+    along.
+    """
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     found = []
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(file) as archive:
@@ -88,7 +106,10 @@ def check(file: Path, out: Path | None) -> None:
         for name, told in facts["models"].items():
             client.create_registered_model(name)
             version = client.create_model_version(name, source=str(folder / name))
-            here, there = scored(f"models:/{name}/{version.version}"), np.load(folder / f"{name}.npy")
+            here, there = (
+                scored(f"models:/{name}/{version.version}"),
+                np.load(folder / f"{name}.npy"),
+            )
             row = {"model": name, "rows": len(here), "max_abs_diff": furthest(here, there), **told}
             found.append(row)
             print(row, flush=True)

@@ -1,9 +1,11 @@
-"""Speed kept: the same commands by this tree and by an earlier commit's, in turn, on the same files.
+"""Speed kept: the same commands by this tree and by an earlier commit's, in turn, on the same
+files.
 
-    PYTHONPATH=src python benchmarks/earlier.py [--commit 7d0c7a1] [--rows 2000000] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/earlier.py [--commit 7d0c7a1] [--rows 2000000] [--pairs 5]
+    [--out FOLDER]
 
-A command is a process, from its start to its end; the phases inside it are those of its closing line. Both trees run
-with the packages that are installed.
+A command is a process, from its start to its end; the phases inside it are those of its closing
+line. Both trees run with the packages that are installed.
 """
 
 from __future__ import annotations
@@ -33,13 +35,16 @@ class Tree:
 
     def run(self, *words: str) -> dict[str, Any]:
         """Run a job; return and keep what it says."""
-        filled = (word.format(number=len(self.ended)) for word in words)  # a new folder for each scoring
+        # a new folder for each scoring
+        filled = (word.format(number=len(self.ended)) for word in words)
         said = tipcast(*filled, folder=self.folder, PYTHONPATH=self.path)
         self.ended.append(said)
         return said
 
 
-def compared(here: Tree, there: Tree, pairs: int, phases: tuple[str, ...], words: list[list[str]]) -> dict[str, Any]:
+def compared(
+    here: Tree, there: Tree, pairs: int, phases: tuple[str, ...], words: list[list[str]]
+) -> dict[str, Any]:
     """Run a command in turn; return a comparison of the processes and one of each phase.
 
     ``words`` has the command of each tree.
@@ -48,7 +53,10 @@ def compared(here: Tree, there: Tree, pairs: int, phases: tuple[str, ...], words
     clocks: dict[str, Comparison] = {"process": whole}
     for clock in phases:
         seconds = [
-            [said["job_s"] if clock == "job" else said["phases"][clock] for said in tree.ended[-len(whole.pairs) :]]
+            [
+                said["job_s"] if clock == "job" else said["phases"][clock]
+                for said in tree.ended[-len(whole.pairs) :]
+            ]
             for tree in (here, there)
         ]
         clocks[clock] = inside(whole, *seconds, names=NAMES)
@@ -59,7 +67,9 @@ def main() -> None:
     """Run the benchmark."""
     given = options(__doc__, commit="7d0c7a1", rows=2_000_000, pairs=5)
     archive = subprocess.run(
-        ["git", "-C", str(ROOT), "archive", given.commit, "src", "conf"], capture_output=True, check=True
+        ["git", "-C", str(ROOT), "archive", given.commit, "src", "conf"],
+        capture_output=True,
+        check=True,
     ).stdout
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -67,12 +77,22 @@ def main() -> None:
             sources.extractall(folder / "earlier", filter="data")
         prepared(folder / "train", given.rows)
         prepared(folder / "test", given.rows // 4, months="2019-04..2019-04")
-        trees = (Tree(ROOT / "src", folder / "here"), Tree(folder / "earlier" / "src", folder / "there"))
+        trees = (
+            Tree(ROOT / "src", folder / "here"),
+            Tree(folder / "earlier" / "src", folder / "there"),
+        )
         files = ["data=files", f"data.train={folder / 'train'}", f"data.test={folder / 'test'}"]
-        train = ["train", f"model.params.n_estimators={ROUNDS}", "model.fit.early_stopping_rounds=null", *files]
-        models = [tree.run(*train)["model_uri"] for tree in trees]  # also the first start of each tree
+        train = [
+            "train",
+            f"model.params.n_estimators={ROUNDS}",
+            "model.fit.early_stopping_rounds=null",
+            *files,
+        ]
+        # also the first start of each tree
+        models = [tree.run(*train)["model_uri"] for tree in trees]
         score = [
-            ["score", f"model_uri={model}", f"input={folder / 'train'}", "output=scored-{number}"] for model in models
+            ["score", f"model_uri={model}", f"input={folder / 'train'}", "output=scored-{number}"]
+            for model in models
         ]
         commands = {
             "train": (train, ("job", "read", "fit", "evaluate", "log")),

@@ -1,12 +1,14 @@
-"""GBM-perf's shape: 100 trees of depth 10 on rows like its airline data, `tipcast train` against bare `xgboost.train`.
+"""GBM-perf's shape: 100 trees of depth 10 on rows like its airline data, `tipcast train` against
+bare `xgboost.train`.
 
-    PYTHONPATH=src python benchmarks/gbm_perf.py [--device gpu] [--rows 100000 1000000] [--pairs 5] [--out FOLDER]
-    python benchmarks/gbm_perf.py bare cpu|gpu TRAIN TEST
+    PYTHONPATH=src python benchmarks/gbm_perf.py [--device gpu] [--rows 100000 1000000] [--pairs 5]
+    [--out FOLDER] python benchmarks/gbm_perf.py bare cpu|gpu TRAIN TEST
 
-szilard/GBM-perf has the times and AUCs of many machines on flights that are not to be had here: these rows are made, so
-its AUCs are no measure for them. Both sides read the same Parquet files and know the same columns as categories; the
-second line is the reference, a process of its own. Compared are the fit, as GBM-perf has it (binning and rounds), and
-the job: read, fit, evaluate (and log).
+szilard/GBM-perf has the times and AUCs of many machines on flights that are not to be had here:
+these rows are made, so its AUCs are no measure for them. Both sides read the same Parquet files and
+know the same columns as categories; the second line is the reference, a process of its own.
+Compared are the fit, as GBM-perf has it (binning and rounds), and the job: read, fit, evaluate (and
+log).
 """
 
 from __future__ import annotations
@@ -29,30 +31,55 @@ CARRIERS, AIRPORTS = 22, 300
 ROUNDS, TEST_ROWS = 100, 100_000
 PARAMS = {"max_depth": 10, "learning_rate": 0.1, "max_bin": 256, "tree_method": "hist"}
 WORDS = [
-    "data=table", f"task.target={TARGET}", f"task.categorical=[{','.join(CATEGORIES)}]", "task.validation=0",
-    "model=xgboost", f"model.params.n_estimators={ROUNDS}", "model.fit.early_stopping_rounds=null",
+    "data=table",
+    f"task.target={TARGET}",
+    f"task.categorical=[{','.join(CATEGORIES)}]",
+    "task.validation=0",
+    "model=xgboost",
+    f"model.params.n_estimators={ROUNDS}",
+    "model.fit.early_stopping_rounds=null",
     *(f"model.params.{name}={value}" for name, value in PARAMS.items()),
-]  # fmt: skip
+]
 
 
 def flights(rows: int, seed: int) -> pa.Table:
-    """Make flights; late are those of the evening, the winter, some carriers and some airports more often."""
-    draw, airline = np.random.default_rng(seed), np.random.default_rng(0)  # the second: effects, the same in all files
+    """Make flights; late are those of the evening, the winter, some carriers and some airports more
+    often.
+    """
+    # the second: effects, the same in all files
+    draw, airline = np.random.default_rng(seed), np.random.default_rng(0)
     busy = airline.dirichlet(np.full(AIRPORTS, 0.3))
-    effects = {name: airline.normal(0, spread, size) for name, (size, spread) in {
-        "Month": (12, 0.25), "DayofMonth": (31, 0.1), "DayOfWeek": (7, 0.15), "UniqueCarrier": (CARRIERS, 0.4),
-        "Origin": (AIRPORTS, 0.5), "Dest": (AIRPORTS, 0.3),
-    }.items()}  # fmt: skip
+    effects = {
+        name: airline.normal(0, spread, size)
+        for name, (size, spread) in {
+            "Month": (12, 0.25),
+            "DayofMonth": (31, 0.1),
+            "DayOfWeek": (7, 0.15),
+            "UniqueCarrier": (CARRIERS, 0.4),
+            "Origin": (AIRPORTS, 0.5),
+            "Dest": (AIRPORTS, 0.3),
+        }.items()
+    }
     codes = {name: draw.integers(0, len(effect), rows) for name, effect in effects.items()}
     codes |= {name: draw.choice(AIRPORTS, rows, p=busy) for name in ("Origin", "Dest")}
     minutes = np.clip(draw.normal(13.5 * 60, 4.5 * 60, rows), 0, 1439).astype(np.int64)
     distance = np.exp(draw.normal(6.4, 0.65, rows)).astype(np.int64)
-    margin = -1.9 + sum(effects[name][code] for name, code in codes.items()) + 0.13 * (minutes / 60 - 13)
-    margin += 0.3 * np.sin(codes["Origin"] * 7 + codes["UniqueCarrier"]) - 0.1 * np.log(distance / 600)
+    margin = (
+        -1.9 + sum(effects[name][code] for name, code in codes.items()) + 0.13 * (minutes / 60 - 13)
+    )
+    margin += 0.3 * np.sin(codes["Origin"] * 7 + codes["UniqueCarrier"]) - 0.1 * np.log(
+        distance / 600
+    )
     late = draw.random(rows) < 1 / (1 + np.exp(-margin))
-    texts = {name: np.array([f"{name[:2]}-{at + 1}" for at in range(len(effects[name]))]) for name in CATEGORIES}
+    texts = {
+        name: np.array([f"{name[:2]}-{at + 1}" for at in range(len(effects[name]))])
+        for name in CATEGORIES
+    }
     columns = {name: pa.array(texts[name][codes[name]]).dictionary_encode() for name in CATEGORIES}
-    columns |= {"DepTime": pa.array(minutes // 60 * 100 + minutes % 60), "Distance": pa.array(distance)}
+    columns |= {
+        "DepTime": pa.array(minutes // 60 * 100 + minutes % 60),
+        "Distance": pa.array(distance),
+    }
     return pa.table({**columns, TARGET: pa.array(np.where(late, "Y", "N"))})
 
 
@@ -71,7 +98,12 @@ def bare(device: str, train: str, test: str) -> dict[str, Any]:
     for name in CATEGORIES:
         x[name] = x[name].astype(pd.CategoricalDtype(sorted(x[name].unique())))
     begun = time.perf_counter()
-    params = {**PARAMS, "objective": "binary:logistic", "device": {"cpu": "cpu", "gpu": "cuda"}[device], "seed": 0}
+    params = {
+        **PARAMS,
+        "objective": "binary:logistic",
+        "device": {"cpu": "cpu", "gpu": "cuda"}[device],
+        "seed": 0,
+    }
     matrix = xgboost.QuantileDMatrix(x, y, enable_categorical=True)
     booster = xgboost.train(params, matrix, ROUNDS, verbose_eval=False)
     fitted = time.perf_counter()
@@ -95,7 +127,12 @@ def measured(device: str, rows: int, pairs: int) -> list[dict[str, Any]]:
             pq.write_table(flights(number, seed), path, row_group_size=max(number // 4, 1))
 
         def job() -> None:
-            named = [f"data.train={files[0]}", f"data.test={files[1]}", f"backend={device}", "cluster.n_workers=1"]
+            named = [
+                f"data.train={files[0]}",
+                f"data.test={files[1]}",
+                f"backend={device}",
+                "cluster.n_workers=1",
+            ]
             ours.append(tipcast("train", *WORDS, *named, folder=folder))
 
         def reference() -> None:
@@ -106,11 +143,19 @@ def measured(device: str, rows: int, pairs: int) -> list[dict[str, Any]]:
         "fit": ([each["phases"]["fit"] for each in ours], [each["fit_s"] for each in theirs]),
         "job": ([each["job_s"] for each in ours], [each["job_s"] for each in theirs]),
     }
-    aucs = {f"test/{key}": ours[-1]["metrics"].get(f"test/{key}") for key in ("auc", "auc_low", "auc_high")}
+    aucs = {
+        f"test/{key}": ours[-1]["metrics"].get(f"test/{key}")
+        for key in ("auc", "auc_low", "auc_high")
+    }
     told = {"rows": rows, **aucs, "bare_auc": theirs[-1]["auc"]}
-    found = [(clock, inside(whole, *seconds, names=whole.names)) for clock, seconds in clocks.items()]
+    found = [
+        (clock, inside(whole, *seconds, names=whole.names)) for clock, seconds in clocks.items()
+    ]
     for clock, each in found:
-        print(f"{rows:,} rows, {clock}: {each}; AUC {told['test/auc']:.6f}, {told['bare_auc']:.6f}", flush=True)
+        print(
+            f"{rows:,} rows, {clock}: {each}; AUC {told['test/auc']:.6f}, {told['bare_auc']:.6f}",
+            flush=True,
+        )
     return [{**told, "clock": clock, **each.record()} for clock, each in found]
 
 

@@ -1,11 +1,14 @@
-"""Every result of GPUs that docs quote, in one run on a machine with one or two; each is written once it is measured.
+"""Every result of GPUs that docs quote, in one run on a machine with one or two; each is written
+once it is measured.
 
-    PYTHONPATH=src python benchmarks/gpu.py --gpus 1 --out FOLDER        # nine minutes at most on one H200
+    # nine minutes at most on one H200
+    PYTHONPATH=src python benchmarks/gpu.py --gpus 1 --out FOLDER
     PYTHONPATH=src python benchmarks/gpu.py --gpus 2 --out FOLDER        # seven on two
-    PYTHONPATH=src python benchmarks/gpu.py --device cpu --out FOLDER        # tries it on few rows, without a GPU
+    # tries it on few rows, without a GPU
+    PYTHONPATH=src python benchmarks/gpu.py --device cpu --out FOLDER
 
-A part that fails, or that the time ends, leaves the others' results. What is most quoted comes first.
-"""
+A part that fails, or that the time ends, leaves the others' results. What is most quoted comes
+first."""
 
 from __future__ import annotations
 
@@ -53,22 +56,34 @@ def stopped(*_: object) -> None:
 def parts(gpus: int, device: str, out: Path) -> dict[str, list[str]]:
     """Return scripts and their words."""
     some = ["--device", device, "--gpus", str(gpus)]
-    cases = [*JOBS, *(CORES if gpus == 1 else [])] if device == "gpu" else ["xgboost:20000", "xgboost:20000:cores"]
+    cases = (
+        [*JOBS, *(CORES if gpus == 1 else [])]
+        if device == "gpu"
+        else ["xgboost:20000", "xgboost:20000:cores"]
+    )
     found = {
         "gpu_train": [*some, "--cases", *cases],
         "scoring": ["--backend", device] if device == "gpu" else ["--rows", "6000", "--pairs", "1"],
         "gpu_sweep": some if device == "gpu" else [*some, "--rows", "5000", "--trials", "3"],
         "carried": ["make", str(out / "carried.tar.gz"), *([] if device == "gpu" else ["cpu"])],
-        "gpu_fit": some if device == "gpu" else [*some, "--rows", "20000", "--pairs", "1", "--models", "xgboost"],
+        "gpu_fit": some
+        if device == "gpu"
+        else [*some, "--rows", "20000", "--pairs", "1", "--models", "xgboost"],
     }
-    return found if gpus == 1 else {name: found[name] for name in ("gpu_fit", "gpu_sweep", "gpu_train")}
+    return (
+        found
+        if gpus == 1
+        else {name: found[name] for name in ("gpu_fit", "gpu_sweep", "gpu_train")}
+    )
 
 
 def main() -> int:
     """Run the parts; return how many failed."""
     given = options(__doc__, gpus=1, device="gpu")
     if given.out == RESULTS:
-        raise SystemExit("give --out FOLDER: results of another machine are copied to benchmarks/results")
+        raise SystemExit(
+            "give --out FOLDER: results of another machine are copied to benchmarks/results"
+        )
     given.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, stopped)
     end, failed = time.monotonic() + LIMITS[given.gpus] * (1 if given.device == "gpu" else 10), 0

@@ -1,8 +1,9 @@
 """P3: tipcast's fit of rows in device memory, as `tipcast train` calls it; gpu.py runs it.
 
-On a machine with one GPU it takes turns with the bare calls, one task in the same worker process on all rows joined
-into one array beforehand: XGBoost's QuantileDMatrix and train, cuML's fit. Where there are more, tipcast's fit is timed
-on one and on all, where XGBoost's takes turns with `xgboost.dask`.
+On a machine with one GPU it takes turns with the bare calls, one task in the same worker process on
+all rows joined into one array beforehand: XGBoost's QuantileDMatrix and train, cuML's fit. Where
+there are more, tipcast's fit is timed on one and on all, where XGBoost's takes turns with
+`xgboost.dask`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ from tipcast.models.xgboost import XGBoost
 
 TRIES = 2
 """At most this many times the wanted pairs: what processors do hardly disturbs a GPU."""
-PARAMS = {"xgboost": {"n_estimators": 100, "max_depth": 8}, "random_forest": {"n_estimators": 10, "max_depth": 10}}
+PARAMS = {
+    "xgboost": {"n_estimators": 100, "max_depth": 8},
+    "random_forest": {"n_estimators": 10, "max_depth": 10},
+}
 ALONE = 3
 """Fits that are timed where nothing is compared."""
 
@@ -48,7 +52,9 @@ def shipped(model: str) -> ModelSpec:
     return ModelSpec(**spec)
 
 
-def bare_xgboost(joined: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int) -> None:
+def bare_xgboost(
+    joined: tuple[Any, Any], params: Mapping[str, Any], rounds: int, max_bin: int
+) -> None:
     """Train on rows in device memory."""
     import xgboost
 
@@ -71,14 +77,19 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
         return lambda: client.submit(bare_forest, joined, settings, pure=False).result()
     estimator = XGBoost(model.params, model.fit, device)
     params, rounds, _ = estimator.planned
-    return lambda: client.submit(bare_xgboost, joined, params, rounds, estimator.bins, pure=False).result()
+    return lambda: client.submit(
+        bare_xgboost, joined, params, rounds, estimator.bins, pure=False
+    ).result()
 
 
 def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
     """Train through xgboost.dask."""
     estimator = XGBoost(model.params, model.fit, device)
     params, rounds, _ = estimator.planned
-    like = pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}), pd.Series(np.empty(0, np.int32))
+    like = (
+        pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}),
+        pd.Series(np.empty(0, np.int32)),
+    )
     with client.as_current():
         both = [
             dd.from_delayed(list(parts), meta=meta, verify_meta=False)
@@ -111,7 +122,9 @@ def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int)
 
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, device="gpu", gpus=1, rows=80_000_000, pairs=5, models=list(PARAMS), folder="")
+    given = options(
+        __doc__, device="gpu", gpus=1, rows=80_000_000, pairs=5, models=list(PARAMS), folder=""
+    )
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         train, _ = months(Path(given.folder or scratch), given.rows)
@@ -119,7 +132,12 @@ def main() -> None:
             with opened(given.device, gpus) as workers:
                 data = in_memory(workers, train)
                 for model in given.models:
-                    name = {"model": model, "rows": given.rows, "gpus": gpus, "params": PARAMS[model]}
+                    name = {
+                        "model": model,
+                        "rows": given.rows,
+                        "gpus": gpus,
+                        "params": PARAMS[model],
+                    }
                     words = workers, data, model, gpus, given.gpus, given.pairs
                     found.append(attempt(name, partial(measured, *words)))
                     write_result(f"gpu_fit_{given.gpus}", found, **vars(given))

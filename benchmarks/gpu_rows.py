@@ -1,4 +1,6 @@
-"""What the GPU benchmarks have in common: months of synthetic trips on disk, the same in device memory, workers."""
+"""What the GPU benchmarks have in common: months of synthetic trips on disk, the same in device
+memory, workers.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,22 @@ GROUP = 1_000_000
 def months(folder: Path, count: int) -> tuple[Path, Path]:
     """Return folders of prepared training and test months, made once, all cores at work."""
     made = []
-    for name, period, trips in ((f"train-{count}", TRAIN, count), (f"test-{TEST_ROWS}", TEST, min(TEST_ROWS, count))):
+    for name, period, trips in (
+        (f"train-{count}", TRAIN, count),
+        (f"test-{TEST_ROWS}", TEST, min(TEST_ROWS, count)),
+    ):
         out = folder / name
-        words = [f"data.months={period}", f"data.rows={trips}", f"data.block_rows={GROUP}", f"row_group_rows={GROUP}"]
+        words = [
+            f"data.months={period}",
+            f"data.rows={trips}",
+            f"data.block_rows={GROUP}",
+            f"row_group_rows={GROUP}",
+        ]
         cores = os.cpu_count() or 1
-        words += [f"cluster.n_workers={min(4, cores)}", f"cluster.threads_per_worker={max(cores // 4, 1)}"]
+        words += [
+            f"cluster.n_workers={min(4, cores)}",
+            f"cluster.threads_per_worker={max(cores // 4, 1)}",
+        ]
         words += ["cluster.memory_limit=64GiB"] if cores > 4 else []
         command = [sys.executable, "-m", "tipcast", "prepare", *words, f"out={out}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -42,9 +55,13 @@ def months(folder: Path, count: int) -> tuple[Path, Path]:
 
 
 def opened(device: str, count: int) -> AbstractContextManager[Session]:
-    """Return a session of so many workers; on processors only to try a script where there is no GPU."""
+    """Return a session of so many workers; on processors only to try a script where there is no
+    GPU.
+    """
     if device == "gpu":
-        return session(BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=count, rmm_pool_size=0.2))
+        return session(
+            BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=count, rmm_pool_size=0.2)
+        )
     return session(BackendSpec("cpu"), LocalCluster("local", n_workers=count, threads_per_worker=1))
 
 
@@ -58,12 +75,16 @@ def in_memory(workers: Session, folder: Path) -> rows.Rows:
 
 
 def attempt(name: Mapping[str, Any], part: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a part's result, or what went wrong in it, so that the others are still measured and written."""
+    """Return a part's result, or what went wrong in it, so that the others are still measured and
+    written.
+    """
     print("--", *(f"{key}={value}" for key, value in name.items()), flush=True)
     try:
         found = {**name, **part()}
     except Exception as problem:
         traceback.print_exc()
         found = {**name, "error": f"{type(problem).__name__}: {problem}"[:2000]}
-    print({key: value for key, value in found.items() if key not in ("pairs", "command")}, flush=True)
+    print(
+        {key: value for key, value in found.items() if key not in ("pairs", "command")}, flush=True
+    )
     return found

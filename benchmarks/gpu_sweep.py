@@ -1,6 +1,7 @@
 """P8: a sweep's trials on GPUs, one and several at once on each, on one and on all; gpu.py runs it.
 
-Rows are read and binned, and every slot has had a trial, before the clock runs; the same trials run in every case.
+Rows are read and binned, and every slot has had a trial, before the clock runs; the same trials run
+in every case.
 """
 
 from __future__ import annotations
@@ -32,9 +33,17 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
         proposals = sweep_rows.proposals(spec, given.trials)
         with workers.opened():
             workers.load(1)
-            _run(workers, [Proposal(at, proposals[at % given.trials].params) for at in range(2 * gpus * at_once)])
+            _run(
+                workers,
+                [
+                    Proposal(at, proposals[at % given.trials].params)
+                    for at in range(2 * gpus * at_once)
+                ],
+            )
             start = time.perf_counter()
-            trials = _run(workers, [Proposal(1000 + each.number, each.params) for each in proposals])
+            trials = _run(
+                workers, [Proposal(1000 + each.number, each.params) for each in proposals]
+            )
             seconds = time.perf_counter() - start
     return {
         "seconds": seconds,
@@ -56,7 +65,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         train, _ = months(Path(given.folder or scratch), given.rows)
         for gpus, at_once in CASES[given.gpus]:
-            name = {"model": "xgboost", "rows": given.rows, "gpus": gpus, "at_once": at_once, "trials": given.trials}
+            name = {
+                "model": "xgboost",
+                "rows": given.rows,
+                "gpus": gpus,
+                "at_once": at_once,
+                "trials": given.trials,
+            }
             found.append(attempt(name, partial(searched, given, train, gpus, at_once)))
             write_result(f"gpu_sweep_{given.gpus}", found, **vars(given))
 

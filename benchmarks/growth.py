@@ -1,11 +1,14 @@
-"""P15, P18: how the time and the memory of `tipcast train` grow with its rows, on processors or GPUs.
+"""P15, P18: how the time and the memory of `tipcast train` grow with its rows, on processors or
+GPUs.
 
-    PYTHONPATH=src python benchmarks/growth.py [--rows 1000000 2000000 4000000 8000000] [--repeats 3] [--out FOLDER]
-    PYTHONPATH=src python benchmarks/growth.py --device gpu --gpus 8 --rows 8000000 80000000 960000000 --out FOLDER
-    PYTHONPATH=src python benchmarks/growth.py --picture 1 --out docs/pictures   # of the results that there are
+    PYTHONPATH=src python benchmarks/growth.py [--rows 1000000 2000000 4000000 8000000] [--repeats
+    3] [--out FOLDER] PYTHONPATH=src python benchmarks/growth.py --device gpu --gpus 8 --rows
+    8000000 80000000 960000000 --out FOLDER PYTHONPATH=src python benchmarks/growth.py --picture 1
+    --out docs/pictures   # of the results that there are
 
-Each run is a process of its own; of several the median counts. Beyond 80 million rows the same months are there under
-several names, as hard links. An exponent is the slope of the logarithm of a phase's seconds over that of the rows.
+Each run is a process of its own; of several the median counts. Beyond 80 million rows the same
+months are there under several names, as hard links. An exponent is the slope of the logarithm of a
+phase's seconds over that of the rows.
 """
 
 from __future__ import annotations
@@ -47,13 +50,21 @@ def measured(given: Any, count: int, folder: Path) -> dict[str, Any]:
     train, test = months(folder, count // times)
     train = train if times == 1 else linked(folder, train, times)
     runs = [job(given, given.model, train, test, folder) for _ in range(given.repeats)]
-    peak = max(run["memory"]["device_peak_bytes"] or run["memory"]["worker_peak_bytes"] for run in runs)
+    peak = max(
+        run["memory"]["device_peak_bytes"] or run["memory"]["worker_peak_bytes"] for run in runs
+    )
     return {
         "links": times,
-        "phases_s": {name: statistics.median(run["phases_s"][name] for run in runs) for name in runs[0]["phases_s"]},
+        "phases_s": {
+            name: statistics.median(run["phases_s"][name] for run in runs)
+            for name in runs[0]["phases_s"]
+        },
         "job_s": statistics.median(run["job_s"] for run in runs),
         "process_s": statistics.median(run["process_s"] for run in runs),
-        "memory": {name.removeprefix("memory/"): runs[-1]["memory"][name.removeprefix("memory/")] for name in MEMORY},
+        "memory": {
+            name.removeprefix("memory/"): runs[-1]["memory"][name.removeprefix("memory/")]
+            for name in MEMORY
+        },
         "bytes_a_row": peak * given.gpus / count,
         "test_auc": runs[-1]["test_auc"],
     }
@@ -65,14 +76,21 @@ def exponents(found: list[dict[str, Any]]) -> dict[str, float]:
     if len(done) < 2:
         return {}
     size = np.log([row["rows"] for row in done])
-    return {name: float(np.polyfit(size, np.log([row["phases_s"][name] for row in done]), 1)[0]) for name in GROWING}
+    return {
+        name: float(np.polyfit(size, np.log([row["phases_s"][name] for row in done]), 1)[0])
+        for name in GROWING
+    }
 
 
 def drawn(path: Path) -> None:
-    """Draw seconds of reading and fitting over rows, both axes logarithmic, for each device with a result."""
+    """Draw seconds of reading and fitting over rows, both axes logarithmic, for each device with a
+    result.
+    """
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained")
+    figure, axes = plt.subplots(
+        1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained"
+    )
     for file in sorted(RESULTS.glob("growth_*.json")):
         found, cards = read(file.stem), gpu_names(file.stem)  # all cards that the machine has
         facts = found["facts"]
@@ -81,9 +99,16 @@ def drawn(path: Path) -> None:
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
             seconds, slope = [row["phases_s"][phase] for row in done], facts["exponents"][phase]
-            axis.loglog([row["rows"] for row in done], seconds, marker="o", label=f"{label}, exponent {slope:.2f}")
+            axis.loglog(
+                [row["rows"] for row in done],
+                seconds,
+                marker="o",
+                label=f"{label}, exponent {slope:.2f}",
+            )
     for axis, phase in zip(axes, GROWING, strict=True):
-        axis.set(title=phase, xlabel="training rows", ylabel="seconds" if phase == GROWING[0] else "")
+        axis.set(
+            title=phase, xlabel="training rows", ylabel="seconds" if phase == GROWING[0] else ""
+        )
         axis.grid(alpha=0.3, which="both")
         axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.2))
     figure.savefig(path, dpi=120)
@@ -92,7 +117,9 @@ def drawn(path: Path) -> None:
 def main() -> None:
     """Run the benchmark."""
     counts = [1_000_000, 2_000_000, 4_000_000, 8_000_000]
-    given = options(__doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3, picture=0, folder="")
+    given = options(
+        __doc__, device="cpu", gpus=1, model="xgboost", rows=counts, repeats=3, picture=0, folder=""
+    )
     if given.picture:
         drawn(given.out / "growth.png")
         return
@@ -102,7 +129,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for count in given.rows:
             what = {"model": given.model, "rows": count, "workers": given.gpus}
-            found.append(attempt(what, partial(measured, given, count, Path(given.folder or scratch))))
+            found.append(
+                attempt(what, partial(measured, given, count, Path(given.folder or scratch)))
+            )
             write_result(name, found, exponents=exponents(found), **vars(given))
 
 

@@ -1,4 +1,5 @@
-"""Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine did meanwhile.
+"""Side-by-side measurement: two pieces of work in turn, medians, a ratio, and what else the machine
+did meanwhile.
 
     from harness import compare, options, write_result
 
@@ -6,10 +7,11 @@
     result = compare(ours, theirs, given.pairs, names=("tipcast", "sklearn"))
     write_result("binned_auc", result, **vars(given))       # -> benchmarks/results/binned_auc.json
 
-A pair counts only when other processes took at most a tenth of the machine; a void pair is measured again, so the
-result says honestly when the machine was too busy (``enough`` is false then).
+A pair counts only when other processes took at most a tenth of the machine; a void pair is measured
+again, so the result says honestly when the machine was too busy (``enough`` is false then).
 
-    python benchmarks/harness.py > .commit                 # before a copy without git is made: what it is a copy of
+    # before a copy without git is made: what it is a copy of
+    python benchmarks/harness.py > .commit
 """
 
 from __future__ import annotations
@@ -39,14 +41,18 @@ from typing import Any
 import psutil
 
 Work = Callable[[], object] | str | Sequence[str]
-"""A function without arguments, or a command (a string is split as a shell would, but no shell runs it)."""
+"""A function without arguments, or a command (a string is split as a shell would, but no shell runs
+it).
+"""
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TAXI = Path(os.environ.get("TIPCAST_TAXI") or ROOT.parent / "shared" / "taxi").resolve()
 """Folder of real trips, as the tests have it."""
 START = ("list", "cluster")
-"""Phases of a job that belong to the start of its process: the rest is read, fit, evaluate (or score) and log."""
+"""Phases of a job that belong to the start of its process: the rest is read, fit, evaluate (or
+score) and log.
+"""
 MAX_FOREIGN = 0.10
 """Share of the machine's CPU time that other processes may take before a pair is void."""
 SUBREAPER = 36
@@ -54,9 +60,24 @@ SUBREAPER = 36
 MAX_TRIES = 3
 """At most this many times the wanted pairs are measured."""
 LIBRARIES = (
-    "numpy", "pandas", "pyarrow", "scikit-learn", "scipy", "dask", "distributed", "xgboost-cpu", "xgboost",
-    "xgboost-cu13", "treelite", "mlflow", "hydra-core", "optuna", "cudf-cu13", "cuml-cu13", "dask-cuda",
-)  # fmt: skip
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scikit-learn",
+    "scipy",
+    "dask",
+    "distributed",
+    "xgboost-cpu",
+    "xgboost",
+    "xgboost-cu13",
+    "treelite",
+    "mlflow",
+    "hydra-core",
+    "optuna",
+    "cudf-cu13",
+    "cuml-cu13",
+    "dask-cuda",
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +117,9 @@ class Comparison:
     def medians(self) -> tuple[float, float]:
         """Median seconds of each work, over the pairs that count (over all when none does)."""
         used = self.valid or self.pairs
-        return statistics.median(pair.a_s for pair in used), statistics.median(pair.b_s for pair in used)
+        return statistics.median(pair.a_s for pair in used), statistics.median(
+            pair.b_s for pair in used
+        )
 
     @property
     def ratio(self) -> float:
@@ -119,8 +142,13 @@ class Comparison:
 
     def __str__(self) -> str:
         first, second = self.medians
-        note = "" if self.enough else f"  NOT VALID: only {len(self.valid)} of {self.wanted} pairs were undisturbed"
-        return f"{self.names[0]} {first:.4g} s, {self.names[1]} {second:.4g} s, ratio {self.ratio:.3f}{note}"
+        note = (
+            ""
+            if self.enough
+            else f"  NOT VALID: only {len(self.valid)} of {self.wanted} pairs were undisturbed"
+        )
+        seconds = f"{self.names[0]} {first:.4g} s, {self.names[1]} {second:.4g} s"
+        return f"{seconds}, ratio {self.ratio:.3f}{note}"
 
 
 def compare(
@@ -138,8 +166,8 @@ def compare(
     Parameters
     ----------
     a, b
-        Functions or commands. The order within a pair alternates, so that neither profits from a warm cache. A function
-        may return seconds that do not count, as a float.
+        Functions or commands. The order within a pair alternates, so that neither profits from a
+        warm cache. A function may return seconds that do not count, as a float.
     pairs
         Undisturbed pairs wanted.
     names
@@ -167,11 +195,15 @@ def compare(
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
 
-def inside(whole: Comparison, a_s: Sequence[float], b_s: Sequence[float], names: tuple[str, str]) -> Comparison:
+def inside(
+    whole: Comparison, a_s: Sequence[float], b_s: Sequence[float], names: tuple[str, str]
+) -> Comparison:
     """Return the same pairs by the seconds that the works said themselves of their last runs."""
     count = len(whole.pairs)
     said = zip(whole.pairs, a_s[-count:], b_s[-count:], strict=True)
-    return Comparison(names, tuple(replace(pair, a_s=a, b_s=b) for pair, a, b in said), whole.wanted)
+    return Comparison(
+        names, tuple(replace(pair, a_s=a, b_s=b) for pair, a, b in said), whole.wanted
+    )
 
 
 def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
@@ -180,32 +212,46 @@ def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
     Raises
     ------
     SystemExit
-        Where an option differs from its default and the result would go to benchmarks/results, or where tipcast is
-        imported from another tree.
+        Where an option differs from its default and the result would go to benchmarks/results, or
+        where tipcast is imported from another tree.
 
     """
-    parser = argparse.ArgumentParser(description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in defaults.items():
         many = isinstance(value, list)
         kind = type(value[0] if many else value)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=value, nargs="+" if many else None)
-    parser.add_argument("--out", type=lambda word: Path(word).resolve(), default=RESULTS, help="folder of the result")
+        parser.add_argument(
+            f"--{name.replace('_', '-')}", type=kind, default=value, nargs="+" if many else None
+        )
+    parser.add_argument(
+        "--out",
+        type=lambda word: Path(word).resolve(),
+        default=RESULTS,
+        help="folder of the result",
+    )
     given = parser.parse_args()
     other = [name for name, value in defaults.items() if getattr(given, name) != value]
     if other and given.out == RESULTS:
         parser.error(
-            f"benchmarks/results has full measurements only; with another {', '.join(other)} give --out FOLDER"
+            "benchmarks/results has full measurements only; with "
+            f"another {', '.join(other)} give --out FOLDER"
         )
     found = importlib.util.find_spec("tipcast")
     if found is None or not Path(str(found.origin)).is_relative_to(ROOT):
-        parser.error(f"tipcast is imported from {found and found.origin}; set PYTHONPATH={ROOT / 'src'}")
+        parser.error(
+            f"tipcast is imported from {found and found.origin}; set PYTHONPATH={ROOT / 'src'}"
+        )
     import_from_here()
     adopt()
     return given
 
 
 def adopt() -> None:
-    """Let what outlives its parent become this process's child: workers are forked from a server that ends before."""
+    """Let what outlives its parent become this process's child: workers are forked from a server
+    that ends before.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(SUBREAPER, 1)
 
@@ -222,12 +268,17 @@ def import_from_here() -> None:
 
     Other entries of PYTHONPATH stay: a machine may have all of its libraries there.
     """
-    others = [str(Path(each).resolve()) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+    others = [
+        str(Path(each).resolve())
+        for each in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if each
+    ]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *others]))
 
 
 def tipcast(job: str, *words: str, folder: Path, **variables: str) -> dict[str, Any]:
-    """Run a job as a process, with a store in a folder; return what it says, ``process_s`` and ``job_s``.
+    """Run a job as a process, with a store in a folder; return what it says, ``process_s`` and
+    ``job_s``.
 
     ``variables`` are those of its environment beside this process's.
 
@@ -237,17 +288,25 @@ def tipcast(job: str, *words: str, folder: Path, **variables: str) -> dict[str, 
         With the end of its standard error, when it fails.
 
     """
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", **variables}
+    environment = {
+        **os.environ,
+        "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        **variables,
+    }
     return process("-m", "tipcast", job, *words, "print=json", cwd=folder, env=environment)
 
 
 def process(*words: str, **how: Any) -> dict[str, Any]:
-    """Run Python; return the JSON of its last line, its seconds as ``process_s`` and its job's as ``job_s``.
+    """Run Python; return the JSON of its last line, its seconds as ``process_s`` and its job's as
+    ``job_s``.
 
-    ``again_s`` of the JSON are seconds that the process worked once more, warmed up; they are left out.
+    ``again_s`` of the JSON are seconds that the process worked once more, warmed up; they are left
+    out.
     """
     start = time.perf_counter()
-    ended = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, **how)
+    ended = subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False, **how
+    )
     seconds = time.perf_counter() - start
     if ended.returncode:
         raise RuntimeError(f"exit code {ended.returncode}: {ended.stderr[-1500:]}")
@@ -258,7 +317,8 @@ def process(*words: str, **how: Any) -> dict[str, Any]:
 
 
 def peak_bytes(work: Callable[[], object]) -> tuple[int, int]:
-    """Return the resident sets of this process and its descendants together: before a work, and the most during it.
+    """Return the resident sets of this process and its descendants together: before a work, and the
+    most during it.
 
     Sampled every 20 ms; pages that processes share count more than once.
     """
@@ -313,7 +373,9 @@ def write_result(
 
 
 def describe_environment() -> dict[str, Any]:
-    """Return machine, cores, memory, Python, library versions, commit and date; no host or user name."""
+    """Return machine, cores, memory, Python, library versions, commit and date; no host or user
+    name.
+    """
     versions = {}
     for library in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
@@ -328,7 +390,9 @@ def describe_environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": available,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": (_output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or "").splitlines(),
+        "gpus": (
+            _output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
+        ).splitlines(),
         "python": platform.python_version(),
         "versions": versions,
     }
@@ -337,19 +401,30 @@ def describe_environment() -> dict[str, Any]:
 def origin() -> tuple[str | None, dict[str, str]]:
     """Return the commit that this tree is of, and git's hash of each of its files but the results.
 
-    From the file .commit where a copy came with it, which may lie in a checkout of another commit; else from git.
+    From the file .commit where a copy came with it, which may lie in a checkout of another commit;
+    else from git.
     """
-    listed, tree = ROOT / ".commit", _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD")
+    listed, tree = (
+        ROOT / ".commit",
+        _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD"),
+    )
     if listed.exists():
         lines = listed.read_text(encoding="utf-8").splitlines()
     elif tree and Path(tree.splitlines()[0]).resolve() == ROOT:
-        lines = [tree.splitlines()[1], *(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD") or "").splitlines()]
+        lines = [
+            tree.splitlines()[1],
+            *(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD") or "").splitlines(),
+        ]
     else:
         lines = []
     if not lines:
         return None, {}
     entries = (line.partition("\t") for line in lines[1:])
-    files = {name: entry.split()[-1] for entry, _, name in entries if not name.startswith("benchmarks/results/")}
+    files = {
+        name: entry.split()[-1]
+        for entry, _, name in entries
+        if not name.startswith("benchmarks/results/")
+    }
     return lines[0], files
 
 
@@ -390,9 +465,13 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _busy_seconds() -> float:
-    """Seconds that all cores were busy since boot (user time already contains guests; time stolen counts as busy)."""
+    """Seconds that all cores were busy since boot (user time already contains guests; time stolen
+    counts as busy).
+    """
     times = psutil.cpu_times()
-    return sum(getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal"))
+    return sum(
+        getattr(times, kind, 0.0) for kind in ("user", "nice", "system", "irq", "softirq", "steal")
+    )
 
 
 def _resident() -> int:
@@ -405,7 +484,9 @@ def _resident() -> int:
 
 
 def _own_seconds() -> float:
-    """CPU seconds of this process, its living descendants, and the ended ones, those too that outlived their parent."""
+    """CPU seconds of this process, its living descendants, and the ended ones, those too that
+    outlived their parent.
+    """
     _reap()
     total = 0.0
     own = psutil.Process()
@@ -424,7 +505,8 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
     )
 
 

@@ -1,8 +1,11 @@
-"""What becomes of `tipcast train` on two workers when one of them is killed, at random moments of its fit.
+"""What becomes of `tipcast train` on two workers when one of them is killed, at random moments of
+its fit.
 
-    PYTHONPATH=src python benchmarks/killed_worker.py --device gpu --tries 20 --at-once 4 --out FOLDER
+    PYTHONPATH=src python benchmarks/killed_worker.py --device gpu --tries 20 --at-once 4 --out
+    FOLDER
 
-Each try is a process of its own. The fit goes on for minutes, so that every moment is one of boosting or of its start.
+Each try is a process of its own. The fit goes on for minutes, so that every moment is one of
+boosting or of its start.
 """
 
 from __future__ import annotations
@@ -25,21 +28,43 @@ HANG_S = 180.0
 LATEST_S = 8.0
 """Seconds after both workers began to fit, before which one is killed."""
 WORDS = (
-    "data.rows=2000000", "model.params.n_estimators=100000", "model.fit.early_stopping_rounds=null",
-    "tracking.system_metrics=false", "cluster.performance_report=false", "cluster.n_workers=2",
-)  # fmt: skip
+    "data.rows=2000000",
+    "model.params.n_estimators=100000",
+    "model.fit.early_stopping_rounds=null",
+    "tracking.system_metrics=false",
+    "cluster.performance_report=false",
+    "cluster.n_workers=2",
+)
 
 
 def attempt(device: str, wait_s: float) -> dict[str, Any]:
-    """Train, kill a worker so many seconds after both have begun to fit, and say how the driver ended."""
+    """Train, kill a worker so many seconds after both have begun to fit, and say how the driver
+    ended.
+    """
     with tempfile.TemporaryDirectory() as folder:
         passed = Path(folder) / "passed"
-        more = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "TIPCAST_GATE": f":{passed}"}
+        more = {
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+            "TIPCAST_GATE": f":{passed}",
+        }
         job = subprocess.Popen(
-            [sys.executable, "-X", "faulthandler", "-m", "tipcast", "train", f"backend={device}", *WORDS],
-            cwd=folder, env={**os.environ, **more}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            [
+                sys.executable,
+                "-X",
+                "faulthandler",
+                "-m",
+                "tipcast",
+                "train",
+                f"backend={device}",
+                *WORDS,
+            ],
+            cwd=folder,
+            env={**os.environ, **more},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         try:
             workers = _fitting(job, passed)
             time.sleep(wait_s)
@@ -56,11 +81,17 @@ def attempt(device: str, wait_s: float) -> dict[str, Any]:
     last = said.strip().splitlines()[-1] if said.strip() else ""
     code = next(iter(re.findall(r"^error\[(\w+)\]", last)), None)
     ending = {"exit_code": job.returncode, "code": code, "ended_s": time.monotonic() - killed}
-    return {"killed_after_s": wait_s, **ending, **({} if code == "K003" else {"said": said[-1500:]})}
+    return {
+        "killed_after_s": wait_s,
+        **ending,
+        **({} if code == "K003" else {"said": said[-1500:]}),
+    }
 
 
 def _fitting(job: subprocess.Popen[str], passed: Path) -> list[int]:
-    """Wait until two workers begin to fit; return their processes, none where the job has ended before."""
+    """Wait until two workers begin to fit; return their processes, none where the job has ended
+    before.
+    """
     end = time.monotonic() + HANG_S
     while job.poll() is None and time.monotonic() < end:
         lines = passed.read_text().splitlines() if passed.exists() else []

@@ -1,9 +1,11 @@
-"""P13: `tipcast ladder` for every kind of task: on the machine's cores and on its GPUs, in time and in result.
+"""P13: `tipcast ladder` for every kind of task: on the machine's cores and on its GPUs, in time and
+in result.
 
     PYTHONPATH=src python benchmarks/ladder.py --cores 32 --gpus 1 2 --out FOLDER
 
-Each case is one process; its rungs are the cores and GPUs asked for, without --cores one and all of the cores, and each
-rung's seconds of read, fit and evaluate, speed-up, efficiency and agreement are what the job says.
+Each case is one process; its rungs are the cores and GPUs asked for, without --cores one and all of
+the cores, and each rung's seconds of read, fit and evaluate, speed-up, efficiency and agreement are
+what the job says.
 """
 
 from __future__ import annotations
@@ -34,20 +36,38 @@ CASES: dict[str, tuple[int, tuple[str, ...]]] = {
     ),
     "kmeans": (5_000_000, ("model=kmeans", *BLOBS, "model.fit.rows=null")),
 }
-"""Name -> training rows, overrides. 10 GB are 21 columns of float32, of which Dask-ML fits on cores what cuML does."""
+"""Name -> training rows, overrides. 10 GB are 21 columns of float32, of which Dask-ML fits on cores
+what cuML does.
+"""
 
 
 def climb(given: Any, name: str, folder: Path) -> dict[str, Any]:
     """Run one ladder; return what its rungs took."""
     rows, words = CASES[name]
     rows = max(int(rows * given.share), 2000)
-    model = [] if any(word.startswith("model=") for word in words) else [f"model={name.partition(' ')[0]}"]
-    made, sized = (any(word.startswith(key) for word in words) for key in ("data=", "data.test_rows="))
+    model = (
+        []
+        if any(word.startswith("model=") for word in words)
+        else [f"model={name.partition(' ')[0]}"]
+    )
+    made, sized = (
+        any(word.startswith(key) for word in words) for key in ("data=", "data.test_rows=")
+    )
     sizes = [f"cores={given.cores}".replace(" ", "")] if given.cores[0] else []
     gpus = f"gpus={given.gpus if given.gpus[0] else []}".replace(" ", "")
-    rest = [f"data.rows={rows}", *([f"data.test_rows={rows // 10}"] if made and not sized else []), gpus, *sizes]
+    rest = [
+        f"data.rows={rows}",
+        *([f"data.test_rows={rows // 10}"] if made and not sized else []),
+        gpus,
+        *sizes,
+    ]
     said = tipcast("ladder", *model, *words, *rest, "tracking.system_metrics=false", folder=folder)
-    return {"rows": rows, "rungs": said["rungs"], "not_run": said["not_run"], "process_s": said["process_s"]}
+    return {
+        "rows": rows,
+        "rungs": said["rungs"],
+        "not_run": said["not_run"],
+        "process_s": said["process_s"],
+    }
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
-"""What becomes of a bare `xgboost.dask.train` whose worker is killed: an error, a hang, or the end of the driver.
+"""What becomes of a bare `xgboost.dask.train` whose worker is killed: an error, a hang, or the end
+of the driver.
 
     PYTHONPATH=src python benchmarks/lost_worker.py --device gpu --out FOLDER
 
-Each try is a process of its own with a local cluster of two workers, as Dask and dask-cuda make it; nothing of tipcast
-is in it. docs/decisions/0008 says what follows.
+Each try is a process of its own with a local cluster of two workers, as Dask and dask-cuda make it;
+nothing of tipcast is in it. docs/decisions/0008 says what follows.
 """
 
 from __future__ import annotations
@@ -45,11 +46,19 @@ def attempt(device: str) -> None:
         threading.Timer(STARTED_S, os.kill, (max(pids.values()), signal.SIGKILL)).start()
         start = time.monotonic()
         try:
-            dxgb.train(client, {"device": "cuda" if device == "gpu" else "cpu"}, rows, num_boost_round=1_000_000)
+            dxgb.train(
+                client,
+                {"device": "cuda" if device == "gpu" else "cpu"},
+                rows,
+                num_boost_round=1_000_000,
+            )
             ending = "trained"
         except Exception as problem:
             ending = type(problem).__name__
-        print(json.dumps({"ending": ending, "after_kill_s": time.monotonic() - start - STARTED_S}), flush=True)
+        print(
+            json.dumps({"ending": ending, "after_kill_s": time.monotonic() - start - STARTED_S}),
+            flush=True,
+        )
 
 
 def watched(device: str) -> dict[str, Any]:
@@ -64,8 +73,15 @@ def watched(device: str) -> dict[str, Any]:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return {"exit_code": None, "ending": "hangs"}
-    said = next((json.loads(line) for line in reversed(out.splitlines()) if line.startswith('{"ending"')), {})
-    last = {"stderr": re.sub(r"[^\s\"']*/site-packages/", "", err)[-1500:]} if process.returncode else {}
+    said = next(
+        (json.loads(line) for line in reversed(out.splitlines()) if line.startswith('{"ending"')),
+        {},
+    )
+    last = (
+        {"stderr": re.sub(r"[^\s\"']*/site-packages/", "", err)[-1500:]}
+        if process.returncode
+        else {}
+    )
     return {"exit_code": process.returncode, "ending": "the driver ends", **said, **last}
 
 

@@ -1,8 +1,10 @@
-"""Eight configurations by `tipcast train --multirun` against eight processes of `tipcast train`, one after another.
+"""Eight configurations by `tipcast train --multirun` against eight processes of `tipcast train`,
+one after another.
 
     PYTHONPATH=src python benchmarks/multirun.py [--rows 200000] [--pairs 5] [--out FOLDER]
 
-Inside the clock is all, from the first process's start to the last one's end. Both write the same runs and models.
+Inside the clock is all, from the first process's start to the last one's end. Both write the same
+runs and models.
 """
 
 from __future__ import annotations
@@ -31,10 +33,17 @@ def main() -> None:
         def apart() -> None:
             for model, depth, seed in itertools.product(MODELS, DEPTHS, SEEDS):
                 tipcast(
-                    "train", f"model={model}", f"model.params.max_depth={depth}", f"seed={seed}", *every, folder=folder
+                    "train",
+                    f"model={model}",
+                    f"model.params.max_depth={depth}",
+                    f"seed={seed}",
+                    *every,
+                    folder=folder,
                 )
 
-        found = compare(together, apart, given.pairs, names=("--multirun", "eight processes"), warmups=1)
+        found = compare(
+            together, apart, given.pairs, names=("--multirun", "eight processes"), warmups=1
+        )
     print(found)
     print(write_result("multirun", [found], **vars(given)))
 

@@ -1,10 +1,12 @@
-"""examples/network_ddp.py, PyTorch's DistributedDataParallel, in one process and in several, a GPU each.
+"""examples/network_ddp.py, PyTorch's DistributedDataParallel, in one process and in several, a GPU
+each.
 
     PYTHONPATH=src python benchmarks/network.py --gpus 2 --out FOLDER
-    PYTHONPATH=src python benchmarks/network.py --device cpu --rows 20000 --out FOLDER     # on cores, to try it
+    # on cores, to try it
+    PYTHONPATH=src python benchmarks/network.py --device cpu --rows 20000 --out FOLDER
 
-Seconds of the fit are those that the example logs, of the slowest process; each run is a process group of its own.
-"""
+Seconds of the fit are those that the example logs, of the slowest process; each run is a process
+group of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def main() -> None:
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         for processes in (1, given.gpus):
-            found.append(attempt({"processes": processes}, partial(trained, given, processes, Path(scratch))))
+            found.append(
+                attempt({"processes": processes}, partial(trained, given, processes, Path(scratch)))
+            )
             write_result(f"network_{given.gpus}", found, **vars(given))
 
 

@@ -1,12 +1,15 @@
-"""More GPUs in a node against more nodes: the same training on one GPU, on several of a node, on nodes of one GPU each.
+"""More GPUs in a node against more nodes: the same training on one GPU, on several of a node, on
+nodes of one GPU each.
 
     PYTHONPATH=src python benchmarks/nodes.py --gpus 2 --out FOLDER
-    PYTHONPATH=src python benchmarks/nodes.py --device cpu --rows 20000 --models xgboost --out FOLDER    # tries it
+    # on few rows, to try it
+    PYTHONPATH=src python benchmarks/nodes.py --device cpu --rows 20000 --models xgboost \\
+        --out FOLDER
 
-A node is a `dask cuda worker` process with one GPU that reaches the others by TCP alone: NCCL may use neither NVLink
-nor shared memory between them (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE). They are on one machine, so that their network is
-its loopback interface, faster than most networks: what nodes lose here they lose everywhere.
-"""
+A node is a `dask cuda worker` process with one GPU that reaches the others by TCP alone: NCCL may
+use neither NVLink nor shared memory between them (NCCL_P2P_DISABLE, NCCL_SHM_DISABLE). They are on
+one machine, so that their network is its loopback interface, faster than most networks: what nodes
+lose here they lose everywhere."""
 
 from __future__ import annotations
 
@@ -33,17 +36,25 @@ START_S = 60.0
 
 @contextmanager
 def nodes(device: str, count: int, folder: Path) -> Iterator[list[str]]:
-    """Start a scheduler and a worker process for each node; yield the overrides with which a job uses them."""
+    """Start a scheduler and a worker process for each node; yield the overrides with which a job
+    uses them.
+    """
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
     dask = [sys.executable, "-m", "dask"]
     own = ["--host", "127.0.0.1", "--scheduler-file", str(file)]
-    worker = ["cuda", "worker", "--rmm-pool-size", "0.2"] if device == "gpu" else ["worker", "--nthreads", "1"]
+    worker = (
+        ["cuda", "worker", "--rmm-pool-size", "0.2"]
+        if device == "gpu"
+        else ["worker", "--nthreads", "1"]
+    )
     path = {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
     with ExitStack() as stack:
 
         def start(words: list[str], variables: Mapping[str, str]) -> None:
-            process = subprocess.Popen([*dask, *words, *own, "--no-dashboard"], env=os.environ | path | variables)
+            process = subprocess.Popen(
+                [*dask, *words, *own, "--no-dashboard"], env=os.environ | path | variables
+            )
             stack.callback(process.wait)
             stack.callback(process.terminate)
 
@@ -60,9 +71,17 @@ def nodes(device: str, count: int, folder: Path) -> Iterator[list[str]]:
 def measured(given: Any, model: str, words: list[str], folder: Path) -> dict[str, Any]:
     """Train twice; return the phases of the second time, when what is compiled once is there."""
     train, test = months(Path(given.folder or folder), given.rows)
-    every = [f"backend={given.device}", f"model={model}", *OVERRIDES[model], "tracking.system_metrics=false", *words]
+    every = [
+        f"backend={given.device}",
+        f"model={model}",
+        *OVERRIDES[model],
+        "tracking.system_metrics=false",
+        *words,
+    ]
     for _ in range(2 if given.device == "gpu" else 1):
-        said = tipcast("train", *every, "data=files", f"data.train={train}", f"data.test={test}", folder=folder)
+        said = tipcast(
+            "train", *every, "data=files", f"data.train={train}", f"data.test={test}", folder=folder
+        )
     return {
         "phases_s": said["phases"],
         "job_s": said["job_s"],
@@ -73,14 +92,20 @@ def measured(given: Any, model: str, words: list[str], folder: Path) -> dict[str
 
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, device="gpu", gpus=2, rows=80_000_000, models=list(OVERRIDES), folder="")
+    given = options(
+        __doc__, device="gpu", gpus=2, rows=80_000_000, models=list(OVERRIDES), folder=""
+    )
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for model in given.models:
             for gpus in sorted({1, given.gpus}):
                 name = {"model": model, "rows": given.rows, "nodes": 1, "gpus_each": gpus}
-                found.append(attempt(name, partial(measured, given, model, [f"cluster.n_workers={gpus}"], folder)))
+                found.append(
+                    attempt(
+                        name, partial(measured, given, model, [f"cluster.n_workers={gpus}"], folder)
+                    )
+                )
                 write_result(f"nodes_{given.gpus}", found, **vars(given))
             with nodes(given.device, given.gpus, folder) as words:
                 name = {"model": model, "rows": given.rows, "nodes": given.gpus, "gpus_each": 1}

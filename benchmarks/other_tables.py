@@ -1,15 +1,18 @@
-"""Tables that others have made, as packages carry them: trained on, scored, served, and held against scikit-learn.
+"""Tables that others have made, as packages carry them: trained on, scored, served, and held
+against scikit-learn.
 
     python -m pip install --no-deps --target FOLDER --requirement benchmarks/other_tables.txt
-    TIPCAST_TABLES=FOLDER PYTHONPATH=src python benchmarks/other_tables.py [--tables wine titanic ...] [--out FOLDER]
+    TIPCAST_TABLES=FOLDER PYTHONPATH=src python benchmarks/other_tables.py [--tables wine titanic
+    ...] [--out FOLDER]
 
-Each table is written as CSV and as Parquet as it comes, a quarter of its rows apart to test on. `tipcast train` fits on
-the file of one form and registers the model. Then
+Each table is written as CSV and as Parquet as it comes, a quarter of its rows apart to test on.
+`tipcast train` fits on the file of one form and registers the model. Then
 
-- scikit-learn's estimator is fitted on the features that the registered model gets (of XGBoost: judges its scores),
-  and scikit-learn's metrics are compared with the run's;
-- all rows are scored by `tipcast score` of the CSV and of the Parquet file, by the model on pandas' frame of each, and
-  by `mlflow models serve`, sent as CSV and as JSON: the largest difference of any two is told.
+- scikit-learn's estimator is fitted on the features that the registered model gets (of XGBoost:
+  judges its scores), and scikit-learn's metrics are compared with the run's;
+- all rows are scored by `tipcast score` of the CSV and of the Parquet file, by the model on pandas'
+  frame of each, and by `mlflow models serve`, sent as CSV and as JSON: the largest difference of
+  any two is told.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ ESTIMATORS: dict[tuple[str, bool], Callable[[], Any]] = {
     ("hist_gradient_boosting", False): lambda: HistGradientBoostingClassifier(random_state=0),
     ("hist_gradient_boosting", True): lambda: HistGradientBoostingRegressor(random_state=0),
 }
-"""Model, and whether it is of values -> the estimator, by its own defaults where conf/model has the same."""
+"""Model, and whether it is of values -> the estimator, by its own defaults where conf/model has the
+same.
+"""
 LINEAR = ("logistic", "ridge", "linear", "poisson")
 """Models for which a text is no code, but a column of its own."""
 HEADLINE = {"classification": "auc", "multiclass": "log_loss", "regression": "rmse"}
@@ -98,31 +103,96 @@ def cars(folder: Path) -> pd.DataFrame:
 
 
 TABLES = (
-    Table("breast_cancer", "scikit-learn", lambda _: named_classes(datasets.load_breast_cancer(as_frame=True)),
-          "target", "logistic", "parquet"),
-    Table("wine", "scikit-learn", lambda _: named_classes(datasets.load_wine(as_frame=True)), "target", "extra_trees"),
-    Table("diabetes", "scikit-learn", lambda _: datasets.load_diabetes(as_frame=True, scaled=False).frame, "target",
-          "ridge", "parquet"),
-    Table("penguins-raw", "palmerpenguins", csv("palmerpenguins/data/penguins-raw.csv"), "Sex", "logistic"),
-    Table("diamonds", "plotnine", csv("plotnine/data/diamonds.csv"), "price", "hist_gradient_boosting", "parquet"),
+    Table(
+        "breast_cancer",
+        "scikit-learn",
+        lambda _: named_classes(datasets.load_breast_cancer(as_frame=True)),
+        "target",
+        "logistic",
+        "parquet",
+    ),
+    Table(
+        "wine",
+        "scikit-learn",
+        lambda _: named_classes(datasets.load_wine(as_frame=True)),
+        "target",
+        "extra_trees",
+    ),
+    Table(
+        "diabetes",
+        "scikit-learn",
+        lambda _: datasets.load_diabetes(as_frame=True, scaled=False).frame,
+        "target",
+        "ridge",
+        "parquet",
+    ),
+    Table(
+        "penguins-raw",
+        "palmerpenguins",
+        csv("palmerpenguins/data/penguins-raw.csv"),
+        "Sex",
+        "logistic",
+    ),
+    Table(
+        "diamonds",
+        "plotnine",
+        csv("plotnine/data/diamonds.csv"),
+        "price",
+        "hist_gradient_boosting",
+        "parquet",
+    ),
     Table("txhousing", "plotnine", csv("plotnine/data/txhousing.csv"), "median", "extra_trees"),
     Table("Wage", "islp", csv("ISLP/data/Wage.csv"), "wage", "linear", "parquet"),
     Table("OJ", "islp", csv("ISLP/data/OJ.csv"), "Purchase", "xgboost"),
-    Table("seattle-weather", "vega-datasets", csv("vega_datasets/_data/seattle-weather.csv"), "weather", "xgboost"),
-    Table("cars", "vega-datasets", cars, "Miles_per_Gallon", "ridge", "parquet", words=("data.time=Year",),
-          later="Year"),
-    Table("titanic", "causaldata", lambda folder: pd.read_stata(folder / "causaldata/titanic/titanic.dta"), "survived",
-          "xgboost", "parquet", words=("task.categorical=[class]",)),
-    Table("nhefs", "causaldata", lambda folder: pd.read_stata(folder / "causaldata/nhefs/nhefs.dta"), "qsmk",
-          "hist_gradient_boosting"),
+    Table(
+        "seattle-weather",
+        "vega-datasets",
+        csv("vega_datasets/_data/seattle-weather.csv"),
+        "weather",
+        "xgboost",
+    ),
+    Table(
+        "cars",
+        "vega-datasets",
+        cars,
+        "Miles_per_Gallon",
+        "ridge",
+        "parquet",
+        words=("data.time=Year",),
+        later="Year",
+    ),
+    Table(
+        "titanic",
+        "causaldata",
+        lambda folder: pd.read_stata(folder / "causaldata/titanic/titanic.dta"),
+        "survived",
+        "xgboost",
+        "parquet",
+        words=("task.categorical=[class]",),
+    ),
+    Table(
+        "nhefs",
+        "causaldata",
+        lambda folder: pd.read_stata(folder / "causaldata/nhefs/nhefs.dta"),
+        "qsmk",
+        "hist_gradient_boosting",
+    ),
     Table("fair", "statsmodels", csv("statsmodels/datasets/fair/fair.csv"), "affairs", "poisson"),
-    Table("canadian_senators", "lifelines", csv("lifelines/datasets/canadian_senators.csv"), "reason", "extra_trees",
-          "parquet"),
-)  # fmt: skip
+    Table(
+        "canadian_senators",
+        "lifelines",
+        csv("lifelines/datasets/canadian_senators.csv"),
+        "reason",
+        "extra_trees",
+        "parquet",
+    ),
+)
 
 
 def written(table: Table, folder: Path) -> dict[str, dict[str, Path]]:
-    """Write all rows, those to train on and those to test on in both forms; return part -> form -> file."""
+    """Write all rows, those to train on and those to test on in both forms; return part -> form ->
+    file.
+    """
     rows = table.read(Path(os.environ["TIPCAST_TABLES"]))
     if table.later:
         tested = (rows[table.later].rank(pct=True) > 1 - TEST_SHARE).to_numpy()
@@ -149,7 +219,9 @@ def matrix(predictions: Any) -> np.ndarray[Any, Any]:
 
 def asked(port: int, body: bytes, form: str) -> pd.DataFrame:
     """Return a server's answer."""
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": form})
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": form}
+    )
     with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
         return pd.DataFrame(json.load(answer)["predictions"])
 
@@ -171,14 +243,18 @@ def by_server(uri: str, store: str, rows: pd.DataFrame) -> dict[str, np.ndarray[
 def by_score(uri: str, file: Path, folder: Path) -> np.ndarray[Any, Any]:
     """Return what `tipcast score` writes."""
     output = folder / f"scored-{file.suffix[1:]}"
-    tipcast("score", f"model_uri={uri}", f"input={file}", f"output={output}", "keep=[]", folder=folder)
+    tipcast(
+        "score", f"model_uri={uri}", f"input={file}", f"output={output}", "keep=[]", folder=folder
+    )
     scored = pd.read_parquet(output)
     told = [name for name in scored if name.startswith("probability")] or ["prediction"]
     return matrix(scored[told])
 
 
 def furthest(ways: dict[str, np.ndarray[Any, Any]]) -> float:
-    """Return the largest difference between two ways, relative to the largest value; NaN where one lacks a value."""
+    """Return the largest difference between two ways, relative to the largest value; NaN where one
+    lacks a value.
+    """
     values = np.stack(list(ways.values()))
     lacking = np.isnan(values)
     if (lacking != lacking[0]).any():
@@ -189,7 +265,11 @@ def furthest(ways: dict[str, np.ndarray[Any, Any]]) -> float:
 def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) -> dict[str, float]:
     """Return scikit-learn's metrics of predictions: of classes the target is their numbers."""
     if kind == "regression":
-        own = {"rmse": metrics.root_mean_squared_error, "mae": metrics.mean_absolute_error, "r2": metrics.r2_score}
+        own = {
+            "rmse": metrics.root_mean_squared_error,
+            "mae": metrics.mean_absolute_error,
+            "r2": metrics.r2_score,
+        }
         return {name: float(function(target, told[:, 0])) for name, function in own.items()}
     if kind == "classification":
         own = {"auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}
@@ -197,11 +277,18 @@ def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) 
         return {name: float(function(target, told[:, 0])) for name, function in own.items()}
     labels = np.arange(told.shape[1])
     accuracy = metrics.accuracy_score(target, told.argmax(axis=1))
-    return {"log_loss": float(metrics.log_loss(target, told, labels=labels)), "accuracy": float(accuracy)}
+    return {
+        "log_loss": float(metrics.log_loss(target, told, labels=labels)),
+        "accuracy": float(accuracy),
+    }
 
 
-def with_columns_of_texts(manifest: dict[str, Any], rows: np.ndarray[Any, Any]) -> ColumnTransformer:
-    """Return scikit-learn's step that standardises numbers and gives each code of a text a column of 0 and 1."""
+def with_columns_of_texts(
+    manifest: dict[str, Any], rows: np.ndarray[Any, Any]
+) -> ColumnTransformer:
+    """Return scikit-learn's step that standardises numbers and gives each code of a text a column
+    of 0 and 1.
+    """
     texts = [column["name"] for column in manifest["columns"] if column["type"] == "category"]
     places = [manifest["features"].index(name) for name in texts]
     categories = [np.unique(codes[~np.isnan(codes)]) for codes in rows[:, places].T]
@@ -209,15 +296,23 @@ def with_columns_of_texts(manifest: dict[str, Any], rows: np.ndarray[Any, Any]) 
     return ColumnTransformer([("texts", encode, places)], remainder=StandardScaler())
 
 
-def fitted(table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y: np.ndarray[Any, Any]) -> Any:
-    """Return what scikit-learn's estimator tells of rows, fitted on the features that the model gets."""
+def fitted(
+    table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y: np.ndarray[Any, Any]
+) -> Any:
+    """Return what scikit-learn's estimator tells of rows, fitted on the features that the model
+    gets.
+    """
     x, tested = (
-        np.asarray(model.predict(rows, params={"output": "features"}), dtype=np.float64) for rows in (train, test)
+        np.asarray(model.predict(rows, params={"output": "features"}), dtype=np.float64)
+        for rows in (train, test)
     )
     values = (table.model, True) in ESTIMATORS and y.dtype.kind == "f"
     estimator = ESTIMATORS[table.model, values]()
     if table.model in LINEAR:
-        estimator.steps[0] = ("prepare", with_columns_of_texts(model.unwrap_python_model().manifest, x))
+        estimator.steps[0] = (
+            "prepare",
+            with_columns_of_texts(model.unwrap_python_model().manifest, x),
+        )
     estimator.fit(x, y)
     if values:
         return matrix(estimator.predict(tested))
@@ -236,14 +331,22 @@ def examined(table: Table, folder: Path) -> dict[str, Any]:
     """Return a table's row of the result."""
     store, files = f"sqlite:///{folder}/mlflow.db", written(table, folder)
     words = [f"data.train={files['train'][table.form]}", f"data.test={files['test'][table.form]}"]
-    words += ["data=table", f"task.target={table.target}", f"model={table.model}", "task.validation=0"]
+    words += [
+        "data=table",
+        f"task.target={table.target}",
+        f"model={table.model}",
+        "task.validation=0",
+    ]
     said = tipcast("train", *words, *table.words, "tracking.register=other", folder=folder)
     told = mlflow.MlflowClient(store).get_run(said["run_id"]).data.metrics
 
     uri = "models:/other/1"
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model(uri)
-    rows = {part: of_pandas(files[part][table.form]).dropna(subset=table.target) for part in ("train", "test")}
+    rows = {
+        part: of_pandas(files[part][table.form]).dropna(subset=table.target)
+        for part in ("train", "test")
+    }
     kind = next(kind for kind, name in HEADLINE.items() if f"test/{name}_low" in told)
     both = coded(pd.concat(rows.values())[table.target], kind)
     y, tested = both[: len(rows["train"])], both[len(rows["train"]) :]
@@ -262,14 +365,25 @@ def examined(table: Table, folder: Path) -> dict[str, Any]:
     ways |= by_server(uri, store, everything)
     headline = HEADLINE[kind]
     return {
-        "table": table.name, "package": table.package, "rows": len(everything), "columns": len(everything.columns),
-        "task": kind, "target": table.target, "model": table.model, "trained_on": table.form, "metric": headline,
-        "run": told[f"test/{headline}"], "scikit_learn": metrics_of[headline],
+        "table": table.name,
+        "package": table.package,
+        "rows": len(everything),
+        "columns": len(everything.columns),
+        "task": kind,
+        "target": table.target,
+        "model": table.model,
+        "trained_on": table.form,
+        "metric": headline,
+        "run": told[f"test/{headline}"],
+        "scikit_learn": metrics_of[headline],
         "metrics": {name: [told[f"test/{name}"], value] for name, value in metrics_of.items()},
-        "metrics_apart": max(abs(told[f"test/{name}"] - value) / max(1.0, abs(value))
-                             for name, value in metrics_of.items()),
-        "ways": len(ways), "ways_apart": furthest(ways),
-    }  # fmt: skip
+        "metrics_apart": max(
+            abs(told[f"test/{name}"] - value) / max(1.0, abs(value))
+            for name, value in metrics_of.items()
+        ),
+        "ways": len(ways),
+        "ways_apart": furthest(ways),
+    }
 
 
 def versions() -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""Compare reading and preparing months on the workers with pandas reading, and pyarrow decoding, the same six columns.
+"""Compare reading and preparing months on the workers with pandas reading, and pyarrow decoding,
+the same six columns.
 
 python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--out FOLDER]
 """
@@ -28,12 +29,16 @@ from tipcast.tasks.base import Task, make_task
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:
     """Return the months of a period of so many synthetic trips, made once."""
     command = ["prepare", f"data.months={months}", f"data.rows={count}", f"out={folder}"]
-    subprocess.run([sys.executable, "-m", "tipcast", *command], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "tipcast", *command], check=True, stdout=subprocess.DEVNULL
+    )
     return sorted(folder.glob("*.parquet"))
 
 
 def ours(workers: Session, folder: Path, task: Task) -> int:
-    """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next run."""
+    """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next
+    run.
+    """
     recipe = Recipe(Taxi(), task)
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
@@ -49,7 +54,8 @@ def main() -> None:
         files = prepared(folder, given.rows)
         task = make_task(to_object(compose("train", [])[0].config).task, Taxi())
         with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
-            before, peak = peak_bytes(lambda: ours(workers, folder, task))  # the first run: loads libraries too
+            # the first run: loads libraries too
+            before, peak = peak_bytes(lambda: ours(workers, folder, task))
             results = [
                 compare(
                     lambda: ours(workers, folder, task),

@@ -1,8 +1,10 @@
-"""Derive datasets/taxi/sample_profile.json, the constants behind synthetic trips, from statistics of real months.
+"""Derive datasets/taxi/sample_profile.json, the constants behind synthetic trips, from statistics
+of real months.
 
     python benchmarks/sample_constants.py PROFILE.json FOLDER_OF_YELLOW_PARQUET
 
-Only rounded statistics are kept: marginal shares, label rates turned into additive log-odds, and zone positions.
+Only rounded statistics are kept: marginal shares, label rates turned into additive log-odds, and
+zone positions.
 """
 
 from __future__ import annotations
@@ -23,10 +25,56 @@ ZONES = 265
 SOURCES = {"yellow": "yellow_2019_03_to_2020_02", "green": "green_2024_01_full"}
 NORTH = (24, 41, 42, 74, 75, 116, 120, 127, 128, 151, 152, 153, 166, 194, 202, 243, 244)
 SOUTH = (
-    4, 12, 13, 43, 45, 48, 50, 68, 79, 87, 88, 90, 100, 107, 113, 114, 125, 137, 140, 141, 142, 143, 144, 148, 158,
-    161, 162, 163, 164, 170, 186, 209, 211, 224, 229, 230, 231, 232, 233, 234, 236, 237, 238, 239, 246, 249, 261, 262,
+    4,
+    12,
+    13,
+    43,
+    45,
+    48,
+    50,
+    68,
+    79,
+    87,
+    88,
+    90,
+    100,
+    107,
+    113,
+    114,
+    125,
+    137,
+    140,
+    141,
+    142,
+    143,
+    144,
+    148,
+    158,
+    161,
+    162,
+    163,
+    164,
+    170,
+    186,
+    209,
+    211,
+    224,
+    229,
+    230,
+    231,
+    232,
+    233,
+    234,
+    236,
+    237,
+    238,
+    239,
+    246,
+    249,
+    261,
+    262,
     263,
-)  # fmt: skip
+)
 """Manhattan's zones above and below 96th Street: the congestion surcharge is for the latter."""
 FARE_EDGES = [5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]
 MONTH = (1551398400000000, 1554076800000000)
@@ -35,7 +83,13 @@ MONTH = (1551398400000000, 1554076800000000)
 
 def trips(folder: Path) -> pd.DataFrame:
     """Read plausible standard-rate trips with miles, seconds and hour."""
-    names = ["tpep_pickup_datetime", "tpep_dropoff_datetime", "trip_distance", "PULocationID", "DOLocationID"]
+    names = [
+        "tpep_pickup_datetime",
+        "tpep_dropoff_datetime",
+        "trip_distance",
+        "PULocationID",
+        "DOLocationID",
+    ]
     months = [path for path in sorted(folder.glob("*_10k.parquet")) if "2020" not in path.name]
     rows = pd.concat([pd.read_parquet(path, columns=names) for path in months])
     rows["seconds"] = (rows[names[1]] - rows[names[0]]).dt.total_seconds()
@@ -44,8 +98,14 @@ def trips(folder: Path) -> pd.DataFrame:
 
 
 def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
-    """Place zones so that lines fit median trip distances (weighted SMACOF): (265, 2) miles, spread near and far."""
-    groups = rows.groupby(["PULocationID", "DOLocationID"])["trip_distance"].agg(["median", "size"]).reset_index()
+    """Place zones so that lines fit median trip distances (weighted SMACOF): (265, 2) miles, spread
+    near and far.
+    """
+    groups = (
+        rows.groupby(["PULocationID", "DOLocationID"])["trip_distance"]
+        .agg(["median", "size"])
+        .reset_index()
+    )
     groups = groups[(groups["PULocationID"] < 264) & (groups["DOLocationID"] < 264)]
     i, j = groups["PULocationID"].to_numpy() - 1, groups["DOLocationID"].to_numpy() - 1
     far, weight = np.zeros((ZONES, ZONES)), np.zeros((ZONES, ZONES))
@@ -56,7 +116,9 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     far = np.where(weight > 0, far / np.maximum(weight, 1) - sample.OFFSET, 0).clip(0)
     np.fill_diagonal(weight, 0)
     known = weight.sum(0) > 0
-    paths = shortest_path(np.where(weight > 0, np.maximum(far, 0.05), np.inf)[np.ix_(known, known)], directed=False)
+    paths = shortest_path(
+        np.where(weight > 0, np.maximum(far, 0.05), np.inf)[np.ix_(known, known)], directed=False
+    )
     paths = np.minimum(paths, 40)
     centre = np.eye(len(paths)) - 1 / len(paths)
     values, vectors = np.linalg.eigh(-0.5 * centre @ paths**2 @ centre)
@@ -84,7 +146,9 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
 
 
 def pace(rows: pd.DataFrame) -> dict[str, Any]:
-    """Fit ln seconds = at_one_mile[hour] + a curve over miles, and the spread around it of near and far trips."""
+    """Fit ln seconds = at_one_mile[hour] + a curve over miles, and the spread around it of near and
+    far trips.
+    """
     miles, seconds, hour = rows["trip_distance"], np.log(rows["seconds"]), rows["hour"]
     knots = np.array([0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 11, 15, 20, 30])
     near = pd.Series(np.abs(np.log(miles.to_numpy()[:, None] / knots)).argmin(1), index=miles.index)
@@ -98,7 +162,10 @@ def pace(rows: pd.DataFrame) -> dict[str, Any]:
         "seconds_at_one_mile": np.exp(level + at_one).round().astype(int).tolist(),
         "miles": knots.tolist(),
         "times": np.exp(curve - at_one).round(3).tolist(),
-        "sigma": [round(sigma(off[miles < sample.FAR]), 3), round(sigma(off[miles >= sample.FAR]), 3)],
+        "sigma": [
+            round(sigma(off[miles < sample.FAR]), 3),
+            round(sigma(off[miles >= sample.FAR]), 3),
+        ],
     }
 
 
@@ -108,15 +175,21 @@ def sigma(values: pd.Series) -> float:
 
 
 def shares(zones: dict[str, Any], order: list[int]) -> list[int]:
-    """Fill the zones below the profile's top list along its cumulative shares; 265 shares in millionths."""
+    """Fill the zones below the profile's top list along its cumulative shares; 265 shares in
+    millionths.
+    """
     share = np.zeros(ZONES)
     top = [int(zone) for zone, *_ in zones["top"]]
     share[np.array(top) - 1] = [row[1] for row in zones["top"]]
     rest = [zone for zone in order if zone not in top]
-    marks = {int(rank): value for rank, value in zones["cum_share_at"].items() if int(rank) > len(top)}
+    marks = {
+        int(rank): value for rank, value in zones["cum_share_at"].items() if int(rank) > len(top)
+    }
     marks = {len(top): share.sum(), **marks, ZONES: 1.0}
     ranks = np.arange(len(top), ZONES + 1)
-    left = np.interp(ranks, list(marks), np.log(np.maximum(1 - np.array(list(marks.values())), 2e-5)))
+    left = np.interp(
+        ranks, list(marks), np.log(np.maximum(1 - np.array(list(marks.values())), 2e-5))
+    )
     share[np.array(rest) - 1] = np.diff(1 - np.exp(left))
     return (share / share.sum() * 1e6).round().astype(int).tolist()
 
@@ -155,11 +228,16 @@ def colour(source: dict[str, Any], orders: tuple[list[int], list[int]]) -> dict[
 
 
 def endings(source: dict[str, Any]) -> list[list[float]]:
-    """Return the chances of the kinds of ending in ``sample``: of high tips, and of low ones by hour of the day.
+    """Return the chances of the kinds of ending in ``sample``: of high tips, and of low ones by
+    hour of the day.
 
     None of the first five kinds can come of a low tip, nor the rest of a high one.
     """
-    tips, dirty, zero = source["credit_tip"], source["dirty_rates"], source["credit_tip"]["share_tip_zero"]
+    tips, dirty, zero = (
+        source["credit_tip"],
+        source["dirty_rates"],
+        source["credit_tip"]["share_tip_zero"],
+    )
     press = tips["share_tip_equal_pct_of_pretip_total"]
     payment = [source["payment_type_share"].get(f"{n}.0", 0.0) for n in range(1, 5)]
     refunds = source["neg_fare_rows"]["payment_type_share"]
@@ -179,7 +257,9 @@ def endings(source: dict[str, Any]) -> list[list[float]]:
 
 
 def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
-    """Rake additive log-odds until the label rates of every margin are the profile's; in hundredths."""
+    """Rake additive log-odds until the label rates of every margin are the profile's; in
+    hundredths.
+    """
     pickup = ("tpep" if which == "yellow" else "lpep") + "_pickup_datetime"
     names = [pickup, "PULocationID", "DOLocationID", "passenger_count", "fare_amount"]
     block = sample_block(MONTH, 0, 1, rows, which, columns=names)
@@ -189,9 +269,15 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
     week_hour = (hours + 72) % 168
     people = np.nan_to_num(block["passenger_count"], nan=7).astype(int)
     factors, targets = {}, {}
-    factors["hour"], targets["hour"] = week_hour, np.array(source["hour_of_week_label_rate_smoothed"])
+    factors["hour"], targets["hour"] = (
+        week_hour,
+        np.array(source["hour_of_week_label_rate_smoothed"]),
+    )
     factors["clock"], targets["clock"] = week_hour % 24, np.array(source["hour_label_rate"])
-    for key, column, zones in (("pu", "PULocationID", "pu_zones"), ("do", "DOLocationID", "do_zones")):
+    for key, column, zones in (
+        ("pu", "PULocationID", "pu_zones"),
+        ("do", "DOLocationID", "do_zones"),
+    ):
         target = np.full(ZONES + 1, np.nan)
         for zone, _, rate in source[zones]["top"]:
             target[int(zone) - 1] = rate
@@ -204,7 +290,9 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
         factors[key], targets[key] = group, target
     rates = source["label_rate_by_passenger"]
     factors["passengers"] = people
-    targets["passengers"] = np.array([rates.get(f"{n}.0", np.nan) for n in range(7)] + [rates["nan"]])
+    targets["passengers"] = np.array(
+        [rates.get(f"{n}.0", np.nan) for n in range(7)] + [rates["nan"]]
+    )
     factors["fare"] = np.searchsorted(FARE_EDGES, block["fare_amount"], side="left")
     targets["fare"] = np.array([rate for rate, _ in source["label_rate_by_fare_bin"].values()])
     kept = 1 - source["dirty_rates"]["neg_fare"]  # refunds never count, and come out of low tips
@@ -217,7 +305,11 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
             size = np.bincount(group, minlength=len(targets[key]))
             mean = np.bincount(group, p, minlength=len(size)) / np.maximum(size, 1)
             slope = np.bincount(group, p * (1 - p), minlength=len(size)) / np.maximum(size, 1)
-            step = np.where((size > 0) & np.isfinite(targets[key]), (targets[key] - mean) / np.maximum(slope, 1e-3), 0)
+            step = np.where(
+                (size > 0) & np.isfinite(targets[key]),
+                (targets[key] - mean) / np.maximum(slope, 1e-3),
+                0,
+            )
             step = step.clip(-1, 1)
             effects[key] += step
             total += step[group]
@@ -261,16 +353,23 @@ def main() -> None:
         "north": NORTH,
         "south": SOUTH,
     }
-    made |= {which: colour(sources[name], (orders[0], orders[1])) for which, name in SOURCES.items()}
+    made |= {
+        which: colour(sources[name], (orders[0], orders[1])) for which, name in SOURCES.items()
+    }
 
     def write() -> None:
-        sample.PATH.write_text(json.dumps(made, separators=(",", ":")).replace('],"', '],\n"') + "\n")
+        sample.PATH.write_text(
+            json.dumps(made, separators=(",", ":")).replace('],"', '],\n"') + "\n"
+        )
 
     write()
     for which, name in SOURCES.items():
         made[which]["logit"] = logits(sources[name], which, given.rows)
     write()
-    print(f"{sample.PATH}: {sample.PATH.stat().st_size} bytes, spread {made['spread']}, pace {made['pace']}")
+    print(
+        f"{sample.PATH}: {sample.PATH.stat().st_size} bytes, "
+        f"spread {made['spread']}, pace {made['pace']}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Compare synthetic trips with the statistics of real months and write benchmarks/results/sample_fidelity.csv.
+"""Compare synthetic trips with the statistics of real months and write
+benchmarks/results/sample_fidelity.csv.
 
 python benchmarks/sample_fidelity.py PROFILE.json [--colour yellow]
 """
@@ -38,41 +39,82 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
     prefix = "tpep" if colour == "yellow" else "lpep"
     trips = sample_block(WEEKS, 0, seed, real["rows"], colour)
     pickup, dropoff = trips[f"{prefix}_pickup_datetime"], trips[f"{prefix}_dropoff_datetime"]
-    fare, tip = (np.round(trips[name] * 100).astype(np.int64) for name in ("fare_amount", "tip_amount"))
+    fare, tip = (
+        np.round(trips[name] * 100).astype(np.int64) for name in ("fare_amount", "tip_amount")
+    )
     paid, high, week_hour = fare > 0, 5 * tip > fare, (pickup // 3_600_000_000 + 72) % 168
     card = paid & (trips["payment_type"] == 1)
-    rows: list[tuple[str, float, float]] = [("label rate", high[paid].mean(), real["label_rate_fare_gt_0"])]
+    rows: list[tuple[str, float, float]] = [
+        ("label rate", high[paid].mean(), real["label_rate_fare_gt_0"])
+    ]
     week = dict(enumerate(real["hour_of_week_share"]))
     rows.append(("hour of week, total variation", distance(shares(week_hour), week), 0.0))
     for name, column in (("pu_zones", "PULocationID"), ("do_zones", "DOLocationID")):
         top = {zone: share for zone, share, _ in real[name]["top"]}
         rows.append((f"{column}, total variation", distance(shares(trips[column]), top), 0.0))
-        gaps = [high[paid & (trips[column] == zone)].mean() - rate for zone, _, rate in real[name]["top"][:20]]
+        gaps = [
+            high[paid & (trips[column] == zone)].mean() - rate
+            for zone, _, rate in real[name]["top"][:20]
+        ]
         rows.append((f"label rate by {column}, mean gap of 20", float(np.abs(gaps).mean()), 0.0))
-    pairs = np.sort(np.unique(trips["PULocationID"] * 1000 + trips["DOLocationID"], return_counts=True)[1])[::-1]
+    pairs = np.sort(
+        np.unique(trips["PULocationID"] * 1000 + trips["DOLocationID"], return_counts=True)[1]
+    )[::-1]
     rows.append(("distinct pairs", len(pairs), real["pairs"]["distinct"]))
     rows += [
-        (f"share of the {n} commonest pairs", pairs[:n].sum() / len(fare), real["pairs"]["cum_share_at"][str(n)])
+        (
+            f"share of the {n} commonest pairs",
+            pairs[:n].sum() / len(fare),
+            real["pairs"]["cum_share_at"][str(n)],
+        )
         for n in (10, 100, 1000)
     ]
     same = (trips["PULocationID"] == trips["DOLocationID"]).mean()
     rows.append(("share within one zone", same, real["pairs"]["same_zone_share"]))
     for n in range(1, 5):
-        rows.append((f"payment type {n}", (trips["payment_type"] == n).mean(), real["payment_type_share"][f"{n}.0"]))
-    rows.append(("payment type missing", np.isnan(trips["payment_type"]).mean(), real["payment_type_share"]["nan"]))
+        rows.append(
+            (
+                f"payment type {n}",
+                (trips["payment_type"] == n).mean(),
+                real["payment_type_share"][f"{n}.0"],
+            )
+        )
+    rows.append(
+        (
+            "payment type missing",
+            np.isnan(trips["payment_type"]).mean(),
+            real["payment_type_share"]["nan"],
+        )
+    )
     for n in range(7):
         rows.append(
-            (f"passengers {n}", (trips["passenger_count"] == n).mean(), real["passenger_count_share"][f"{n}.0"])
+            (
+                f"passengers {n}",
+                (trips["passenger_count"] == n).mean(),
+                real["passenger_count_share"][f"{n}.0"],
+            )
         )
     rows.append(("negative fares", (fare < 0).mean(), real["dirty_rates"]["neg_fare"]))
     rows.append(("zero fares", (fare == 0).mean(), real["dirty_rates"]["zero_fare"]))
     minutes = (dropoff - pickup) / 6e7
     for q in ("0.1", "0.25", "0.5", "0.75", "0.9", "0.95", "0.99"):
         rows.append(
-            (f"fare quantile {q}", np.quantile(trips["fare_amount"][paid], float(q)), real["fare"]["quantiles"][q])
+            (
+                f"fare quantile {q}",
+                np.quantile(trips["fare_amount"][paid], float(q)),
+                real["fare"]["quantiles"][q],
+            )
         )
-        rows.append((f"miles quantile {q}", np.quantile(trips["trip_distance"], float(q)), real["distance_q"][q]))
-        rows.append((f"minutes quantile {q}", np.quantile(minutes, float(q)), real["duration_min_q"][q]))
+        rows.append(
+            (
+                f"miles quantile {q}",
+                np.quantile(trips["trip_distance"], float(q)),
+                real["distance_q"][q],
+            )
+        )
+        rows.append(
+            (f"minutes quantile {q}", np.quantile(minutes, float(q)), real["duration_min_q"][q])
+        )
     edges = np.array(real["credit_tip"]["tip_over_fare_hist_edges"])
     found = np.histogram(tip[card] / fare[card], edges)[0] / card.sum()
     gap = np.abs(found - real["credit_tip"]["tip_over_fare_hist"]).sum() / 2

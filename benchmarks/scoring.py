@@ -1,14 +1,17 @@
-"""P12 and P21: how fast a registered model scores, against the bare library on the same rows; and the whole job.
+"""P12 and P21: how fast a registered model scores, against the bare library on the same rows; and
+the whole job.
 
-    PYTHONPATH=src python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--pairs 5]
+    [--out FOLDER]
 
-The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing stand apart: both
-sides score features in memory by a model that is loaded: tipcast's in parts on its workers, the bare call's as one
-array, with all cores in the benchmark's own process or on the GPU in the worker's. A forest scores a quarter of the
-rows on processors.
-The whole `tipcast score`, a process from its start to its end and the job inside it, is held against by_hand.py.
-With a GPU (P22) its phase `score` is held against the same on the machine's cores, and against cuDF's reading and
-writing of the same files; of each the second run counts, as a machine's first process has libraries to load.
+The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing
+stand apart: both sides score features in memory by a model that is loaded: tipcast's in parts on
+its workers, the bare call's as one array, with all cores in the benchmark's own process or on the
+GPU in the worker's. A forest scores a quarter of the rows on processors. The whole `tipcast score`,
+a process from its start to its end and the job inside it, is held against by_hand.py. With a GPU
+(P22) its phase `score` is held against the same on the machine's cores, and against cuDF's reading
+and writing of the same files; of each the second run counts, as a machine's first process has
+libraries to load.
 """
 
 from __future__ import annotations
@@ -44,7 +47,12 @@ from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
 TREES = 100
-TRAIN = ("data.rows=200000", "task.validation=0", "tracking.system_metrics=false", "cluster.performance_report=false")
+TRAIN = (
+    "data.rows=200000",
+    "task.validation=0",
+    "tracking.system_metrics=false",
+    "cluster.performance_report=false",
+)
 
 
 def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[Any]:
@@ -71,7 +79,9 @@ def joined(parts: list[Any]) -> Any:
 
 
 def bare(path: str, format: str, device: str, rows: Any) -> float:
-    """Score by the library's own call, on all cores or the GPU; return the seconds of the call alone."""
+    """Score by the library's own call, on all cores or the GPU; return the seconds of the call
+    alone.
+    """
     if format == "xgboost-ubj":
         import xgboost
 
@@ -95,18 +105,25 @@ def registered(model: str, backend: str, folder: Path) -> Fetched:
     words += ["model.fit.early_stopping_rounds=null"] if model == "xgboost" else []
     tipcast("train", *words, f"tracking.register={model}", folder=folder)
     (folder / model).mkdir()
-    return fetch(open_store(TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db")), f"models:/{model}/1", folder / model)
+    return fetch(
+        open_store(TrackingSpec(uri=f"sqlite:///{folder}/mlflow.db")),
+        f"models:/{model}/1",
+        folder / model,
+    )
 
 
 def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Comparison:
     """Compare scoring in parts with the bare call."""
-    (composed,) = compose("score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"])
+    (composed,) = compose(
+        "score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"]
+    )
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
         held = hold(client, fetched.path, fetched.format, workers.device)
         by = str(fetched.path), fetched.format, workers.device
-        if workers.device == "cpu":  # in a process of its own: Dask's workers give OpenMP one thread
+        # in a process of its own: Dask's workers give OpenMP one thread
+        if workers.device == "cpu":
             parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts
             rows = joined(client.gather(parts))
         else:
@@ -116,7 +133,11 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
         def theirs() -> float:
             """Call the library; return what the call did not take."""
             start = time.perf_counter()
-            call = client.submit(bare, *by, rows, pure=False).result() if by[2] == "cuda" else bare(*by, rows)
+            call = (
+                client.submit(bare, *by, rows, pure=False).result()
+                if by[2] == "cuda"
+                else bare(*by, rows)
+            )
             return time.perf_counter() - start - call
 
         names = (f"tipcast, {model}", f"bare library, {model}")
@@ -133,7 +154,12 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
         start = time.perf_counter()
         shutil.rmtree(folder / "scored", ignore_errors=True)
         apart = time.perf_counter() - start
-        words = (f"backend={given.backend}", f"model_uri={fetched.uri}", f"input={trips}", f"output={folder}/scored")
+        words = (
+            f"backend={given.backend}",
+            f"model_uri={fetched.uri}",
+            f"input={trips}",
+            f"output={folder}/scored",
+        )
         ours.append(tipcast("score", *words, folder=folder))
         return apart
 
@@ -142,7 +168,12 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
         shutil.rmtree(folder / "hand", ignore_errors=True)
         apart = time.perf_counter() - start
         library, more = ("pandas", []) if given.backend == "cpu" else ("cudf", ["--warm"])
-        words = [str(fetched.path), str(trips), f"{folder}/hand", str(fetched.manifest["threshold"])]
+        words = [
+            str(fetched.path),
+            str(trips),
+            f"{folder}/hand",
+            str(fetched.manifest["threshold"]),
+        ]
         version = [fetched.name or "", fetched.version or ""]
         theirs.append(process(by_hand.__file__, "score", library, *words, *version, *more))
         return apart
@@ -151,23 +182,35 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
         job()
         reference()
         return [{"what": "tipcast score", **ours[0], "by_hand": theirs[0]}]
-    found = compare(job, reference, given.pairs, names=("tipcast score, process", "by hand, process"))
+    found = compare(
+        job, reference, given.pairs, names=("tipcast score, process", "by hand, process")
+    )
     works = [[each["job_s"] for each in runs] for runs in (ours, theirs)]
     return [found, inside(found, *works, names=("tipcast score, job", "by hand, job"))]
 
 
 def phases(trips: Path, fetched: Fetched, folder: Path) -> dict[str, Any]:
-    """Return the seconds of `tipcast score` on the GPU and on the cores, and of cuDF's reading and writing."""
+    """Return the seconds of `tipcast score` on the GPU and on the cores, and of cuDF's reading and
+    writing.
+    """
     found: dict[str, Any] = {"what": "phase score", "files": len(list(trips.glob("*.parquet")))}
     for backend in ("gpu", "cpu"):
         for again in range(2):
             out = folder / f"{trips.name}-{backend}-{again}"
-            words = f"backend={backend}", f"model_uri={fetched.uri}", f"input={trips}", f"output={out}"
+            words = (
+                f"backend={backend}",
+                f"model_uri={fetched.uri}",
+                f"input={trips}",
+                f"output={out}",
+            )
             said = tipcast("score", *words, folder=folder)
             shutil.rmtree(out)
         found[backend] = {"phases_s": said["phases"], "process_s": said["process_s"]}
     words = "-", str(trips), f"{folder}/{trips.name}-copied"
-    return {**found, "copied_s": process(by_hand.__file__, "copy", "cudf", *words, "--warm")["job_s"]}
+    return {
+        **found,
+        "copied_s": process(by_hand.__file__, "copy", "cudf", *words, "--warm")["job_s"],
+    }
 
 
 def main() -> None:

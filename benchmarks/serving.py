@@ -1,9 +1,11 @@
-"""Load a registered model behind `mlflow models serve` on 127.0.0.1: requests a second and how long they take.
+"""Load a registered model behind `mlflow models serve` on 127.0.0.1: requests a second and how long
+they take.
 
 python benchmarks/serving.py [--seconds 3] [--clients 1 4] [--rows 1 1000] [--out FOLDER]
 
-Each client keeps one connection and sends its next request when the last one is answered. Both forms are sent: JSON
-(`dataframe_split`) and CSV. Beside it is the same model called within a process, which is what no server can beat.
+Each client keeps one connection and sends its next request when the last one is answered. Both
+forms are sent: JSON (`dataframe_split`) and CSV. Beside it is the same model called within a
+process, which is what no server can beat.
 """
 
 from __future__ import annotations
@@ -33,14 +35,18 @@ START_S, MOST_REQUESTS = 90, 20_000
 
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, seconds=3.0, clients=[1, 4], rows=[1, 1000], models=["xgboost", "random_forest"])
+    given = options(
+        __doc__, seconds=3.0, clients=[1, 4], rows=[1, 1000], models=["xgboost", "random_forest"]
+    )
     results = []
     with tempfile.TemporaryDirectory(prefix="tipcast-") as folder, contextlib.chdir(folder):
         store = f"sqlite:///{folder}/mlflow.db"
         for name in given.models:
             train(name, store)
             for rows in given.rows:
-                results.append(within(f"models:/{name}/1", store, rows, given.seconds) | {"model": name})
+                results.append(
+                    within(f"models:/{name}/1", store, rows, given.seconds) | {"model": name}
+                )
                 print(told(results[-1]))
             with served(f"models:/{name}/1", store) as port:
                 for rows in given.rows:
@@ -61,7 +67,9 @@ def train(name: str, store: str) -> None:
 def trips(rows: int) -> pd.DataFrame:
     """Return raw trips of April 2019."""
     r = np.random.default_rng(0)
-    times = np.datetime64("2019-04-01", "s") + r.integers(0, 30 * 86_400, rows).astype("timedelta64[s]")
+    times = np.datetime64("2019-04-01", "s") + r.integers(0, 30 * 86_400, rows).astype(
+        "timedelta64[s]"
+    )
     return pd.DataFrame(
         {
             "tpep_pickup_datetime": times,
@@ -95,7 +103,9 @@ def load(port: int, body: bytes, form: str, clients: int, seconds: float) -> dic
     found: list[list[float]] = []
 
     def client() -> None:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        ) as connection:
 
             def ask() -> None:
                 connection.request("POST", "/invocations", body, {"Content-Type": form})
@@ -134,14 +144,21 @@ def summary(found: list[list[float]], seconds: float) -> dict[str, float]:
     times = np.concatenate(found)
     rate = sum(len(each) / sum(each) for each in found)
     p50, p99 = np.quantile(times, (0.5, 0.99)) * 1000
-    return {"requests": len(times), "requests_per_s": float(rate), "p50_ms": float(p50), "p99_ms": float(p99)}
+    return {
+        "requests": len(times),
+        "requests_per_s": float(rate),
+        "p50_ms": float(p50),
+        "p99_ms": float(p99),
+    }
 
 
 def told(result: dict[str, Any]) -> str:
     """Return a line for people."""
     return (
-        f"{result['model']:<14} {result['form']:<20} {result['rows']:>5} rows  {result['clients']} clients  "
-        f"{result['requests_per_s']:8.1f} requests/s  p50 {result['p50_ms']:.2f} ms  p99 {result['p99_ms']:.2f} ms"
+        f"{result['model']:<14} {result['form']:<20} {result['rows']:>5} rows "
+        f" {result['clients']} clients  "
+        f"{result['requests_per_s']:8.1f} requests/s  p50 {result['p50_ms']:.2f} ms  "
+        f"p99 {result['p99_ms']:.2f} ms"
     )
 
 
@@ -154,7 +171,17 @@ def served(uri: str, store: str) -> Iterator[int]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"),
+            *(
+                sys.executable,
+                "-m",
+                "mlflow",
+                "models",
+                "serve",
+                "-m",
+                uri,
+                "--env-manager",
+                "local",
+            ),
             *("--host", "127.0.0.1", "-p", str(port)),
         ],
         env={**os.environ, "MLFLOW_TRACKING_URI": store, "PATH": path},

@@ -1,8 +1,11 @@
-"""Whether `make test` is green in ten runs of one commit, how long each takes, and where the time goes.
+"""Whether `make test` is green in ten runs of one commit, how long each takes, and where the time
+goes.
 
-    PYTHONPATH=src python benchmarks/suite.py       # an hour and a half; interrupted, it goes on where it was
+    PYTHONPATH=src python benchmarks/suite.py       # an hour and a half; interrupted, it goes on
+    where it was
 
-The CPU seconds are those of every process that the tests start, also of those whose parents have ended.
+The CPU seconds are those of every process that the tests start, also of those whose parents have
+ended.
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ CLOSING = re.compile(r"=+ .* in [\d.]+s.* =+$")
 
 
 def main() -> None:
-    """Run the tests in each way and write the result, also of runs that failed and of those before an interrupt."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which `&` in a script has switched off
+    """Run the tests in each way and write the result, also of runs that failed and of those before
+    an interrupt.
+    """
+    # which `&` in a script has switched off
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     out, code = options(__doc__).out, tested()
     file = out / "suite.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -51,21 +57,31 @@ def main() -> None:
 
 def tested() -> list[str]:
     """Return git's hashes of what the tests run and are: runs of the same are one measurement."""
-    names = [f"HEAD:{name}" for name in ("src", "conf", "tests", "Makefile", "requirements", "pyproject.toml")]
+    names = [
+        f"HEAD:{name}"
+        for name in ("src", "conf", "tests", "Makefile", "requirements", "pyproject.toml")
+    ]
     return subprocess.check_output(["git", "rev-parse", *names], cwd=ROOT, text=True).split()
 
 
 def measured(way: str, seed: int) -> dict[str, object]:
-    """Return what a run of the tests in the order of a seed took, in seconds, and its closing line."""
+    """Return what a run of the tests in the order of a seed took, in seconds, and its closing
+    line.
+    """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        loops = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(BUSY * (way == "busy"))]
+        loops = [
+            psutil.Popen([sys.executable, "-c", "while True: pass"])
+            for _ in range(BUSY * (way == "busy"))
+        ]
         before, start = used_s(), time.monotonic()
         words = f"--junitxml={folder}/$$part.xml --randomly-seed={seed}"  # `part` is the Makefile's
         command = f"make test TESTS='{words}' >{out} 2>&1"
         if way == "nohup":  # a script's `&` ignores interrupts
             command = f"trap '' INT QUIT; nohup {command}"
-        variables = {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
+        variables = (
+            {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
+        )
         for name in variables.values():
             Path(name).mkdir()
         running = subprocess.Popen(
@@ -120,14 +136,18 @@ def by_folder(reports: Sequence[Path]) -> dict[str, float]:
     for case in cases(reports):
         parts = case.attrib["classname"].split(".")
         depth = 3 if parts[1] == "unit" else 2
-        seconds["/".join(parts[:depth]) if len(parts) > depth else "tests"] += float(case.attrib["time"])
+        seconds["/".join(parts[:depth]) if len(parts) > depth else "tests"] += float(
+            case.attrib["time"]
+        )
     return {name: round(value, 1) for name, value in seconds.most_common()}
 
 
 def slowest(reports: Sequence[Path], most: int = 30) -> dict[str, float]:
     """Return the cases that take longest -> their seconds, fixtures included."""
     every = (case.attrib for case in cases(reports))
-    seconds = Counter({f"{case['classname']}::{case['name']}": float(case["time"]) for case in every})
+    seconds = Counter(
+        {f"{case['classname']}::{case['name']}": float(case["time"]) for case in every}
+    )
     return dict(seconds.most_common(most))
 
 

@@ -1,12 +1,14 @@
 """P6, P9: a sweep on the CPU, side by side with what people do otherwise.
 
-    PYTHONPATH=src python benchmarks/sweep.py [--rows 500000] [--trials 16] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/sweep.py [--rows 500000] [--trials 16] [--pairs 5] [--out
+    FOLDER]
 
-Speed: our search (reading and binning included, workers up) takes turns with the same trials one after another on one
-thread, on a matrix that is there (their time over the cores is the least that is possible); in a loop that builds its
-matrix each time from rows in memory; by one `xgboost.dask.train` each; and by what a careful user of Optuna writes:
-pandas reads the file, one QuantileDMatrix is shared, `n_jobs` threads run trials of one thread each.
-Memory: a worker's resident set at its most, against that of a process that reads, bins and fits one trial.
+Speed: our search (reading and binning included, workers up) takes turns with the same trials one
+after another on one thread, on a matrix that is there (their time over the cores is the least that
+is possible); in a loop that builds its matrix each time from rows in memory; by one
+`xgboost.dask.train` each; and by what a careful user of Optuna writes: pandas reads the file, one
+QuantileDMatrix is shared, `n_jobs` threads run trials of one thread each. Memory: a worker's
+resident set at its most, against that of a process that reads, bins and fits one trial.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ from tipcast.search.trial import Study, Trial
 class Others:
     """The same trials, done otherwise."""
 
-    def __init__(self, client: Client, common: Study, file: Path, trials: int, threads: int) -> None:
+    def __init__(
+        self, client: Client, common: Study, file: Path, trials: int, threads: int
+    ) -> None:
         self.client, self.common, self.file, self.threads = client, common, file, threads
         self.proposals = sweep_rows.proposals(common.model, trials)
         self.x, self.y, self.held_x, self.held_y = sweep_rows.frames(common)
@@ -57,17 +61,25 @@ class Others:
 
     def _matrices(self, threads: int, x: Any, y: Any, held_x: Any, held_y: Any) -> tuple[Any, Any]:
         rows = xgboost.QuantileDMatrix(x, y, nthread=threads, **self.options)
-        return rows, xgboost.QuantileDMatrix(held_x, held_y, ref=rows, nthread=threads, **self.options)
+        return rows, xgboost.QuantileDMatrix(
+            held_x, held_y, ref=rows, nthread=threads, **self.options
+        )
 
     def _settings(self, number: int) -> tuple[dict[str, Any], int]:
         params = {**self.common.model.params, **self.proposals[number].params}
         planned, rounds, _ = XGBoost(params, {}, "cpu").planned
         return {**planned, "seed": 0}, rounds
 
-    def _trial(self, number: int, matrices: tuple[Any, Any], threads: int, held_out: Any = None) -> float:
+    def _trial(
+        self, number: int, matrices: tuple[Any, Any], threads: int, held_out: Any = None
+    ) -> float:
         settings, rounds = self._settings(number)
         booster = xgboost.train(
-            {**settings, "nthread": threads}, matrices[0], rounds, evals=[(matrices[1], "v")], verbose_eval=False
+            {**settings, "nthread": threads},
+            matrices[0],
+            rounds,
+            evals=[(matrices[1], "v")],
+            verbose_eval=False,
         )
         booster.set_param({"nthread": threads})
         held_x, held_y = held_out or (self.held_x, self.held_y)
@@ -91,18 +103,30 @@ class Others:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = optuna.create_study(direction="maximize")
         study.optimize(
-            lambda trial: self._trial(trial.number, matrices, 1, held_out), len(self.proposals), n_jobs=self.threads
+            lambda trial: self._trial(trial.number, matrices, 1, held_out),
+            len(self.proposals),
+            n_jobs=self.threads,
         )
 
     def xgboost_dask(self) -> None:
         """One `xgboost.dask.train` each."""
-        x, y = dd.from_pandas(self.x, npartitions=self.threads), dd.from_pandas(self.y, npartitions=self.threads)
-        held_x, held_y = dd.from_pandas(self.held_x, npartitions=1), dd.from_pandas(self.held_y, npartitions=1)
+        x, y = (
+            dd.from_pandas(self.x, npartitions=self.threads),
+            dd.from_pandas(self.y, npartitions=self.threads),
+        )
+        held_x, held_y = (
+            dd.from_pandas(self.held_x, npartitions=1),
+            dd.from_pandas(self.held_y, npartitions=1),
+        )
         for proposal in self.proposals:
             settings, rounds = self._settings(proposal.number)
             rows = dxgb.DaskQuantileDMatrix(self.client, x, y, **self.options)
-            held_out = dxgb.DaskQuantileDMatrix(self.client, held_x, held_y, ref=rows, **self.options)
-            found = dxgb.train(self.client, settings, rows, rounds, evals=[(held_out, "v")], verbose_eval=False)
+            held_out = dxgb.DaskQuantileDMatrix(
+                self.client, held_x, held_y, ref=rows, **self.options
+            )
+            found = dxgb.train(
+                self.client, settings, rows, rounds, evals=[(held_out, "v")], verbose_eval=False
+            )
             roc_auc_score(self.held_y, found["booster"].inplace_predict(self.held_x))
 
 
@@ -171,7 +195,11 @@ def bare_trial(file: Path, rounds: int) -> None:
 def _workers(threads: int) -> Any:
     class Workers:
         def __enter__(self) -> Sequence[Any]:
-            options = {"n_workers": 1, "threads_per_worker": threads, "dashboard_address": "127.0.0.1:0"}
+            options = {
+                "n_workers": 1,
+                "threads_per_worker": threads,
+                "dashboard_address": "127.0.0.1:0",
+            }
             self.cluster = LocalCluster(host="127.0.0.1", memory_limit=0, **options)
             self.client = Client(self.cluster)
             return self.cluster, self.client

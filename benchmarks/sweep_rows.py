@@ -1,4 +1,6 @@
-"""Rows, parameters and a study for the benchmarks of sweeps: one Parquet month of synthetic trips that all read."""
+"""Rows, parameters and a study for the benchmarks of sweeps: one Parquet month of synthetic trips
+that all read.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +40,20 @@ def model(rounds: int, **params: Any) -> ModelSpec:
 
 def proposals(spec: ModelSpec, trials: int, seed: int = 0) -> list[Proposal]:
     """Return parameters drawn from the model's space."""
-    return random(SearchSpec(name="random", trials=trials), merged_space(spec, {}, alone=False), seed)
+    return random(
+        SearchSpec(name="random", trials=trials), merged_space(spec, {}, alone=False), seed
+    )
 
 
 def month(folder: Path, rows: int, name: str = "2019-01") -> Path:
     """Write a month of synthetic trips."""
-    words = [f"data.months={name}", f"data.rows={rows}", f"out={folder}", "print=json", "cluster.processes=false"]
+    words = [
+        f"data.months={name}",
+        f"data.rows={rows}",
+        f"out={folder}",
+        "print=json",
+        "cluster.processes=false",
+    ]
     (composed,) = compose("prepare", words)
     prepare.run(to_object(composed.config), "prepare")
     return next(folder.glob("*.parquet"))
@@ -72,8 +82,12 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
 
 def frames(common: Study) -> Sequence[Any]:
     """Return training and validation rows in memory: x, y, x, y."""
-    parts = [prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments]
+    parts = [
+        prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments
+    ]
     sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     return [
-        pd.concat([getattr(part, name) for part in side], ignore_index=True) for side in sides for name in ("x", "y")
+        pd.concat([getattr(part, name) for part in side], ignore_index=True)
+        for side in sides
+        for name in ("x", "y")
     ]

@@ -1,4 +1,5 @@
-"""P10 in a sweep: the share of a search's wall time that the driver spends on recording its trials, on sqlite.
+"""P10 in a sweep: the share of a search's wall time that the driver spends on recording its trials,
+on sqlite.
 
 python benchmarks/sweep_tracking.py [--trials 100] [--rows 500000] [--rounds 100] [--out FOLDER]
 """
@@ -51,11 +52,19 @@ def main() -> None:
             "print=json",
         ]
         (composed,) = compose("sweep", words)
-        with mock.patch.object(SweepRecord, "take", timed), contextlib.redirect_stdout(io.StringIO()) as said:
+        with (
+            mock.patch.object(SweepRecord, "take", timed),
+            contextlib.redirect_stdout(io.StringIO()) as said,
+        ):
             sweep.run(to_object(composed.config), "benchmark")
         phases = json.loads(said.getvalue().splitlines()[-1])["phases"]
     share = sum(seconds) / phases["search"]
-    found = {"share": share, "tracking_s": sum(seconds), "search_s": phases["search"], "events": len(seconds)}
+    found = {
+        "share": share,
+        "tracking_s": sum(seconds),
+        "search_s": phases["search"],
+        "events": len(seconds),
+    }
     print(found, f"{1e3 * sum(seconds) / given.trials:.1f} ms a trial")
     write_result("sweep_tracking", found, **vars(given))
 

@@ -1,8 +1,10 @@
-"""Tables of results in README, CONTRIBUTING and docs, between the markers `<!-- table: NAME -->` and `<!-- end -->`.
+"""Tables of results in README, CONTRIBUTING and docs, between the markers `<!-- table: NAME -->`
+and `<!-- end -->`.
 
     python benchmarks/table.py            # what the tables say
     python benchmarks/table.py --write    # writes them into the pages
-    python benchmarks/table.py --stale    # results that are missing, or older than a change of what they measure
+    # results that are missing, or older than a change of what they measure
+    python benchmarks/table.py --stale
 
 A result that was measured in a changed tree, or does not name its commit, is refused.
 """
@@ -77,10 +79,15 @@ SOURCES: dict[str, tuple[str, ...]] = {
 }
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
-    "jobs/ladder.py", "datasets/made.py", "evaluation/clustering.py",
-    "evaluation/plots.py", "models/library.py",
-)  # fmt: skip
-"""Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips runs."""
+    "jobs/ladder.py",
+    "datasets/made.py",
+    "evaluation/clustering.py",
+    "evaluation/plots.py",
+    "models/library.py",
+)
+"""Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips
+runs.
+"""
 OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")
 """Results that speak of these too."""
 
@@ -104,22 +111,40 @@ def read(name: str) -> Result:
     if not path.exists():
         raise LookupError(name)
     found: Result = json.loads(path.read_text(encoding="utf-8"))
-    for place in (found["environment"], found["facts"].get("trained_on", {"commit": "same", "changed": False})):
+    for place in (
+        found["environment"],
+        found["facts"].get("trained_on", {"commit": "same", "changed": False}),
+    ):
         if not place["commit"] or place["changed"]:
-            raise Refused(f"{path.name} was not measured from a commit without changes: measure it again")
+            raise Refused(
+                f"{path.name} was not measured from a commit without changes: measure it again"
+            )
     return found
 
 
 def gpu_names(*names: str) -> str:
     """Return the GPUs that results were measured on, as `1 H100, 2 H200`."""
-    there = (read(name)["environment"].get("gpus") for name in names if (RESULTS / f"{name}.json").exists())
-    found = (f"{len(gpus)} {gpus[0].removeprefix('NVIDIA ').split()[0].rstrip(',')}" for gpus in there if gpus)
+    there = (
+        read(name)["environment"].get("gpus")
+        for name in names
+        if (RESULTS / f"{name}.json").exists()
+    )
+    found = (
+        f"{len(gpus)} {gpus[0].removeprefix('NVIDIA ').split()[0].rstrip(',')}"
+        for gpus in there
+        if gpus
+    )
     return ", ".join(dict.fromkeys(found))
 
 
 def rows(*names: str) -> list[Result]:
     """Return the rows of the results that there are."""
-    return [row for name in names if (RESULTS / f"{name}.json").exists() for row in read(name)["results"]]
+    return [
+        row
+        for name in names
+        if (RESULTS / f"{name}.json").exists()
+        for row in read(name)["results"]
+    ]
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
@@ -172,49 +197,174 @@ def _named(result: Result, name: str) -> Sequence[Result]:
 SWEEP = "the same sweep"
 PROCESS = "process, start to end"
 RATIOS = (
-    Row("all metrics and curves of {rows} scores", "scikit-learn's `roc_auc_score` and `roc_curve`", "the calls",
-        "binned_auc", ratio(), 0.10),
-    Row("read and prepare {rows} rows", "`pandas.read_parquet`, six columns", "reading; workers up", "read_prepare",
-        ratio(), 0.45),
-    Row("the same", "pyarrow decoding the six columns", "reading; workers up", "read_prepare", ratio(1), 1.5),
-    Row("memory that reading adds, all processes", "", "", "read_prepare",
-        lambda result: result["facts"]["added_mb"], 500, "{:.0f} MB"),
-    Row("XGBoost through Dask, {rows} rows", "`xgboost.train`", "matrix and rounds; workers up", "xgboost_dask",
-        ratio(), 1.05),
-    Row("`tipcast train`, {rows} rows", "pandas, `xgboost.train` and scikit-learn", "job: read, fit, evaluate, log",
-        "train_job", ratio(), 1.15),
+    Row(
+        "all metrics and curves of {rows} scores",
+        "scikit-learn's `roc_auc_score` and `roc_curve`",
+        "the calls",
+        "binned_auc",
+        ratio(),
+        0.10,
+    ),
+    Row(
+        "read and prepare {rows} rows",
+        "`pandas.read_parquet`, six columns",
+        "reading; workers up",
+        "read_prepare",
+        ratio(),
+        0.45,
+    ),
+    Row(
+        "the same",
+        "pyarrow decoding the six columns",
+        "reading; workers up",
+        "read_prepare",
+        ratio(1),
+        1.5,
+    ),
+    Row(
+        "memory that reading adds, all processes",
+        "",
+        "",
+        "read_prepare",
+        lambda result: result["facts"]["added_mb"],
+        500,
+        "{:.0f} MB",
+    ),
+    Row(
+        "XGBoost through Dask, {rows} rows",
+        "`xgboost.train`",
+        "matrix and rounds; workers up",
+        "xgboost_dask",
+        ratio(),
+        1.05,
+    ),
+    Row(
+        "`tipcast train`, {rows} rows",
+        "pandas, `xgboost.train` and scikit-learn",
+        "job: read, fit, evaluate, log",
+        "train_job",
+        ratio(),
+        1.15,
+    ),
     Row("the same", "the same as a script", PROCESS, "train_job", ratio(1)),
-    Row("memory of that job, all processes", "", "", "train_job", lambda result: result["facts"]["peak_bytes"] / 1e9,
-        None, "{:.1f} GB"),
-    Row("`tipcast score`, {rows} rows, all columns kept", "pandas, `inplace_predict` and `to_parquet`",
-        "job: read, score, write, log", "scoring", against("by hand, job")),
+    Row(
+        "memory of that job, all processes",
+        "",
+        "",
+        "train_job",
+        lambda result: result["facts"]["peak_bytes"] / 1e9,
+        None,
+        "{:.1f} GB",
+    ),
+    Row(
+        "`tipcast score`, {rows} rows, all columns kept",
+        "pandas, `inplace_predict` and `to_parquet`",
+        "job: read, score, write, log",
+        "scoring",
+        against("by hand, job"),
+    ),
     Row("the same", "the same as a script", PROCESS, "scoring", against("by hand, process"), 1.0),
-    Row("eight configurations by `--multirun`, {rows} rows", "eight processes of `tipcast train`",
-        "from the first process's start to the last one's end", "multirun", ratio(), 0.5),
-    Row("scores of {rows} rows by a registered `xgboost`", "`inplace_predict`", "scoring, rows in memory", "scoring",
-        against("bare library, xgboost"), 1 / 0.9),
-    Row("a quarter of them by a registered `random_forest`", "`predict_proba`", "scoring, rows in memory", "scoring",
-        against("bare library, random_forest"), 1 / 0.9),
-    Row("a run in MLflow's sqlite store", "", "parameters, metrics and tags", "tracking",
-        lambda result: result["facts"]["ms_per_trial"]["tracking.run.Run"], 20, "{:.1f} ms"),
-    Row("recording the 100 trials of a sweep there", "the sweep's time", "as they end", "sweep_tracking",
-        lambda result: 100 * result["results"][0]["share"], 3, "{:.1f} %"),
-    Row("Fit on a busy machine with passive OpenMP waiting", "OpenMP's default waiting", "the rounds", "busy_cores",
-        ratio(), 0.5),
-    Row("Fit on an idle machine with passive OpenMP waiting", "OpenMP's default waiting", "the rounds", "busy_cores",
-        ratio(1), 1.05),
-    Row("a sweep of 16 trials, {rows} rows", "Optuna with `n_jobs` threads on one `QuantileDMatrix`",
-        "reading, binning, trials; workers up", "sweep", against("Optuna, one matrix, n_jobs"), 0.95),
-    Row(SWEEP, "a loop that bins the rows for each trial", "the same; the loop's rows in memory", "sweep",
-        against("own matrix"), 0.8),
-    Row(SWEEP, "one `xgboost.dask.train` a trial", "the same; its rows in memory", "sweep",
-        against("xgboost.dask"), 0.55),
-    Row(SWEEP, "half the time of its trials one after another on one thread", "the same; their matrix in memory",
-        "sweep", lambda result: against("one thread")(result) * result["facts"]["threads"], 1.08),
-    Row("most memory of its worker with 1, 2 or 4 threads", "a process that reads, bins and fits once", "", "sweep",
-        lambda result: max(each["ratio"] for name, each in result["facts"]["memory"].items() if "threads" in name),
-        1.2),
-)  # fmt: skip
+    Row(
+        "eight configurations by `--multirun`, {rows} rows",
+        "eight processes of `tipcast train`",
+        "from the first process's start to the last one's end",
+        "multirun",
+        ratio(),
+        0.5,
+    ),
+    Row(
+        "scores of {rows} rows by a registered `xgboost`",
+        "`inplace_predict`",
+        "scoring, rows in memory",
+        "scoring",
+        against("bare library, xgboost"),
+        1 / 0.9,
+    ),
+    Row(
+        "a quarter of them by a registered `random_forest`",
+        "`predict_proba`",
+        "scoring, rows in memory",
+        "scoring",
+        against("bare library, random_forest"),
+        1 / 0.9,
+    ),
+    Row(
+        "a run in MLflow's sqlite store",
+        "",
+        "parameters, metrics and tags",
+        "tracking",
+        lambda result: result["facts"]["ms_per_trial"]["tracking.run.Run"],
+        20,
+        "{:.1f} ms",
+    ),
+    Row(
+        "recording the 100 trials of a sweep there",
+        "the sweep's time",
+        "as they end",
+        "sweep_tracking",
+        lambda result: 100 * result["results"][0]["share"],
+        3,
+        "{:.1f} %",
+    ),
+    Row(
+        "Fit on a busy machine with passive OpenMP waiting",
+        "OpenMP's default waiting",
+        "the rounds",
+        "busy_cores",
+        ratio(),
+        0.5,
+    ),
+    Row(
+        "Fit on an idle machine with passive OpenMP waiting",
+        "OpenMP's default waiting",
+        "the rounds",
+        "busy_cores",
+        ratio(1),
+        1.05,
+    ),
+    Row(
+        "a sweep of 16 trials, {rows} rows",
+        "Optuna with `n_jobs` threads on one `QuantileDMatrix`",
+        "reading, binning, trials; workers up",
+        "sweep",
+        against("Optuna, one matrix, n_jobs"),
+        0.95,
+    ),
+    Row(
+        SWEEP,
+        "a loop that bins the rows for each trial",
+        "the same; the loop's rows in memory",
+        "sweep",
+        against("own matrix"),
+        0.8,
+    ),
+    Row(
+        SWEEP,
+        "one `xgboost.dask.train` a trial",
+        "the same; its rows in memory",
+        "sweep",
+        against("xgboost.dask"),
+        0.55,
+    ),
+    Row(
+        SWEEP,
+        "half the time of its trials one after another on one thread",
+        "the same; their matrix in memory",
+        "sweep",
+        lambda result: against("one thread")(result) * result["facts"]["threads"],
+        1.08,
+    ),
+    Row(
+        "most memory of its worker with 1, 2 or 4 threads",
+        "a process that reads, bins and fits once",
+        "",
+        "sweep",
+        lambda result: max(
+            each["ratio"] for name, each in result["facts"]["memory"].items() if "threads" in name
+        ),
+        1.2,
+    ),
+)
 """Ratios without another unit are of medians."""
 
 
@@ -227,11 +377,16 @@ def times() -> str:
             result = read(row.result)
             count = million(result["facts"].get("rows", 0))
             value = row.value(result)
-            said, goal = row.form.format(value), held(value, row.goal, row.form) if row.goal is not None else ""
+            said, goal = (
+                row.form.format(value),
+                held(value, row.goal, row.form) if row.goal is not None else "",
+            )
         except LookupError:
             goal = goal and f"<= {goal}"
         body.append((row.what.format(rows=count), row.reference, row.clock, said, goal))
-    return table(("time or memory, two CPU cores", "reference", "inside the clock", "measured", "goal"), body)
+    return table(
+        ("time or memory, two CPU cores", "reference", "inside the clock", "measured", "goal"), body
+    )
 
 
 def auc(row: Result) -> str:
@@ -242,13 +397,21 @@ def auc(row: Result) -> str:
 def aucs() -> str:
     """Return the table of test AUCs on real trips, a row for each model."""
     found = rows("real_trips")
-    head = ("test AUC (95 % interval: DeLong, asymptotic)", *dict.fromkeys(row["trips"] for row in found))
+    head = (
+        "test AUC (95 % interval: DeLong, asymptotic)",
+        *dict.fromkeys(row["trips"] for row in found),
+    )
     models = dict.fromkeys(row["model"] for row in found)
-    return table(head, [(f"`{name}`", *(auc(row) for row in found if row["model"] == name)) for name in models])
+    return table(
+        head,
+        [(f"`{name}`", *(auc(row) for row in found if row["model"] == name)) for name in models],
+    )
 
 
 def cards() -> str:
-    """Return the table of what is told of trips that are paid by card, a row for each way to train and months."""
+    """Return the table of what is told of trips that are paid by card, a row for each way to train
+    and months.
+    """
     ways = {
         "high_tip": "`task=high_tip`: all trips",
         "high_tip_card": "`task=high_tip_card`",
@@ -260,10 +423,16 @@ def cards() -> str:
         of_cards = row["way"] != "high_tip"
         found = f"{row['auc_card']:.3f}"
         found += " ({auc_low:.3f} to {auc_high:.3f})".format(**row) if of_cards else ""
-        share = "{mean_prediction:.3f}, {positive_rate:.3f}, {calibration_error:.3f}".format(**row) if of_cards else ""
+        share = (
+            "{mean_prediction:.3f}, {positive_rate:.3f}, {calibration_error:.3f}".format(**row)
+            if of_cards
+            else ""
+        )
         body.append((row["trips"], ways[row["way"]], found, share))
     told = "mean prediction, rate of high tips, expected calibration error"
-    return table(("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body)
+    return table(
+        ("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body
+    )
 
 
 KEPT_GOAL = 1.05
@@ -286,7 +455,9 @@ COURSE_GOAL = 1e-6
 
 
 def outside() -> str:
-    """Return the table of what others have published, and of the same and of our own models by their rules."""
+    """Return the table of what others have published, and of the same and of our own models by
+    their rules.
+    """
     found: dict[str, list[Result]] = {}
     for row in rows("outside"):
         found.setdefault(row["what"], []).append(row)
@@ -296,10 +467,14 @@ def outside() -> str:
         for row in own:
             if row["model"] == "published":
                 apart = abs(row["rmse"] - course)
-                cells["published"] = f"{row['rmse']:.9f}; apart {apart:.0e} ({held(apart, COURSE_GOAL, '{:.0e}')})"
+                cells["published"] = (
+                    f"{row['rmse']:.9f}; apart {apart:.0e} ({held(apart, COURSE_GOAL, '{:.0e}')})"
+                )
             else:
                 goal = "met" if row["rmse"] <= course else "**missed**"
-                cells[row["model"]] = "{rmse:.3f} ({rmse_low:.3f} to {rmse_high:.3f})".format(**row) + f", {goal}"
+                cells[row["model"]] = (
+                    "{rmse:.3f} ({rmse_low:.3f} to {rmse_high:.3f})".format(**row) + f", {goal}"
+                )
         told = (cells.get(name, "") for name in ("published", "xgboost", "random_forest"))
         body.append((what, own[0]["months"], own[0]["published"], f"{course:.9f}", *told))
     ours = (
@@ -312,20 +487,27 @@ def outside() -> str:
 
 
 METRIC_GOAL, WAYS_GOAL = 1e-9, 1e-6
-"""Most that a metric may differ from scikit-learn's and a row's scores from each other, by the largest value."""
+"""Most that a metric may differ from scikit-learn's and a row's scores from each other, by the
+largest value.
+"""
 
 
 def other_tables() -> str:
-    """Return the table of packages' tables: metrics beside scikit-learn's, ways of scoring beside each other."""
+    """Return the table of packages' tables: metrics beside scikit-learn's, ways of scoring beside
+    each other.
+    """
     packages = read("other_tables")["facts"]["packages"] if rows("other_tables") else {}
     body = []
     for row in rows("other_tables"):
         whence = f"{row['table']}, {row['package']} {packages[row['package']]}"
         size = f"{row['rows']:,} x {row['columns']}"
-        asked = f"`{row['target']}`, `{row['model']}` on {'CSV' if row['trained_on'] == 'csv' else 'Parquet'}"
+        form = "CSV" if row["trained_on"] == "csv" else "Parquet"
+        asked = f"`{row['target']}`, `{row['model']}` on {form}"
         values = (f"{row['metric']} {row['run']:.9g}", f"{row['scikit_learn']:.9g}")
-        apart = (f"{row['metrics_apart']:.0e} ({held(row['metrics_apart'], METRIC_GOAL, '{:.0e}')})",
-                 f"{row['ways_apart']:.0e} ({held(row['ways_apart'], WAYS_GOAL, '{:.0e}')})")  # fmt: skip
+        apart = (
+            f"{row['metrics_apart']:.0e} ({held(row['metrics_apart'], METRIC_GOAL, '{:.0e}')})",
+            f"{row['ways_apart']:.0e} ({held(row['ways_apart'], WAYS_GOAL, '{:.0e}')})",
+        )
         body.append((whence, size, asked, *values, *apart))
     head = (
         "table",
@@ -351,9 +533,19 @@ def gbm_perf() -> str:
                 f"{bare:.2f} s",
                 f"{row['ratio']:.2f} x" + ("" if row["enough"] else ", disturbed"),
             )
-            body.append((where, million(row["rows"]), row["clock"], *times, auc, f"{row['bare_auc']:.4f}"))
+            body.append(
+                (where, million(row["rows"]), row["clock"], *times, auc, f"{row['bare_auc']:.4f}")
+            )
     aucs = ("test AUC (95 % interval)", "of bare XGBoost")
-    head = ("100 trees of depth 10", "rows", "clock", "`tipcast train`", "bare `xgboost.train`", "ratio", *aucs)
+    head = (
+        "100 trees of depth 10",
+        "rows",
+        "clock",
+        "`tipcast train`",
+        "bare `xgboost.train`",
+        "ratio",
+        *aucs,
+    )
     return table(head, body or [(MISSING, *[""] * 7)])
 
 
@@ -381,7 +573,14 @@ def served() -> str:
     body = []
     for row in rows("serving"):
         cells = (f"`{row['model']}`", row["form"], f"{row['rows']:,}", str(row["clients"]))
-        body.append((*cells, f"{row['requests_per_s']:.0f}", f"{row['p50_ms']:.1f} ms", f"{row['p99_ms']:.1f} ms"))
+        body.append(
+            (
+                *cells,
+                f"{row['requests_per_s']:.0f}",
+                f"{row['p50_ms']:.1f} ms",
+                f"{row['p99_ms']:.1f} ms",
+            )
+        )
     return table(head, body)
 
 
@@ -398,11 +597,21 @@ def growth() -> str:
     for row in result["results"]:
         phases = (f"{row['phases_s'][name]:.2f}" for name in ("read", "fit", "evaluate"))
         peak = f"{row['memory']['worker_peak_bytes'] / 1e6:.0f} MB"
-        body.append((million(row["rows"]), *phases, f"{row['job_s']:.1f}", f"{row['process_s']:.1f}", peak))
+        body.append(
+            (million(row["rows"]), *phases, f"{row['job_s']:.1f}", f"{row['process_s']:.1f}", peak)
+        )
     slopes = result["facts"]["exponents"]
     goals = (f"{value:.2f} ({held(value, GROWTH_GOAL, '{:.2f}')})" for value in slopes.values())
     body.append(("exponent", *goals, "", "", "", ""))
-    head = ("training rows", "read, s", "fit, s", "evaluate, s", "job, s", "process, s", "peak of a worker")
+    head = (
+        "training rows",
+        "read, s",
+        "fit, s",
+        "evaluate, s",
+        "job, s",
+        "process, s",
+        "peak of a worker",
+    )
     return table(head, body)
 
 
@@ -410,7 +619,9 @@ def fidelity() -> str:
     """Return the table of how close synthetic trips come to real ones."""
     with (RESULTS / "sample_fidelity.csv").open(encoding="utf-8", newline="") as file:
         head, *body = csv.reader(file)
-    return table(head, [(what, *(f"{float(value):.4g}" for value in values)) for what, *values in body])
+    return table(
+        head, [(what, *(f"{float(value):.4g}" for value in values)) for what, *values in body]
+    )
 
 
 def environments() -> str:
@@ -423,26 +634,53 @@ def environments() -> str:
         for line in lines:
             if re.match(r"[a-z0-9-]+==", line):
                 wanted = Requirement(line.rstrip(" \\"))
-                if wanted.marker is None or wanted.marker.evaluate({"python_full_version": each["python"]}):
-                    locked[wanted.name.removesuffix("-cu13")] = str(wanted.specifier).removeprefix("==")
+                if wanted.marker is None or wanted.marker.evaluate(
+                    {"python_full_version": each["python"]}
+                ):
+                    locked[wanted.name.removesuffix("-cu13")] = str(wanted.specifier).removeprefix(
+                        "=="
+                    )
         for name, version in each["versions"].items():
             ran.setdefault(name.removesuffix("-cu13"), set()).add(version)
     names = ("cudf", "cuml", "dask-cuda", "xgboost", "treelite", "dask", "distributed", "mlflow")
     body = []
     for name in names if found else ():
         own = ran.get(name, {"?"})
-        body.append((f"`{name}`", locked[name], ", ".join(sorted(own)), "yes" if own == {locked[name]} else "**no**"))
+        body.append(
+            (
+                f"`{name}`",
+                locked[name],
+                ", ".join(sorted(own)),
+                "yes" if own == {locked[name]} else "**no**",
+            )
+        )
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
-        facts, skipped = tests["facts"], sum(row["outcome"] == "skipped" for row in tests["results"])
-        machine, passed = gpu_names(tests["benchmark"]), f"{facts['passed']} of {len(tests['results'])} passed"
-        text += (
-            f"\n\nGPU tests that see {facts['gpus']} GPU{'s' * (facts['gpus'] > 1)} of a machine of {machine}: {passed}"
+        facts, skipped = (
+            tests["facts"],
+            sum(row["outcome"] == "skipped" for row in tests["results"]),
         )
-        text += f", {skipped} skipped (what they need, as a second GPU, was missing)" if skipped else ""
-        bad = [row["test"].rpartition("::")[2] for row in tests["results"] if row["outcome"] in ("failure", "error")]
+        machine, passed = (
+            gpu_names(tests["benchmark"]),
+            f"{facts['passed']} of {len(tests['results'])} passed",
+        )
+        text += (
+            f"\n\nGPU tests that see {facts['gpus']} GPU{'s' * (facts['gpus'] > 1)} of a "
+            f"machine of {machine}: {passed}"
+        )
+        text += (
+            f", {skipped} skipped (what they need, as a second GPU, was missing)" if skipped else ""
+        )
+        bad = [
+            row["test"].rpartition("::")[2]
+            for row in tests["results"]
+            if row["outcome"] in ("failure", "error")
+        ]
         text += f", failed: {', '.join(f'`{name}`' for name in bad)}" if bad else ""
-        ended = f"; ended after {facts['seconds']:.0f} s, when not all had begun: these are not counted."
+        ended = (
+            f"; ended after {facts['seconds']:.0f} s, when not all had begun: these are not "
+            "counted."
+        )
         text += ended if facts["cut_off"] else "."
     return text
 
@@ -471,13 +709,18 @@ def suite() -> str:
             goal = f"{held(wall, SUITE_GOAL, '{:.0f}')}; CPU {held(used, SUITE_CPU_GOAL, '{:.0f}')}"
         green = f"{sum(not row['exit_code'] for row in runs)} of {len(runs)}"
         body.append((what, green, f"{wall:.1f}", f"{used:.1f}", goal))
-    return table(("`make test`, two cores", "green runs", "minutes, most", "CPU minutes, most", "goal"), body)
+    return table(
+        ("`make test`, two cores", "green runs", "minutes, most", "CPU minutes, most", "goal"), body
+    )
 
 
 def suite_folders() -> str:
     """Return the table of where the tests' time goes, as typed on an idle machine."""
     seconds = next((row["by_folder_s"] for row in rows("suite") if row["way"] == "idle"), {})
-    body = [(f"`{name}`" if (ROOT / name).exists() else name, f"{each:.0f}") for name, each in seconds.items()]
+    body = [
+        (f"`{name}`" if (ROOT / name).exists() else name, f"{each:.0f}")
+        for name, each in seconds.items()
+    ]
     body = body or [(MISSING, "")]
     return table(("folder", "seconds of its tests, fixtures included"), body)
 
@@ -513,12 +756,16 @@ def tables() -> dict[str, Callable[[], str]]:
 def filled(text: str) -> str:
     """Return a page with its tables as the results are."""
     known = tables()
-    return MARKED.sub(lambda found: f"<!-- table: {found[1]} -->\n\n{known[found[1]]()}\n\n<!-- end -->", text)
+    return MARKED.sub(
+        lambda found: f"<!-- table: {found[1]} -->\n\n{known[found[1]]()}\n\n<!-- end -->", text
+    )
 
 
 def script(name: str) -> str:
     """Return the script that writes a result: growth of growth_gpu_2."""
-    scripts = [path.stem for path in Path(__file__).parent.glob("*.py") if name.startswith(path.stem)]
+    scripts = [
+        path.stem for path in Path(__file__).parent.glob("*.py") if name.startswith(path.stem)
+    ]
     return "scoring" if name == "gpu_scoring" else max(scripts, key=len)
 
 
@@ -531,7 +778,17 @@ def stale(name: str) -> str:
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{script(name)}.py"]
     if name not in OF_ALL:
         paths += [f":(exclude)src/tipcast/{path}" for path in BESIDE]
-    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *paths]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "log",
+        "-1",
+        "--format=%h %s",
+        f"{commit}..HEAD",
+        "--",
+        *paths,
+    ]
     later = subprocess.run(command, capture_output=True, text=True, check=False)
     if later.returncode:
         return f"measured at {commit[:7]}, which this history does not have"

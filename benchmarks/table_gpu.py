@@ -25,17 +25,34 @@ def gpu_jobs() -> str:
         alone = bare.get((row["model"], row["rows"]), {}) if row["gpus"] == 1 else {}
         ratio = row["job_s"] / alone["job_s"] if alone else 0.0
         start, peak = row["process_s"] - row["job_s"], row["memory"]["device_peak_bytes"]
-        body.append((
-            f"`{row['model']}`", million(row["rows"]), str(row["gpus"]) if row["gpus"] else f"its {row['cores']} cores",
-            *(f"{row['phases_s'][name]:.2f}" for name in PHASES), f"{row['job_s']:.2f}", f"{row['process_s']:.1f}",
-            f"{alone['job_s']:.2f}" if alone else "",
-            f"{alone['process_s']:.1f}" if "process_s" in alone else "",
-            f"{ratio:.2f} x ({held(ratio, JOB_GOAL, '{:.2f} x')})" if alone else "",
-            f"{start:.1f} ({held(start, START_GOAL, '{:.0f}')})" if row["gpus"] else "",
-            f"{peak / 1e9:.1f} GB" if peak else MISSING,
-        ))  # fmt: skip
-    head = ("model", "rows", "GPUs", *PHASES, "job", "process", "library calls", "their process", "job over them",
-            "process less job", "peak of a GPU")  # fmt: skip
+        body.append(
+            (
+                f"`{row['model']}`",
+                million(row["rows"]),
+                str(row["gpus"]) if row["gpus"] else f"its {row['cores']} cores",
+                *(f"{row['phases_s'][name]:.2f}" for name in PHASES),
+                f"{row['job_s']:.2f}",
+                f"{row['process_s']:.1f}",
+                f"{alone['job_s']:.2f}" if alone else "",
+                f"{alone['process_s']:.1f}" if "process_s" in alone else "",
+                f"{ratio:.2f} x ({held(ratio, JOB_GOAL, '{:.2f} x')})" if alone else "",
+                f"{start:.1f} ({held(start, START_GOAL, '{:.0f}')})" if row["gpus"] else "",
+                f"{peak / 1e9:.1f} GB" if peak else MISSING,
+            )
+        )
+    head = (
+        "model",
+        "rows",
+        "GPUs",
+        *PHASES,
+        "job",
+        "process",
+        "library calls",
+        "their process",
+        "job over them",
+        "process less job",
+        "peak of a GPU",
+    )
     return f"{table(head, body)}\n\nOn {gpu_names('gpu_train_1', 'gpu_train_2')}."
 
 
@@ -43,33 +60,65 @@ def gpu_fits() -> str:
     """Return the table of fits on one GPU against the bare library, and on two."""
     found = [row for row in rows("gpu_fit_1", "gpu_fit_2") if "error" not in row]
     body = []
-    for model, params in dict.fromkeys((row["model"], tuple(row["params"].items())) for row in found):
-        own = [row for row in found if (row["model"], tuple(row["params"].items())) == (model, params)]
+    for model, params in dict.fromkeys(
+        (row["model"], tuple(row["params"].items())) for row in found
+    ):
+        own = [
+            row for row in found if (row["model"], tuple(row["params"].items())) == (model, params)
+        ]
         one = next((row for row in own if row["gpus"] == 1 and "ratio" in row), None)
         if one is None:
             continue
         ours, bare = one["medians_s"].values()
-        what = f"`{model}`, {one['params']['n_estimators']} trees of depth {one['params']['max_depth']}"
-        cells = (f"{bare:.2f} s", f"{ours:.2f} s", f"{one['ratio']:.2f} x", held(one["ratio"], FIT_GOAL, "{:.2f} x"))
+        what = (
+            f"`{model}`, {one['params']['n_estimators']} trees of "
+            f"depth {one['params']['max_depth']}"
+        )
+        cells = (
+            f"{bare:.2f} s",
+            f"{ours:.2f} s",
+            f"{one['ratio']:.2f} x",
+            held(one["ratio"], FIT_GOAL, "{:.2f} x"),
+        )
         two = next((row for row in own if row["gpus"] == 2), None)
         more = (MISSING, "", "", "")
         if two:
-            alone = [row for row in own if row["gpus"] == 1][-1]  # the last: on the machine with two
+            # the last: on the machine with two
+            alone = [row for row in own if row["gpus"] == 1][-1]
             faster = alone.get("median_s", ours) / two["median_s"]
-            goal = held(faster, FOREST_GOAL, "{:.1f} x", most=False) if model == "random_forest" else ""
+            goal = (
+                held(faster, FOREST_GOAL, "{:.1f} x", most=False)
+                if model == "random_forest"
+                else ""
+            )
             dask = f"{two['ratio']:.2f} x" if "ratio" in two else ""
             more = (f"{two['median_s']:.2f} s", f"{faster:.2f} x", goal, dask)
         body.append((what, *cells, *more))
-    head = ("fit of 80M rows on the GPU", "bare library", "tipcast, one GPU", "ratio", "goal", "two GPUs",
-            "one over two", "goal", "two GPUs against `xgboost.dask`")  # fmt: skip
+    head = (
+        "fit of 80M rows on the GPU",
+        "bare library",
+        "tipcast, one GPU",
+        "ratio",
+        "goal",
+        "two GPUs",
+        "one over two",
+        "goal",
+        "two GPUs against `xgboost.dask`",
+    )
     return f"{table(head, body)}\n\nOn {gpu_names('gpu_fit_1', 'gpu_fit_2')}."
 
 
 def gpu_sweeps() -> str:
-    """Return the table of a sweep's speed on GPUs, against one GPU or one trial at a time on the same machine."""
+    """Return the table of a sweep's speed on GPUs, against one GPU or one trial at a time on the
+    same machine.
+    """
     body = []
     for machine in (1, 2):
-        cases = {(row["gpus"], row["at_once"]): row for row in rows(f"gpu_sweep_{machine}") if "seconds" in row}
+        cases = {
+            (row["gpus"], row["at_once"]): row
+            for row in rows(f"gpu_sweep_{machine}")
+            if "seconds" in row
+        }
         for (gpus, at_once), row in cases.items():
             of, aim, against = (1, at_once), GPUS_GOAL, "one GPU"
             if gpus == 1:
@@ -80,7 +129,15 @@ def gpu_sweeps() -> str:
                 gain = (against, f"{faster:.2f} x", held(faster, aim, "{:.2f} x", most=False))
             counts = str(gpus), str(at_once), f"{row['trials_per_minute']:.0f}"
             body.append((gpu_names(f"gpu_sweep_{machine}"), *counts, *gain))
-    head = ("machine", "GPUs used", "trials at once on each", "trials a minute", "against", "faster", "goal")
+    head = (
+        "machine",
+        "GPUs used",
+        "trials at once on each",
+        "trials a minute",
+        "against",
+        "faster",
+        "goal",
+    )
     return table(head, body or [(MISSING, *[""] * 6)])
 
 
@@ -92,11 +149,25 @@ def gpu_scores() -> str:
             name, clock = row["names"][0].removeprefix("tipcast, "), "scoring, rows on the GPU"
             ours, bare = row["medians_s"].values()
             goal = held(row["ratio"], SCORE_GOAL, "{:.2f} x")
-            body.append((f"`{name}`", clock, f"{bare:.3f} s", f"{ours:.3f} s", f"{row['ratio']:.2f} x", goal))
+            body.append(
+                (
+                    f"`{name}`",
+                    clock,
+                    f"{bare:.3f} s",
+                    f"{ours:.3f} s",
+                    f"{row['ratio']:.2f} x",
+                    goal,
+                )
+            )
         elif row.get("what") == "tipcast score":
-            for clock, goal in (("job", held(row["job_s"], SCORED_GOAL, "{:.0f} s")), ("process", "")):
+            for clock, goal in (
+                ("job", held(row["job_s"], SCORED_GOAL, "{:.0f} s")),
+                ("process", ""),
+            ):
                 ours, bare = row[f"{clock}_s"], row["by_hand"][f"{clock}_s"]
-                of = {"job": "job: read, score, write, log", "process": "process, start to end"}[clock]
+                of = {"job": "job: read, score, write, log", "process": "process, start to end"}[
+                    clock
+                ]
                 times = f"{bare:.2f} s", f"{ours:.2f} s", f"{ours / bare:.2f} x"
                 body.append(("`tipcast score`, all columns kept", of, *times, goal))
         elif row.get("what") == "phase score":
@@ -113,24 +184,39 @@ def gpu_scores() -> str:
 
 
 def gpu_seconds() -> str:
-    """Return the table of where the seconds of whole processes on one GPU and on the cores beside it go."""
+    """Return the table of where the seconds of whole processes on one GPU and on the cores beside
+    it go.
+    """
     found = [
-        (f"`train`, `{row['model']}`, {million(row['rows'])} rows", "one GPU" if row["gpus"] else "its cores", row)
+        (
+            f"`train`, `{row['model']}`, {million(row['rows'])} rows",
+            "one GPU" if row["gpus"] else "its cores",
+            row,
+        )
         for row in rows("gpu_train_1")
         if "memory" in row
     ]
     for row in rows("gpu_scoring"):
         if row.get("what") == "phase score":
             what = f"`score`, {row['files']} file" + "s" * (row["files"] > 1)
-            found += [(what, on, row[key]) for on, key in (("one GPU", "gpu"), ("its cores", "cpu"))]
+            found += [
+                (what, on, row[key]) for on, key in (("one GPU", "gpu"), ("its cores", "cpu"))
+            ]
     body = []
     for what, on, row in found:
         seconds = row["phases_s"]
         beside = f"{row['process_s'] - sum(seconds.values()):.1f}"
         cells = (f"{seconds[name]:.2f}" if name in seconds else "" for name in SECONDS)
         body.append((what, on, beside, *cells, f"{row['process_s']:.1f}"))
-    head = ("process", "on", "imports, run opened and closed", *(f"`{name}`" for name in SECONDS), "in all")
-    return f"{table(head, body or [(MISSING, *[''] * 11)])}\n\nOn {gpu_names('gpu_train_1', 'gpu_scoring')}."
+    head = (
+        "process",
+        "on",
+        "imports, run opened and closed",
+        *(f"`{name}`" for name in SECONDS),
+        "in all",
+    )
+    measured = table(head, body or [(MISSING, *[""] * 11)])
+    return f"{measured}\n\nOn {gpu_names('gpu_train_1', 'gpu_scoring')}."
 
 
 def carried() -> str:
@@ -157,12 +243,37 @@ def ladders() -> str:
                 judged = ", ".join(
                     f"{name} {rung[name]:.4f}" for name in shown
                 )  # how they agree with the true ones too
-                seconds = (f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s"))
-                what = row["case"].replace("_", " "), million(row["rows"]), gpu_names(f"ladder_{machine}")
-                body.append((*(("",) * 3 if at else what), rung["rung"], *seconds, f"{rung['speed_up']:.1f} x",
-                             judged, rung["verdict"]))  # fmt: skip
-    head = ("trained", "rows", "machine", "on", "read, s", "fit, s", "evaluate, s", "all three", "speed-up",
-            "on test rows", "agreement")  # fmt: skip
+                seconds = (
+                    f"{rung[name]:.2f}" for name in ("read_s", "fit_s", "evaluate_s", "job_s")
+                )
+                what = (
+                    row["case"].replace("_", " "),
+                    million(row["rows"]),
+                    gpu_names(f"ladder_{machine}"),
+                )
+                body.append(
+                    (
+                        *(("",) * 3 if at else what),
+                        rung["rung"],
+                        *seconds,
+                        f"{rung['speed_up']:.1f} x",
+                        judged,
+                        rung["verdict"],
+                    )
+                )
+    head = (
+        "trained",
+        "rows",
+        "machine",
+        "on",
+        "read, s",
+        "fit, s",
+        "evaluate, s",
+        "all three",
+        "speed-up",
+        "on test rows",
+        "agreement",
+    )
     return table(head, body or [(MISSING, *[""] * 10)])
 
 
@@ -170,26 +281,54 @@ def growth_gpu() -> str:
     """Return the table of a training's time and memory by its rows, on each number of GPUs."""
     body: list[tuple[str, ...]] = []
     alone: dict[tuple[str, int], float] = {}
-    names = [f"growth_gpu_{gpus}{model}" for model in ("", "_random_forest") for gpus in (1, 2, 4, 8)]
+    names = [
+        f"growth_gpu_{gpus}{model}" for model in ("", "_random_forest") for gpus in (1, 2, 4, 8)
+    ]
     for name in names:
         found = [row for row in rows(name) if "phases_s" in row]
         for row in rows(name):
             if row not in found:
                 what = "out of memory" if "K008" in row["error"] else "failed"
-                body.append((f"`{row['model']}`", million(row["rows"]), str(row["workers"]), "", what, *[""] * 6))
+                body.append(
+                    (
+                        f"`{row['model']}`",
+                        million(row["rows"]),
+                        str(row["workers"]),
+                        "",
+                        what,
+                        *[""] * 6,
+                    )
+                )
                 continue
             key, gpus, seconds = (row["model"], row["rows"]), row["workers"], row["job_s"]
             alone |= {key: seconds} if gpus == 1 else {}
             efficiency = f"{alone[key] / seconds / gpus:.2f}" if key in alone else ""
             phases = (f"{row['phases_s'][phase]:.2f}" for phase in PHASES)
-            whole = f"{seconds:.1f}", f"{row['process_s']:.1f}", efficiency, f"{row['bytes_a_row']:.0f}"
+            whole = (
+                f"{seconds:.1f}",
+                f"{row['process_s']:.1f}",
+                efficiency,
+                f"{row['bytes_a_row']:.0f}",
+            )
             body.append((f"`{row['model']}`", million(row["rows"]), str(gpus), *phases, *whole))
         if len(found) > 1:
             slopes = read(name)["facts"]["exponents"]
-            goals = (f"{each:.2f} ({held(each, GROWTH_GOAL, '{:.2f}')})" for each in slopes.values())
-            body.append((f"`{found[0]['model']}`", "exponent", str(found[0]["workers"]), *goals, *[""] * 6))
-    head = ("model", "training rows", "GPUs", *(f"{name}, s" for name in PHASES), "job, s", "process, s", "efficiency",
-            "bytes a row at the peak")  # fmt: skip
+            goals = (
+                f"{each:.2f} ({held(each, GROWTH_GOAL, '{:.2f}')})" for each in slopes.values()
+            )
+            body.append(
+                (f"`{found[0]['model']}`", "exponent", str(found[0]["workers"]), *goals, *[""] * 6)
+            )
+    head = (
+        "model",
+        "training rows",
+        "GPUs",
+        *(f"{name}, s" for name in PHASES),
+        "job, s",
+        "process, s",
+        "efficiency",
+        "bytes a row at the peak",
+    )
     return f"{table(head, body or [(MISSING, *[''] * 10)])}\n\nOn {gpu_names(*names)}."
 
 
@@ -197,14 +336,36 @@ def nodes() -> str:
     """Return the table of one GPU, several of a node, and as many nodes of one GPU each."""
     body: list[tuple[str, ...]] = []
     found = [row for row in rows("nodes_2") if "phases_s" in row]
-    alone = {row["model"]: row["phases_s"]["fit"] for row in found if row["nodes"] == row["gpus_each"] == 1}
+    alone = {
+        row["model"]: row["phases_s"]["fit"]
+        for row in found
+        if row["nodes"] == row["gpus_each"] == 1
+    }
     for row in found:
         fit = row["phases_s"]["fit"]
         faster = f"{alone[row['model']] / fit:.2f} x" if row["model"] in alone else ""
         where = f"{row['nodes']} of {row['gpus_each']} GPU{'s' if row['gpus_each'] > 1 else ''}"
         seconds = (f"{row['phases_s'][name]:.2f}" for name in ("read", "fit", "evaluate"))
-        body.append((f"`{row['model']}`", million(row["rows"]), where, *seconds, f"{row['job_s']:.1f}", faster))
-    head = ("model", "training rows", "nodes", "read, s", "fit, s", "evaluate, s", "job, s", "fit against one GPU")
+        body.append(
+            (
+                f"`{row['model']}`",
+                million(row["rows"]),
+                where,
+                *seconds,
+                f"{row['job_s']:.1f}",
+                faster,
+            )
+        )
+    head = (
+        "model",
+        "training rows",
+        "nodes",
+        "read, s",
+        "fit, s",
+        "evaluate, s",
+        "job, s",
+        "fit against one GPU",
+    )
     return table(head, body or [(MISSING, *[""] * 7)])
 
 
@@ -212,7 +373,12 @@ def network() -> str:
     """Return the table of a network's training on one GPU and on several."""
     found = [row for row in rows("network_2") if "fit_s" in row]
     body = [
-        (str(row["processes"]), f"{row['train_rows']:,.0f}", f"{row['fit_s']:.2f}", f"{row['test_auc']:.4f}")
+        (
+            str(row["processes"]),
+            f"{row['train_rows']:,.0f}",
+            f"{row['fit_s']:.2f}",
+            f"{row['test_auc']:.4f}",
+        )
         for row in found
     ]
     head = ("processes, a GPU each", "training rows", "fit, s", "test AUC")
@@ -226,13 +392,29 @@ def lost() -> str:
         found = rows(f"lost_worker_{device}")
         if not found:
             continue
-        errors = [row["after_kill_s"] for row in found if "after_kill_s" in row and row["exit_code"] == 0]
+        errors = [
+            row["after_kill_s"] for row in found if "after_kill_s" in row and row["exit_code"] == 0
+        ]
         hangs = sum(row["exit_code"] is None for row in found)
         spread = f"{min(errors):.1f} to {max(errors):.1f} s" if errors else ""
         body.append(
-            (device, str(len(found)), str(len(errors)), spread, str(hangs), str(len(found) - len(errors) - hangs))
+            (
+                device,
+                str(len(found)),
+                str(len(errors)),
+                spread,
+                str(hangs),
+                str(len(found) - len(errors) - hangs),
+            )
         )
-    head = ("workers on", "kills", "errors", "after", "hangs of a minute", "ends of the driver's process")
+    head = (
+        "workers on",
+        "kills",
+        "errors",
+        "after",
+        "hangs of a minute",
+        "ends of the driver's process",
+    )
     return table(head, body or [(MISSING, *[""] * 5)])
 
 
@@ -241,16 +423,33 @@ def killed() -> str:
     body = []
     for device in ("cpu", "gpu"):
         if found := rows(f"killed_worker_{device}"):
-            right = [row["ended_s"] for row in found if (row["exit_code"], row.get("code")) == (4, "K003")]
+            right = [
+                row["ended_s"]
+                for row in found
+                if (row["exit_code"], row.get("code")) == (4, "K003")
+            ]
             spread = f"{min(right):.1f} to {max(right):.1f} s" if right else ""
             body.append((device, str(len(found)), f"{len(right)} of {len(found)}", spread))
-    return table(("workers on", "kills", "ended by K003 and exit code 4", "after"), body or [(MISSING, *[""] * 3)])
+    return table(
+        ("workers on", "kills", "ended by K003 and exit code 4", "after"),
+        body or [(MISSING, *[""] * 3)],
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {
     each.__name__: each
     for each in (
-        gpu_jobs, gpu_fits, gpu_sweeps, gpu_scores, gpu_seconds, carried, ladders, growth_gpu, nodes, network, lost,
+        gpu_jobs,
+        gpu_fits,
+        gpu_sweeps,
+        gpu_scores,
+        gpu_seconds,
+        carried,
+        ladders,
+        growth_gpu,
+        nodes,
+        network,
+        lost,
         killed,
     )
-}  # fmt: skip
+}

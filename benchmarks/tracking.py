@@ -1,4 +1,5 @@
-"""Compare how a trial's run is recorded, by one batch, with MLflow's single calls, on sqlite with WAL.
+"""Compare how a trial's run is recorded, by one batch, with MLflow's single calls, on sqlite with
+WAL.
 
 python benchmarks/tracking.py [--trials 20] [--pairs 5] [--out FOLDER]
 """
@@ -63,9 +64,13 @@ def main() -> None:
 
         results = []
         for name, ours in (("one log_batch", batch), ("tracking.run.Run", room)):
-            results.append(compare(repeat(ours), repeat(single), given.pairs, names=(name, "single calls")))
+            results.append(
+                compare(repeat(ours), repeat(single), given.pairs, names=(name, "single calls"))
+            )
             print(f"{results[-1]}: {results[-1].medians[0] / given.trials * 1000:.1f} ms a trial")
-        complete = [run for run in client.search_runs([experiment]) if run.info.status == "FINISHED"]
+        complete = [
+            run for run in client.search_runs([experiment]) if run.info.status == "FINISHED"
+        ]
         found = {(len(run.data.params), len(run.data.metrics)) for run in complete}
         if found != {(len(PARAMS), len(METRICS))}:
             raise SystemExit(f"runs differ: {found}")

@@ -1,7 +1,8 @@
 """P2: what Dask adds to XGBoost's training on a CPU, and whether the model stays the same.
 
-Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on the same rows in one Dask worker take
-turns; both build their matrices and run the same rounds. The worker is a process, which is up before the clock starts.
+Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on the same rows in one
+Dask worker take turns; both build their matrices and run the same rounds. The worker is a process,
+which is up before the clock starts.
 
     python benchmarks/xgboost_dask.py [--rows 2000000] [--rounds 100] [--pairs 5] [--out FOLDER]
 """
@@ -66,7 +67,9 @@ def main() -> None:
         )
 
     def through_dask() -> None:
-        models["tipcast"] = estimator.fit_distributed(client, Split(*train, held_out), seed=0).scorer.booster
+        models["tipcast"] = estimator.fit_distributed(
+            client, Split(*train, held_out), seed=0
+        ).scorer.booster
 
     with (
         distributed.LocalCluster(
@@ -77,12 +80,19 @@ def main() -> None:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        train = [collection(client.scatter([part[i] for part in parts], hash=False)) for i in (0, 1)]
+        train = [
+            collection(client.scatter([part[i] for part in parts], hash=False)) for i in (0, 1)
+        ]
         held_out = tuple(collection([client.scatter(half, hash=False)]) for half in valid)
         result = compare(through_dask, bare, given.pairs, names=("tipcast", "xgboost"))
-    auc = {name: float(roc_auc_score(test[1], model.inplace_predict(test[0]))) for name, model in models.items()}
+    auc = {
+        name: float(roc_auc_score(test[1], model.inplace_predict(test[0])))
+        for name, model in models.items()
+    }
     difference = abs(auc["tipcast"] - auc["xgboost"])
-    print(f"{result}; AUC {auc['tipcast']:.5f} and {auc['xgboost']:.5f}, difference {difference:.1e}")
+    print(
+        f"{result}; AUC {auc['tipcast']:.5f} and {auc['xgboost']:.5f}, difference {difference:.1e}"
+    )
     write_result("xgboost_dask", result, auc=auc, auc_difference=difference, **vars(given))
 
 

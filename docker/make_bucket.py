@@ -1,4 +1,6 @@
-"""Make the bucket of MLFLOW_S3_ENDPOINT_URL that MLflow's artifacts go to; one that is there stays as it is."""
+"""Make the bucket of MLFLOW_S3_ENDPOINT_URL that MLflow's artifacts go to; one that is there stays
+as it is.
+"""
 
 from __future__ import annotations
 

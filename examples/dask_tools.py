@@ -1,8 +1,10 @@
-"""What Dask tells of a cluster and of rows on it: cores, memory, who holds what, the graph of a fit; files, restarts.
+"""What Dask tells of a cluster and of rows on it: cores, memory, who holds what, the graph of a
+fit; files, restarts.
 
 python examples/dask_tools.py --restart              # two processes of this machine
 python examples/dask_tools.py --scheduler tcp://127.0.0.1:8786 --upload features.py
-python examples/dask_tools.py --graph graph.svg      # a picture, where Graphviz and its Python package are installed
+# a picture, where Graphviz and its Python package are installed
+python examples/dask_tools.py --graph graph.svg
 """
 
 import argparse
@@ -22,7 +24,9 @@ PART_ROWS = 50_000
 
 
 def read_part(part: int) -> pd.DataFrame:
-    """Return the rows of a part, a group and a value of each; a file's would be read here, these are drawn."""
+    """Return the rows of a part, a group and a value of each; a file's would be read here, these
+    are drawn.
+    """
     rng = np.random.default_rng(part)
     group = rng.integers(0, 4, PART_ROWS)
     return pd.DataFrame({"group": group, "value": 2.0 * group + rng.normal(size=PART_ROWS)})
@@ -36,7 +40,9 @@ def fit_line(rows: dd.DataFrame) -> da.Array:
 
 
 def write_graph(result: da.Array, path: Path) -> Path:
-    """Draw the optimized tasks of a result, or, without Graphviz, list them as text; return the file."""
+    """Draw the optimized tasks of a result, or, without Graphviz, list them as text; return the
+    file.
+    """
     (optimized,) = dask.optimize(result)
     try:
         optimized.visualize(filename=str(path))
@@ -63,11 +69,19 @@ def imported_from(module: str) -> str | None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scheduler", help="address of a Dask scheduler; without it workers start on this machine")
-    parser.add_argument("--upload", type=Path, help="a file of Python, .py, .egg or .zip, that every worker imports")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scheduler", help="address of a Dask scheduler; without it workers start on this machine"
+    )
+    parser.add_argument(
+        "--upload", type=Path, help="a file of Python, .py, .egg or .zip, that every worker imports"
+    )
     parser.add_argument("--graph", type=Path, default=Path("graph.svg"))
-    parser.add_argument("--restart", action="store_true", help="start the workers anew, which forgets all rows")
+    parser.add_argument(
+        "--restart", action="store_true", help="start the workers anew, which forgets all rows"
+    )
     args = parser.parse_args()
     # A worker may end within a heartbeat: Dask would log a traceback of it.
     dask.config.set({"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"})
@@ -84,7 +98,8 @@ if __name__ == "__main__":
         wait(held)
         sizes = client.nbytes(summary=False)
         for address, keys in client.has_what().items():
-            print(f"{address}: partitions {len(keys)}, {format_bytes(sum(sizes[key] for key in keys))}")
+            size = sum(sizes[key] for key in keys)
+            print(f"{address}: partitions {len(keys)}, {format_bytes(size)}")
         line = fit_line(rows)
         print(f"graph: {write_graph(line, args.graph)}")  # of reading and of the fit
         print(f"line: {line.compute().round(4).tolist()}")

@@ -1,4 +1,5 @@
-"""One table as frames of pandas, Dask and cuDF, and its numbers as arrays of NumPy and CuPy; each frame trains a model.
+"""One table as frames of pandas, Dask and cuDF, and its numbers as arrays of NumPy and CuPy; each
+frame trains a model.
 
 python examples/frames.py        # without a GPU pandas and Dask alone
 """
@@ -19,7 +20,9 @@ def make_rows(rows: int = 4_000, seed: int = 0) -> pd.DataFrame:
     """Return rows of three numbers and a class that depends on them."""
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(rows, len(NAMES)))
-    return pd.DataFrame(values, columns=NAMES).assign(y=values @ [3.0, -1.0, 0.5] + rng.normal(size=rows) > 0)
+    return pd.DataFrame(values, columns=NAMES).assign(
+        y=values @ [3.0, -1.0, 0.5] + rng.normal(size=rows) > 0
+    )
 
 
 def gpus() -> int:
@@ -33,18 +36,29 @@ def gpus() -> int:
 
 
 def on_gpu(frame: pd.DataFrame) -> dict[str, Any]:
-    """Return name -> the same rows on the GPU, which arrays and frames of the host were made into."""
+    """Return name -> the same rows on the GPU, which arrays and frames of the host were made
+    into.
+    """
     import cudf
     import cupy
     import dask_cudf
 
     values = frame[NAMES].to_numpy()
-    array, blocks = cupy.asarray(values), da.from_array(values, chunks=(1_000, 3)).map_blocks(cupy.asarray)
-    print(f"cupy: {cupy.array_equal(array, blocks.compute())}, back: {np.array_equal(cupy.asnumpy(array), values)}")
+    array, blocks = (
+        cupy.asarray(values),
+        da.from_array(values, chunks=(1_000, 3)).map_blocks(cupy.asarray),
+    )
+    back = np.array_equal(cupy.asnumpy(array), values)
+    print(f"cupy: {cupy.array_equal(array, blocks.compute())}, back: {back}")
     made = cudf.DataFrame(array, columns=NAMES)
     made["y"] = cudf.Series(frame["y"])
-    parts = dd.from_pandas(frame, npartitions=2)  # the same rows in the same order: all are split alike
-    return {"cudf": made, "dask_cudf": dask_cudf.from_cudf(made, npartitions=2), "to_backend": parts.to_backend("cudf")}
+    # the same rows in the same order: all are split alike
+    parts = dd.from_pandas(frame, npartitions=2)
+    return {
+        "cudf": made,
+        "dask_cudf": dask_cudf.from_cudf(made, npartitions=2),
+        "to_backend": parts.to_backend("cudf"),
+    }
 
 
 if __name__ == "__main__":

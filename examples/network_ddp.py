@@ -1,13 +1,15 @@
 """A small network on tipcast's rows, trained over many GPUs by PyTorch's DistributedDataParallel.
 
     pip install 'tipcast[torch]'
-    torchrun --nproc-per-node 2 examples/network_ddp.py data.rows=1000000              # two processes on cores
-    torchrun --nproc-per-node 2 examples/network_ddp.py backend=gpu data.rows=8000000  # a GPU each, through NCCL
+    # two processes on cores
+    torchrun --nproc-per-node 2 examples/network_ddp.py data.rows=1000000
+    # a GPU each, through NCCL
+    torchrun --nproc-per-node 2 examples/network_ddp.py backend=gpu data.rows=8000000
 
-The words are those of `tipcast train`, so that any data and any task of two classes will do. Boosted trees and forests
-need none of this: their libraries train over several GPUs by themselves. Of a network the gradients are averaged after
-each batch; each process holds its share of the rows, and the first one records the run.
-"""
+The words are those of `tipcast train`, so that any data and any task of two classes will do.
+Boosted trees and forests need none of this: their libraries train over several GPUs by themselves.
+Of a network the gradients are averaged after each batch; each process holds its share of the rows,
+and the first one records the run."""
 
 from __future__ import annotations
 
@@ -37,11 +39,17 @@ EPOCHS, BATCH, RATE = 3, 4096, 2e-3
 
 
 def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read this process's share of a listing, the first split of it: (rows, features) and (rows,), float32."""
+    """Read this process's share of a listing, the first split of it: (rows, features) and (rows,),
+    float32.
+    """
     rank, processes = dist.get_rank(), dist.get_world_size()
-    few = len(listing.fragments) < processes or recipe.draw  # all read them, and each takes its rows
+    # all read them, and each takes its rows
+    few = len(listing.fragments) < processes or recipe.draw
     own = listing.fragments if few else listing.fragments[rank::processes]
-    parts = [each[0] for each in draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in own], recipe)]
+    parts = [
+        each[0]
+        for each in draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in own], recipe)
+    ]
     sides = ([part.x for part in parts], [part.y for part in parts])
     x, y = (np.concatenate([np.asarray(each, np.float32) for each in side]) for side in sides)
     chosen = slice(rank, None, processes) if few else slice(None)
@@ -99,13 +107,27 @@ def main() -> None:
     dist.all_gather_object(found, (scores, y.cpu().numpy()))
     if dist.get_rank() == 0:
         scores, labels = (np.concatenate(side) for side in zip(*found, strict=True))
-        mlflow.set_tracking_uri(config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+        mlflow.set_tracking_uri(
+            config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+        )
         mlflow.set_experiment(config.tracking.experiment or "tipcast")
         with mlflow.start_run(run_name="network"):
-            mlflow.log_params({"processes": dist.get_world_size(), "epochs": EPOCHS, "batch": BATCH, "rate": RATE})
+            mlflow.log_params(
+                {"processes": dist.get_world_size(), "epochs": EPOCHS, "batch": BATCH, "rate": RATE}
+            )
             auc = float(roc_auc_score(labels, scores))
-            mlflow.log_metrics({"test/auc": auc, "seconds/fit": seconds, "train/rows": rows, "test/rows": len(labels)})
-        print(f"{dist.get_world_size()} x {device.type}: {rows:,} rows, fit {seconds:.1f} s, test/auc {auc:.4f}")
+            mlflow.log_metrics(
+                {
+                    "test/auc": auc,
+                    "seconds/fit": seconds,
+                    "train/rows": rows,
+                    "test/rows": len(labels),
+                }
+            )
+        print(
+            f"{dist.get_world_size()} x {device.type}: {rows:,} rows, "
+            f"fit {seconds:.1f} s, test/auc {auc:.4f}"
+        )
     dist.destroy_process_group()
 
 

@@ -1,4 +1,6 @@
-"""Fixtures that every room's tests share: the real trips, a Dask client, a session of each backend."""
+"""Fixtures that every room's tests share: the real trips, a Dask client, a session of each
+backend.
+"""
 
 import contextlib
 import copy
@@ -55,14 +57,18 @@ TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 def python(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder, where it finds tipcast."""
     command, environment = [sys.executable, *map(str, words)], warm.environment() | variables
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
 
 
 def git(folder: Path, *words: str) -> str:
     """Run git in a folder as nobody in particular."""
     who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    return subprocess.check_output(["git", *who, *words], cwd=folder, env=variables, text=True).strip()
+    return subprocess.check_output(
+        ["git", *who, *words], cwd=folder, env=variables, text=True
+    ).strip()
 
 
 # Dask's own clusters in tests would set more variables in this process, for all later tests.
@@ -70,12 +76,17 @@ dask.config.set({"distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRON
 
 gc.disable()  # until all tests are loaded, see pytest_collection_finish
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as below nohup, or behind `&` in a script: children inherit it
+# as below nohup, or behind `&` in a script: children inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _store_made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the sqlite file of a folder that all processes of a test run share; the first of them makes it."""
+def _store_made_once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]
+) -> Path:
+    """Return the sqlite file of a folder that all processes of a test run share; the first of them
+    makes it.
+    """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     made, file = folder / "made", folder / "mlflow.db"
@@ -83,7 +94,8 @@ def _store_made_once(factory: pytest.TempPathFactory, name: str, make: Callable[
         if not made.exists():
             folder.mkdir(exist_ok=True)
             make(folder)
-            with contextlib.closing(sqlite3.connect(file)) as database:  # what is in the log: it is copied alone
+            # what is in the log: it is copied alone
+            with contextlib.closing(sqlite3.connect(file)) as database:
                 database.execute("pragma wal_checkpoint(truncate)")
             made.touch()
     return file
@@ -91,13 +103,19 @@ def _store_made_once(factory: pytest.TempPathFactory, name: str, make: Callable[
 
 def high_tip_task(features: Sequence[str]) -> Task:
     """Return the task of high tips, learned from these features."""
-    facts = {"classes": ("no high tip", "high tip"), "columns": ("fare_amount", "tip_amount"), "function": "high_tip"}
+    facts = {
+        "classes": ("no high tip", "high tip"),
+        "columns": ("fare_amount", "tip_amount"),
+        "function": "high_tip",
+    }
     return Task("high_tip", "classification", tuple(features), params={"threshold": 0.2}, **facts)
 
 
 def shipped_model(name: str, fit: dict[str, Any] | None = None, **params: Any) -> ModelSpec:
     """Return a model of conf/model, with some parameters changed."""
-    shipped = yaml.safe_load((conf_files.conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8"))
+    shipped = yaml.safe_load(
+        (conf_files.conf_dir() / "model" / f"{name}.yaml").read_text(encoding="utf-8")
+    )
     shipped.pop("defaults")
     shipped["params"] |= params
     shipped["fit"] |= fit or {}
@@ -133,7 +151,12 @@ def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def make(folder: Path) -> None:
         shutil.copy(tables, folder)
-        words = ["train", "data.rows=20000", "model.params.n_estimators=20", "tracking.register=tipcast"]
+        words = [
+            "train",
+            "data.rows=20000",
+            "model.params.n_estimators=20",
+            "tracking.register=tipcast",
+        ]
         words += ["cluster.processes=false", "tracking.system_metrics=false"]
         code = warm.start(words, folder, warm.environment()).wait(300)
         assert code == 0, (folder / "stderr").read_text()
@@ -143,7 +166,9 @@ def registered(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _parsed_once() -> Iterator[None]:
-    """A model file is parsed in a process of its own once a session, however often it is scored with."""
+    """A model file is parsed in a process of its own once a session, however often it is scored
+    with.
+    """
     seen: dict[tuple[bytes, str], dict[str, Any]] = {}
     parsed = saved_models._parsed
 
@@ -179,7 +204,9 @@ def small_pictures() -> Iterator[None]:
 def _nothing_is_left() -> Iterator[None]:
     """What a test changes in its process is put back, so that tests pass in any order."""
     variables, path = dict(os.environ), list(sys.path)
-    levels = {logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))}
+    levels = {
+        logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))
+    }
     configured = copy.deepcopy(dask.config.config)
     method, own_process = forkserver.method, forkserver.own_process
     yield
@@ -219,7 +246,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
     file = tmp_path / "own" / "task" / "mine.yaml"
     file.parent.mkdir(parents=True)
-    file.write_text("# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: 0.3\n")
+    file.write_text(
+        "# Is it mine?\ndefaults:\n  - high_tip\n  - _self_\n\nname: mine\n# above\nthreshold: "
+        "0.3\n"
+    )
     return tmp_path / "own"
 
 
@@ -241,15 +271,24 @@ def serving() -> Callable[..., Any]:
     ) -> Iterator[str]:
         scripts = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
         log, words = folder / "server.log", [sys.executable, "-m", "mlflow", *command]
-        environment = warm.environment() | scripts | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
+        environment = (
+            warm.environment() | scripts | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
+        )
         with log.open("wb") as out:
             process = subprocess.Popen(
-                words, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+                words,
+                cwd=folder,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
         def address() -> str | None:
             assert process.poll() is None, f"the server has ended:\n{log.read_text()[-3000:]}"
-            where = re.search(rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", log.read_text())
+            where = re.search(
+                rf"Uvicorn running on ({re.escape(url.removesuffix(':0'))}\S*)", log.read_text()
+            )
             with contextlib.suppress(OSError):
                 if where:
                     urllib.request.urlopen(f"{where[1]}/{health}", timeout=90).close()
@@ -285,7 +324,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"").close()  # moto keeps one store a process
+    # moto keeps one store a process
+    urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"").close()
     s3fs.S3FileSystem.clear_instance_cache()
     store = s3fs.S3FileSystem()
     store.mkdir("trips")
@@ -314,7 +354,9 @@ def forked() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def forked_workers(forked: None) -> Iterator[None]:
-    """Worker processes of jobs in this process are forked likewise, as a command's are; else they are spawned."""
+    """Worker processes of jobs in this process are forked likewise, as a command's are; else they
+    are spawned.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "method", "forkserver")
         yield
@@ -344,14 +386,18 @@ def frames() -> Frames:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is loaded by now to no later garbage collection: it stays, and is a million objects."""
+    """Leave what is loaded by now to no later garbage collection: it stays, and is a million
+    objects.
+    """
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start servers; let RAPIDS' libraries, which the project does not write, warn of what they do."""
+    """Mark tests that start servers; let RAPIDS' libraries, which the project does not write, warn
+    of what they do.
+    """
     for item in items:
         if {"bucket", "database"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
@@ -402,11 +448,16 @@ def backend(request: pytest.FixtureRequest) -> Session:
 
 
 @pytest.fixture(scope="session")
-def placed() -> Callable[[Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tuple[list[Any], list[Any]]]:
+def placed() -> Callable[
+    [Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tuple[list[Any], list[Any]]
+]:
     """Put features and labels on a session's workers, as frames of its device: futures of each."""
 
-    def place(opened: Session, parts: Sequence[tuple[pd.DataFrame, pd.Series]]) -> tuple[list[Any], list[Any]]:
-        def x(values: Any, names: list[str], frames: Frames) -> Any:  # nested, so that they travel by value
+    def place(
+        opened: Session, parts: Sequence[tuple[pd.DataFrame, pd.Series]]
+    ) -> tuple[list[Any], list[Any]]:
+        # nested, so that they travel by value
+        def x(values: Any, names: list[str], frames: Frames) -> Any:
             matrix = frames.xp.empty(values.shape, dtype="float32", order="F")
             matrix[...] = frames.xp.asarray(values)
             return frames.frame(matrix, names)
@@ -424,6 +475,8 @@ def placed() -> Callable[[Session, Sequence[tuple[pd.DataFrame, pd.Series]]], tu
     return place
 
 
-def spread(client: Client, values: np.ndarray, cuts: Sequence[int] = (0, 1, 1000), wrap: Any = np.array) -> list[Any]:
+def spread(
+    client: Client, values: np.ndarray, cuts: Sequence[int] = (0, 1, 1000), wrap: Any = np.array
+) -> list[Any]:
     """Put rows on the workers in uneven parts, some of them empty."""
     return [client.submit(wrap, part, pure=False) for part in np.split(values, cuts)]

@@ -48,7 +48,14 @@ def trained(store: str, **settings: Any) -> tipcast.Result:
 
 def state() -> tuple[object, ...]:
     """What a job must leave as it found it."""
-    libraries = ("distributed", "distributed.worker", "mlflow", "alembic", "asyncio", "tornado.application")
+    libraries = (
+        "distributed",
+        "distributed.worker",
+        "mlflow",
+        "alembic",
+        "asyncio",
+        "tornado.application",
+    )
     loggers = [logging.getLogger(name) for name in (None, "tipcast", *libraries)]
     return (
         dict(os.environ),
@@ -59,10 +66,15 @@ def state() -> tuple[object, ...]:
     )
 
 
-def test_trainings_of_threads_take_turns_and_leave_the_process_alone(store: str, capfd: Any) -> None:
+def test_trainings_of_threads_take_turns_and_leave_the_process_alone(
+    store: str, capfd: Any
+) -> None:
     mlflow.set_tracking_uri(None)
     before, runs = state(), dict[int, tipcast.Result]()
-    threads = [threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,)) for n in (1, 2)]
+    threads = [
+        threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,))
+        for n in (1, 2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -76,8 +88,15 @@ def test_trainings_of_threads_take_turns_and_leave_the_process_alone(store: str,
         assert stored.data.params["seed"] == str(seed)
         assert stored.data.tags["command"] == run.command
         assert f"seed={seed}" in run.command.split()
-    trips = pd.DataFrame({"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])})
-    trips = trips.assign(PULocationID=[132, 48], DOLocationID=[230, 68], passenger_count=[1.0, 2.0], trip_distance=2.5)
+    trips = pd.DataFrame(
+        {"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])}
+    )
+    trips = trips.assign(
+        PULocationID=[132, 48],
+        DOLocationID=[230, 68],
+        passenger_count=[1.0, 2.0],
+        trip_distance=2.5,
+    )
     assert len(runs[2].load().predict(trips)) == 2
     assert state() == before
 
@@ -101,15 +120,23 @@ SCHEDULER = {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C001.*unknown key 'multirun'"),
         (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
         (on({"a": [1]}, test=[1]), "C003.*test: must be a DataFrame .*got list"),
-        (on({"a": [0, 1]}, task={"name": "duration"}), "C003.*task: cannot be combined with target"),
+        (
+            on({"a": [0, 1]}, task={"name": "duration"}),
+            "C003.*task: cannot be combined with target",
+        ),
         (on({"a": [0, 1]}, cluster=SCHEDULER), "C003.*not where the workers"),
         (on({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
         (on({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
-        (lambda: tipcast.train(data=pd.DataFrame([[1, 2]], columns=["a", "a"])), "D008.*Duplicate column.*unique"),
+        (
+            lambda: tipcast.train(data=pd.DataFrame([[1, 2]], columns=["a", "a"])),
+            "D008.*Duplicate column.*unique",
+        ),
         (on({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
     ],
 )
-def test_mistakes_are_errors_with_a_code(call: Any, line: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_mistakes_are_errors_with_a_code(
+    call: Any, line: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = state()
     with pytest.raises(TipcastError, match=line):
@@ -135,7 +162,9 @@ def test_a_data_frame(kind: str, store: str, tmp_path: Path) -> None:
     assert "data.train=FRAME" in shlex.split(run.command)
     assert "parquet" not in run.command
     assert len(run.load().predict(frame[["a", "b", "c"]])) == 600
-    frame = pd.DataFrame({"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")})
+    frame = pd.DataFrame(
+        {"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")}
+    )
     frame = frame.assign(band=pd.cut(frame["age"], [0, 30, 50, 99]))
     texts = pd.read_parquet(api._written(of_kind(frame), tmp_path / "t.parquet", "train"))
     assert texts["band"].fillna("-").tolist() == ["(0, 30]", "(30, 50]", "-", "(50, 99]"]
@@ -144,10 +173,15 @@ def test_a_data_frame(kind: str, store: str, tmp_path: Path) -> None:
 
 def test_parameters_are_judged_for_the_kind_that_the_target_has(store: str) -> None:
     draw = np.random.default_rng(0)
-    frame = pd.DataFrame(draw.normal(size=(400, 2)), columns=["a", "b"]).assign(y=draw.integers(-40, 3, 400))
+    frame = pd.DataFrame(draw.normal(size=(400, 2)), columns=["a", "b"]).assign(
+        y=draw.integers(-40, 3, 400)
+    )
     forest = {"name": "random_forest", "params": {"criterion": "squared_error", "n_estimators": 5}}
     for rows, task in ((frame, {"kind": "regression"}), (frame.assign(y=frame["y"] / 3), {})):
-        assert list(trained(store, data=rows, target="y", model=forest, task=task).metrics)[0] == "test/rmse"
+        assert (
+            list(trained(store, data=rows, target="y", model=forest, task=task).metrics)[0]
+            == "test/rmse"
+        )
 
 
 def test_keywords_are_overrides() -> None:
@@ -158,9 +192,22 @@ def test_keywords_are_overrides() -> None:
         "debug": True,
         "tracking": {"wait_s": 1.5},
     }
-    said = ["model=random_forest", "model.params.max_depth=4", "model.params.class_weight=null", "data=files"]
-    said += [r"data.train=['a b.parquet', 'it\'s.csv']", "search.space.max_depth={int: [4, 8]}", "debug=true"]
-    assert as_overrides({"task": "high_tip", **settings}) == ["task=high_tip", *said, "tracking.wait_s=1.5"]
+    said = [
+        "model=random_forest",
+        "model.params.max_depth=4",
+        "model.params.class_weight=null",
+        "data=files",
+    ]
+    said += [
+        r"data.train=['a b.parquet', 'it\'s.csv']",
+        "search.space.max_depth={int: [4, 8]}",
+        "debug=true",
+    ]
+    assert as_overrides({"task": "high_tip", **settings}) == [
+        "task=high_tip",
+        *said,
+        "tracking.wait_s=1.5",
+    ]
 
 
 def _train_in_a_daemon(store: str, processes: bool | None) -> str:
@@ -172,7 +219,9 @@ def _train_in_a_daemon(store: str, processes: bool | None) -> str:
 
 
 @pytest.mark.parametrize("processes", [None, True])
-def test_a_daemonic_process_trains_in_threads_or_says_why_not(processes: bool | None, store: str) -> None:
+def test_a_daemonic_process_trains_in_threads_or_says_why_not(
+    processes: bool | None, store: str
+) -> None:
     """As tasks of Celery and of a Pool are: Python lets them start no processes."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         answer = pool.apply(_train_in_a_daemon, (store, processes))

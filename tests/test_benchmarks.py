@@ -1,4 +1,6 @@
-"""The measuring harness: which pairs count, what is recorded; and every committed result says where it comes from."""
+"""The measuring harness: which pairs count, what is recorded; and every committed result says where
+it comes from.
+"""
 
 import ast
 import importlib
@@ -33,10 +35,15 @@ def test_ratio_is_of_the_medians_of_undisturbed_pairs() -> None:
 
 
 def test_works_are_run_in_turn_and_disturbed_pairs_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seconds, pairs in ((itertools.repeat(0.0), 3), (itertools.count(0.0, 1e6), 3 * harness.MAX_TRIES)):
+    for seconds, pairs in (
+        (itertools.repeat(0.0), 3),
+        (itertools.count(0.0, 1e6), 3 * harness.MAX_TRIES),
+    ):
         monkeypatch.setattr(harness, "_busy_seconds", seconds.__next__)
         order: list[str] = []
-        result = compare(*(lambda name=name, order=order: order.append(name) for name in "ab"), pairs=3)
+        result = compare(
+            *(lambda name=name, order=order: order.append(name) for name in "ab"), pairs=3
+        )
         assert (len(result.pairs), len(result.valid)) == (pairs, 3 if pairs == 3 else 0)
         assert "".join(order).startswith("ab" + "ab" + "ba" + "ab")
 
@@ -87,7 +94,10 @@ def test_changes_are_of_files_but_not_of_results(tree: Path, copied: bool) -> No
 def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subject: str) -> None:
     assert table.stale("tracking") == "missing"
     write_result(name, {}, out=tree / "benchmarks" / "results")
-    for path, message, age in (("other", "of something else", ""), (subject, "of the subject", "of the subject")):
+    for path, message, age in (
+        ("other", "of something else", ""),
+        (subject, "of the subject", "of the subject"),
+    ):
         (tree / path).parent.mkdir(exist_ok=True)
         (tree / path).write_text("one = 2\n")
         git(tree, "add", path)
@@ -95,12 +105,16 @@ def test_results_older_than_their_subject_are_stale(tree: Path, name: str, subje
         assert table.stale(name).endswith(age)
         assert bool(table.stale(name)) == bool(age)
     pair = Comparison(("a", "b"), (Pair(1.0, 2.0, 0.0),), wanted=1)
-    content = json.loads(write_result(name, pair, out=tree / "benchmarks" / "results", rows=10).read_text())
+    content = json.loads(
+        write_result(name, pair, out=tree / "benchmarks" / "results", rows=10).read_text()
+    )
     assert table.stale(name) == ""
     assert (content["results"][0]["ratio"], content["facts"]) == (0.5, {"rows": 10})
 
 
-@pytest.mark.parametrize("of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}])
+@pytest.mark.parametrize(
+    "of", [{"commit": None, "changed": False}, {"commit": "a", "changed": True}]
+)
 def test_a_result_of_no_commit_is_refused(tree: Path, of: dict[str, object]) -> None:
     clean = {"commit": "a", "changed": False}
     for environment, facts in ((of, {}), (clean, {"trained_on": of})):
@@ -114,7 +128,9 @@ def test_a_result_of_no_commit_is_refused(tree: Path, of: dict[str, object]) -> 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
 def test_committed_result_says_where_it_comes_from(path: Path) -> None:
     content = table.read(path.stem)
-    assert {"date", "system", "processor", "cores", "memory_gib", "python", "versions"} <= set(content["environment"])
+    assert {"date", "system", "processor", "cores", "memory_gib", "python", "versions"} <= set(
+        content["environment"]
+    )
     assert content["results"]
     assert all(row.get("enough", True) for row in content["results"]), "too few undisturbed pairs"
     assert all((ROOT / "src" / "tipcast" / source).exists() for source in table.SOURCES[path.stem])
@@ -129,10 +145,14 @@ def test_pages_tell_what_the_results_say() -> None:
 
 
 def test_what_scripts_import_of_tipcast_is_there() -> None:
-    """No test runs the scripts of GPUs: a name that has moved would show on the next GPU machine only."""
+    """No test runs the scripts of GPUs: a name that has moved would show on the next GPU machine
+    only.
+    """
     for path in sorted([*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tipcast"):
                 module = importlib.import_module(str(node.module))
                 for name in node.names:
-                    assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), path
+                    assert hasattr(module, name.name) or importlib.util.find_spec(
+                        f"{node.module}.{name.name}"
+                    ), path

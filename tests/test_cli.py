@@ -1,4 +1,6 @@
-"""The command as a user types it: Hydra's flags and keys, mistakes that end in one line with a documented exit code."""
+"""The command as a user types it: Hydra's flags and keys, mistakes that end in one line with a
+documented exit code.
+"""
 
 import json
 import logging
@@ -31,18 +33,32 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("trian", 2, "C008.*trian.*did you mean train\\?"),
         ("-vv train", 2, "C008.*-vv.*use one of train"),
-        ("train --foo --cfg job", 2, "C005.*--foo: unknown flag, or no value for it.*KEY=VALUE.*--multirun.*--cfg"),
+        (
+            "train --foo --cfg job",
+            2,
+            "C005.*--foo: unknown flag, or no value for it.*KEY=VALUE.*--multirun.*--cfg",
+        ),
         ("train backend=gpu", 4, "K006.*backend"),
         ("train data=files data.train=no.parquet data.test=no2.parquet", 3, r"D001.*no\.parquet"),
-        ("train data.train=2019-03 data.test=2019-01 debug=true", 3, "D019.*2019-0[13].*2019-0[13]"),
+        (
+            "train data.train=2019-03 data.test=2019-01 debug=true",
+            3,
+            "D019.*2019-0[13].*2019-0[13]",
+        ),
         ("prepare out=x", 2, r"C004.*data\.months"),
         ("train --config-dir nope", 2, "C003.*--config-dir"),
         ("-sc install=tcsh", 2, "C005.*--shell-completion: must be install=bash"),
-        ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),  # not imported before it is checked
+        # not imported before it is checked
+        ("train model.cpu=evil.X data.rows=200", 2, r"C006.*model\.cpu"),
     ],
 )
 def test_mistakes_end_in_one_line(
-    command: str, exit_code: int, line: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+    command: str,
+    exit_code: int,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "evil.py").write_text("open('imported', 'w').close()\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -55,18 +71,24 @@ def test_mistakes_end_in_one_line(
     assert re.match(rf"error\[{line}", last.replace("]", "", 1)), last
     assert len(last) <= 300
     assert err.startswith("Traceback") == ("debug=true" in command)
-    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"], "a mistake before the start leaves nothing"
+    assert [path.name for path in tmp_path.iterdir()] == ["evil.py"], (
+        "a mistake before the start leaves nothing"
+    )
 
 
 OF_CONFIGURATION = {
-    "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these bounds",
+    "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these "
+    "bounds",
     "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
-    "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave it out",
-    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with data=tested here",
+    "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave "
+    "it out",
+    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with "
+    "data=tested here",
     "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
-    "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. Fix: use auc, ",
+    "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. "
+    "Fix: use auc, ",
     "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",
     "sweep search.trials_per_gpu=2": "search.trials_per_gpu: cannot be combined with backend=cpu",
@@ -81,7 +103,8 @@ assert not {"hydra", "mlflow", "numpy"} & set(sys.modules)
 from tipcast import cli
 assert cli.main(["train", "--help"]) == 0
 assert [cli.main(shlex.split(command)) for command in sys.argv[1:]] == [2] * len(sys.argv[1:])
-print(sorted({"dask", "distributed", "mlflow", "pandas", "pyarrow", "scipy", "sklearn", "xgboost"} & set(sys.modules)))
+heavy = {"dask", "distributed", "mlflow", "pandas", "pyarrow", "scipy", "sklearn", "xgboost"}
+print(sorted(heavy & set(sys.modules)))
 """
 
 
@@ -110,16 +133,24 @@ sys.exit(cli.main(['train']))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_are_heeded_while_garbage_is_collected(number: int, code: int, tmp_path: Path) -> None:
+def test_signals_are_heeded_while_garbage_is_collected(
+    number: int, code: int, tmp_path: Path
+) -> None:
     ended = python(tmp_path, "-c", COLLECTED, int(number))
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("first", "line"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+@pytest.mark.parametrize(
+    ("first", "line"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]
+)
 def test_a_second_signal_does_not_cut_closing_off(
-    first: signal.Signals, line: str, second: signal.Signals, monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+    first: signal.Signals,
+    line: str,
+    second: signal.Signals,
+    monkeypatch: Any,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A run that was closed meanwhile is named; a process that goes on keeps its handlers."""
     ended = []
@@ -155,7 +186,9 @@ def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_run", run)
     for line in ("train a=1", "-q train a=1", "train --quiet a=1 -v"):
         assert cli.main(line.split()) == 0
-    assert runs == [("train", ["a=1"], level) for level in (logging.INFO, logging.WARNING, logging.DEBUG)]
+    assert runs == [
+        ("train", ["a=1"], level) for level in (logging.INFO, logging.WARNING, logging.DEBUG)
+    ]
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -163,25 +196,43 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_cfg_shows_the_configuration_with_overrides_of_hydra_s_grammar(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cfg_shows_the_configuration_with_overrides_of_hydra_s_grammar(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
-    shown = yaml.safe_load(said(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words))
+    shown = yaml.safe_load(
+        said(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words)
+    )
     params = shown["model"]["params"]
     assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
     assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
     assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert "hydra" not in shown
-    assert "categorical:\n  - PULocationID\n" in said(capsys, "sweep", "-c", "job", "experiment=categorical_zones")
+    assert "categorical:\n  - PULocationID\n" in said(
+        capsys, "sweep", "-c", "job", "experiment=categorical_zones"
+    )
     assert said(capsys, "train", "--version") == said(capsys, "-V")
 
 
 def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--config-dir", str(own)], [f"-cd={own}"], [f"--config-dir={own}"]):
-        assert yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"]["threshold"] == 0.3
+        assert (
+            yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"][
+                "threshold"
+            ]
+            == 0.3
+        )
     file = own / "data" / "small.yaml"
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
-    words = ["data=small", "backend=glob(c*)", "data.seed=1,2", "out=one,two", "print=json", "cluster.processes=false"]
+    words = [
+        "data=small",
+        "backend=glob(c*)",
+        "data.seed=1,2",
+        "out=one,two",
+        "print=json",
+        "cluster.processes=false",
+    ]
     text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["out"], line["written"]) for line in lines] == [("one", 1), ("two", 1)] * 2
@@ -195,7 +246,9 @@ CALLS = "{version: 1, root: {handlers: [x]}, handlers: {x: {(): pathlib.Path.tou
 MAKES = "{_target_: os.mkdir, path: made}"
 
 
-@pytest.mark.parametrize("words", [["task=mine", "--cfg=job"], ["-m", "task=high_tip,mine"], ["task=mine", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["task=mine", "--cfg=job"], ["-m", "task=high_tip,mine"], ["task=mine", "--help"]]
+)
 @pytest.mark.parametrize(
     "keys",
     [
@@ -205,21 +258,32 @@ MAKES = "{_target_: os.mkdir, path: made}"
         "{job: {env_set: {TIPCAST_CONFIG_DIR: nowhere}, chdir: true}}",
     ],
 )
-def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(own: Path, keys: str, words: list[str]) -> None:
+def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(
+    own: Path, keys: str, words: list[str]
+) -> None:
     (own / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
     here = Path.cwd()
     compose("train", [f"--config-dir={own}", *words])
-    assert [path.name for path in here.iterdir()] == ["own"], "no object was made, no folder, no run"
+    assert [path.name for path in here.iterdir()] == ["own"], (
+        "no object was made, no folder, no run"
+    )
     assert (Path.cwd(), os.environ[conf_files.OWN]) == (here, str(own))
 
 
 def test_keys_of_hydra_s_own_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     page = PAGE.read_text(encoding="utf-8")
     for word in (
-        "hydra/launcher=dask", "hydra/sweeper=optuna", "hydra.run.dir=x", "hydra.sweep.dir=x", "hydra.job.chdir=true",
-        "hydra.mode=MULTIRUN", "hydra.searchpath=[file:///x]", "hydra.output_subdir=x", "hydra.verbose=true",
+        "hydra/launcher=dask",
+        "hydra/sweeper=optuna",
+        "hydra.run.dir=x",
+        "hydra.sweep.dir=x",
+        "hydra.job.chdir=true",
+        "hydra.mode=MULTIRUN",
+        "hydra.searchpath=[file:///x]",
+        "hydra.output_subdir=x",
+        "hydra.verbose=true",
         "+hydra.callbacks.x._target_=os.getcwd",
-    ):  # fmt: skip
+    ):
         assert cli.main(["train", word]) == 2
         assert capsys.readouterr().err.startswith("error[C006]")
         assert word.lstrip("+").partition("=")[0] in page or "hydra.callbacks" in word

@@ -1,4 +1,6 @@
-"""What is written for people agrees with the code: error codes, links, the changelog, the security page."""
+"""What is written for people agrees with the code: error codes, links, the changelog, the security
+page.
+"""
 
 import ast
 import pydoc
@@ -36,7 +38,9 @@ ERRORS = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
 def raised_codes() -> set[str]:
     """Return every string of the form D001 in src (no docstring is one)."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "src").rglob("*.py"))
-    texts = {node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    texts = {
+        node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant)
+    }
     return {text for text in texts if isinstance(text, str) and CODE.fullmatch(text)}
 
 
@@ -51,17 +55,26 @@ def test_the_readme_is_short() -> None:
 
 def test_every_error_code_is_documented_and_raised() -> None:
     documented = [code for code, _, _ in ROW.findall(ERRORS)]
-    assert documented == sorted(set(documented), key=lambda code: ("CDKTMS".index(code[0]), code)), "order, or twice"
+    assert documented == sorted(
+        set(documented), key=lambda code: ("CDKTMS".index(code[0]), code)
+    ), "order, or twice"
     assert set(documented) == raised_codes()
-    table = {letter: int(code) for code, letter in re.findall(r"^\| (\d+) \| ([A-Z]) \|", ERRORS, re.MULTILINE)}
+    table = {
+        letter: int(code)
+        for code, letter in re.findall(r"^\| (\d+) \| ([A-Z]) \|", ERRORS, re.MULTILINE)
+    }
     assert table == EXIT_CODES
 
 
 def test_links_lead_somewhere() -> None:
-    """And so do paths in backticks that begin with a folder of the project, unless they hold a placeholder."""
+    """And so do paths in backticks that begin with a folder of the project, unless they hold a
+    placeholder.
+    """
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for name in re.findall(r"`((?:src|conf|tests|benchmarks|docs|requirements)/[^`\s]*)`", text):
+        for name in re.findall(
+            r"`((?:src|conf|tests|benchmarks|docs|requirements)/[^`\s]*)`", text
+        ):
             if not re.search(r"[*<{A-Z]", name.removesuffix(".md")):
                 assert (ROOT / name.partition("::")[0]).exists(), (page, name)
         text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
@@ -70,14 +83,25 @@ def test_links_lead_somewhere() -> None:
             linked = (page.parent / name).resolve() if name else page
             assert linked.exists(), (page, target)
             assert linked.is_relative_to(ROOT), (page, target)
-            headings = re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE) if fragment else []
+            headings = (
+                re.findall(r"^#+ (.*)$", linked.read_text(encoding="utf-8"), re.MULTILINE)
+                if fragment
+                else []
+            )
             assert not fragment or fragment in map(anchor, headings), (page, target)
 
 
 def test_the_ways_through_the_code_are_true() -> None:
-    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("## Two ways through the code")[2].partition("\n## ")[0]
+    drawn = (
+        (ROOT / "CONTRIBUTING.md")
+        .read_text()
+        .partition("## Two ways through the code")[2]
+        .partition("\n## ")[0]
+    )
     steps = set(re.findall(r"\b([a-z]+(?:/[a-z_]+)+)\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", drawn))
-    steps = {(module, name) for module, name in steps if (ROOT / "src/tipcast" / module).parent.is_dir()}
+    steps = {
+        (module, name) for module, name in steps if (ROOT / "src/tipcast" / module).parent.is_dir()
+    }
     assert len(steps) > 12
     for module, name in steps:
         found = pydoc.locate(f"tipcast.{module.replace('/', '.')}.{name}")
@@ -87,10 +111,16 @@ def test_the_ways_through_the_code_are_true() -> None:
 def test_the_page_of_the_seeds_is_true() -> None:
     """All 71 rows are there, and the tests that they name; tests/typed holds their commands."""
     text = (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
-    rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if re.match(r"\| \d+ ", line)]
+    rows = [
+        re.split(r"(?<!\\)\|", line)[1:-1]
+        for line in text.splitlines()
+        if re.match(r"\| \d+ ", line)
+    ]
     assert [int(row[0]) for row in rows] == list(range(1, 72))
     told = Counter(row[-1].strip() for row in rows)
-    assert f"**{told['works']} work, {told['in part']} in part, {told['not yet']} not yet.**" in text
+    assert (
+        f"**{told['works']} work, {told['in part']} in part, {told['not yet']} not yet.**" in text
+    )
     assert set(told) <= {"works", "in part", "not yet"}
     for *_, shown, state in rows:
         _are_there(shown)
@@ -98,7 +128,9 @@ def test_the_page_of_the_seeds_is_true() -> None:
 
 
 def _are_there(shown: str) -> None:
-    """Tests and committed results that a cell names in backticks, as ``tests/FILE.py::TEST`` or ``RESULT``."""
+    """Tests and committed results that a cell names in backticks, as ``tests/FILE.py::TEST`` or
+    ``RESULT``.
+    """
     for name in re.findall(r"`([^`]+)`", shown):
         path, _, test = name.partition("::")
         if test:
@@ -108,7 +140,9 @@ def _are_there(shown: str) -> None:
 
 
 def _command_of(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
-    """Return the command of MLflow's that words name, and its path; its options are all known to it."""
+    """Return the command of MLflow's that words name, and its path; its options are all known to
+    it.
+    """
     found: click.Command = mlflow.cli.cli
     path: tuple[str, ...] = ()
     while words and isinstance(found, click.Group):
@@ -123,15 +157,21 @@ def _command_of(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
 
 def _leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, command in group.commands.items():
-        yield from _leaves(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
+        yield from (
+            _leaves(command, (*path, name)) if isinstance(command, click.Group) else [(*path, name)]
+        )
 
 
 def test_the_page_of_mlflow_is_true() -> None:
-    """Commands and calls are MLflow's, none of its commands is left out, and what works names a test that is there."""
+    """Commands and calls are MLflow's, none of its commands is left out, and what works names a
+    test that is there.
+    """
     text = (ROOT / "docs" / "mlflow.md").read_text(encoding="utf-8")
     assert f"MLflow {mlflow.__version__} " in text
     lines = text.partition("## Start runs")[2].splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")
+    ]
     told, listed = Counter[str](), set()
     for what, state, *shown in rows:
         if what.startswith(("call", "command")):
@@ -148,7 +188,11 @@ def test_the_page_of_mlflow_is_true() -> None:
             _are_there(re.sub(r"`[A-Z_]+`", "", tests))
             assert bool(tests) == (word[0] == "works"), what
     assert f"**{told['works']} work, {told['does not']} do not.**" in text
-    lacking = [path for path in _leaves(mlflow.cli.cli) if not any(path[: len(each)] == each for each in listed)]
+    lacking = [
+        path
+        for path in _leaves(mlflow.cli.cli)
+        if not any(path[: len(each)] == each for each in listed)
+    ]
     assert lacking == []
 
 
@@ -161,23 +205,39 @@ def test_the_columns_that_tasks_need_are_listed() -> None:
     for name in ("high_tip", "high_tip_card", "tip_amount", "duration"):
         task = make_task(api.compose_jobs("train", [f"task={name}"])[0].config.task, Taxi())
         own = next(columns for cell, columns in rows.items() if f"`{name}`" in cell)
-        assert set(Recipe(Taxi(), task).columns) == own | rows["every task on trips"] - {"task"}, name
+        assert set(Recipe(Taxi(), task).columns) == own | rows["every task on trips"] - {"task"}, (
+            name
+        )
     assert rows["`prepare`"] == set(REQUIRED)
 
 
 def test_changelog_and_package_have_the_current_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    first = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "version"
+    ]
+    first = re.search(
+        r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert first is not None
     assert first.group(1) == version == tipcast.__version__
 
 
 def test_security_page_tells_what_must_be_known() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    headings = ("Reporting a vulnerability", "Trust boundaries", "Secrets", "Outside connections", "Dependencies")
+    headings = (
+        "Reporting a vulnerability",
+        "Trust boundaries",
+        "Secrets",
+        "Outside connections",
+        "Dependencies",
+    )
     parties = ("configuration", "data files", "models", "scheduler", "tracking server")
     rows = [f"\n| {package} | " for package in ("mlflow", "pyarrow", "hydra-core")]
-    for part in (*(f"\n## {heading}\n" for heading in (*headings, "Known limits")), *parties, *rows):
+    for part in (
+        *(f"\n## {heading}\n" for heading in (*headings, "Known limits")),
+        *parties,
+        *rows,
+    ):
         assert part in text
     assert "NCCL between workers are *not* encrypted" in text
 
@@ -202,7 +262,12 @@ def test_keys_that_pages_name_are_in_the_schema() -> None:
         "task": [schema.TaskSpec],
         "tracking": [schema.TrackingSpec],
     }
-    keys = {f"{group}.{field.name}" for group, kinds in schemas.items() for kind in kinds for field in fields(kind)}
+    keys = {
+        f"{group}.{field.name}"
+        for group, kinds in schemas.items()
+        for kind in kinds
+        for field in fields(kind)
+    }
     for page in PAGES:
         if page.name != "0015-what-left.md":  # keys that are gone
             assert set(KEY.findall(page.read_text(encoding="utf-8"))) <= keys | set(NOT_KEYS), page

@@ -29,7 +29,9 @@ DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)]
 
 def ran(folder: Path, script: str, *words: str, code: int = 0, **variables: str) -> str:
     """Run an example in a process that has its libraries; return its standard output."""
-    ended = warm.start([str(EXAMPLES / script), *words], folder, warm.environment() | variables).wait(280)
+    ended = warm.start(
+        [str(EXAMPLES / script), *words], folder, warm.environment() | variables
+    ).wait(280)
     assert ended == code, (folder / "stderr").read_text()
     return (folder / "stdout").read_text()
 
@@ -44,8 +46,13 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text(encoding="utf-8"))
     assert notebook["nbformat"] == 4
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]], "no outputs are kept"
-    program = "\n".join("".join(cell["source"]) for cell in code) + "\nassert best.metrics['test/auc'] > 0.5\n"
+    assert not [cell for cell in code if cell["outputs"] or cell["execution_count"]], (
+        "no outputs are kept"
+    )
+    program = (
+        "\n".join("".join(cell["source"]) for cell in code)
+        + "\nassert best.metrics['test/auc'] > 0.5\n"
+    )
     (tmp_path / "quickstart.py").write_text(program)
     assert ran(tmp_path, str(tmp_path / "quickstart.py")) == ""
     assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "trips", "scored"}
@@ -66,7 +73,10 @@ runpy.run_path(sys.argv[1])
 
 def test_a_network_without_pytorch_says_what_to_install(tmp_path: Path) -> None:
     ended = python(tmp_path, "-c", WITHOUT_TORCH, EXAMPLES / "network_ddp.py")
-    assert (ended.returncode, ended.stderr) == (1, "torch is not installed. Fix: pip install 'tipcast[torch]'\n")
+    assert (ended.returncode, ended.stderr) == (
+        1,
+        "torch is not installed. Fix: pip install 'tipcast[torch]'\n",
+    )
 
 
 def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> None:
@@ -74,8 +84,15 @@ def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> Non
     reached = []
     for processes in ("1", "2"):
         (tmp_path / processes).mkdir()
-        words = ["torch.distributed.run", "--nproc-per-node", processes, EXAMPLES / "network_ddp.py"]
-        ended = python(tmp_path / processes, "-m", *words, "data.rows=200000", "data.block_rows=50000")
+        words = [
+            "torch.distributed.run",
+            "--nproc-per-node",
+            processes,
+            EXAMPLES / "network_ddp.py",
+        ]
+        ended = python(
+            tmp_path / processes, "-m", *words, "data.rows=200000", "data.block_rows=50000"
+        )
         assert ended.returncode == 0, ended.stderr
         line = rf"{processes} x cpu: ([\d,]+) rows, fit [\d.]+ s, test/auc (0\.\d+)"
         said = re.fullmatch(line, ended.stdout.strip())
@@ -99,8 +116,12 @@ def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
     return [(run, below[run.info.run_id]) for run in below[""]]
 
 
-def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Path, pair: Client) -> None:
-    """Of a table with a column of texts and a row that lacks a value, searched without Dask in this process."""
+def test_a_grid_search_finds_what_scikit_learn_finds(
+    tmp_path: Path, tables: Path, pair: Client
+) -> None:
+    """Of a table with a column of texts and a row that lacks a value, searched without Dask in this
+    process.
+    """
     shutil.copy(tables, tmp_path)
     example = parts("grid_search.py")
     values, labels = example["read_table"](None, "")
@@ -110,15 +131,22 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
     x, y = example["read_table"](str(file), "kind")
     np.testing.assert_allclose(x, values[:120])
     np.testing.assert_array_equal(y, labels[:120])
-    runs = searched(tmp_path, "--data", "rows.csv", "--target", "kind", "--scheduler", pair.scheduler.address)
+    runs = searched(
+        tmp_path, "--data", "rows.csv", "--target", "kind", "--scheduler", pair.scheduler.address
+    )
     for (run, children), model in zip(runs, ["svc", "xgboost"], strict=True):
         search = example["make_search"](model, "cpu").fit(x, y)
         expected = {
             frozenset((name, str(value)) for name, value in params.items()): score
-            for params, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True)
+            for params, score in zip(
+                search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
+            )
         }
         assert {child.info.status for child in children} == {"FINISHED"}
-        scores = {frozenset(child.data.params.items()): child.data.metrics["mean_test_score"] for child in children}
+        scores = {
+            frozenset(child.data.params.items()): child.data.metrics["mean_test_score"]
+            for child in children
+        }
         assert len(children) == len(scores)
         assert scores == pytest.approx(expected, abs=1e-12)
         best = {name: str(value) for name, value in search.best_params_.items()}
@@ -127,8 +155,14 @@ def test_a_grid_search_finds_what_scikit_learn_finds(tmp_path: Path, tables: Pat
         (output,) = run.outputs.model_outputs
         client = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
         folder = client.get_logged_model(output.model_id).artifact_location.removeprefix("file://")
-        assert not [path for path in Path(folder).rglob("*") if path.suffix in {".pkl", ".pickle", ".joblib"}]
-        np.testing.assert_array_equal(mlflow.pyfunc.load_model(folder).predict(x), search.predict(x))
+        assert not [
+            path
+            for path in Path(folder).rglob("*")
+            if path.suffix in {".pkl", ".pickle", ".joblib"}
+        ]
+        np.testing.assert_array_equal(
+            mlflow.pyfunc.load_model(folder).predict(x), search.predict(x)
+        )
 
 
 @pytest.mark.gpu
@@ -141,7 +175,9 @@ def test_a_grid_search_on_a_gpu(tmp_path: Path) -> None:
 def test_monitoring_sees_the_column_that_moved(
     tmp_path: Path, tables: Path, monkeypatch: pytest.MonkeyPatch, small_pictures: None
 ) -> None:
-    """Scores of a month whose pickups are all in one zone are held against the months that the model learnt from."""
+    """Scores of a month whose pickups are all in one zone are held against the months that the
+    model learnt from.
+    """
     monkeypatch.chdir(tmp_path)
     uri = f"sqlite:///{shutil.copy(tables, tmp_path)}"
     shared: dict[str, Any] = {"cluster": {"processes": False, "n_workers": 1}}
@@ -176,7 +212,9 @@ def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
         frame.loc[0, "probability"] = None  # not scored
         (tmp_path / month).mkdir()
         frame.to_parquet(tmp_path / month / "0.parquet")
-    said = ran(tmp_path, "recalibrate.py", "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5")
+    said = ran(
+        tmp_path, "recalibrate.py", "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5"
+    )
     before, after = (float(line.split()[-1]) for line in said.splitlines()[:2])
     assert before > 0.15
     assert after < 0.02
@@ -192,7 +230,10 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     if device == "cpu":
         words += ["--scheduler", request.getfixturevalue("pair").scheduler.address]
     said = ran(tmp_path, "knn_distributed.py", *words)
-    line = r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: ([01]\.\d+)\s*$"
+    line = (
+        r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: "
+        r"([01]\.\d+)\s*$"
+    )
     (found,) = re.findall(line, said)
     accuracy, r2, alike = map(float, found)
     example = parts("knn_distributed.py")
@@ -209,10 +250,15 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
 
 def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
-    found = ran(tmp_path, "dask_tools.py", "--upload", "own_code.py", "--restart", PATH="")  # without Graphviz
+    # without Graphviz
+    found = ran(tmp_path, "dask_tools.py", "--upload", "own_code.py", "--restart", PATH="")
     told = "".join(
         rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
-        for each in (r"cores \d+, memory [\d.]+ [GM]iB", r"imports \S+own_code\.py", r"partitions 1, [\d.]+ kiB")
+        for each in (
+            r"cores \d+, memory [\d.]+ [GM]iB",
+            r"imports \S+own_code\.py",
+            r"partitions 1, [\d.]+ kiB",
+        )
     )
     told += r"graph: graph\.txt\nline: \[(.*)\]\nrestarted: 2 workers, partitions 0\n"
     said = re.fullmatch(told, found)
@@ -223,7 +269,9 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
     first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
     assert first == f"{len(lines)} tasks"
     needs = dict(line.split(" <- ") for line in lines)
-    assert {key for key in needs if needs[key] == "nothing"} == {key for key in needs if "read_part" in key}
+    assert {key for key in needs if needs[key] == "nothing"} == {
+        key for key in needs if "read_part" in key
+    }
 
 
 @pytest.mark.parametrize("device", DEVICES)

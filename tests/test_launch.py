@@ -35,9 +35,16 @@ def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) ->
         shutil.copy(ROOT / name, project)
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     variables = {"MLFLOW_TRACKING_URI": f"sqlite:///{store}", "PATH": scripts, "PYTHONPATH": ""}
-    given = ["model=random_forest", "model.params.max_depth=4", "data.rows=5000", f"tracking.run_name={HOSTILE}"]
+    given = [
+        "model=random_forest",
+        "model.params.max_depth=4",
+        "data.rows=5000",
+        f"tracking.run_name={HOSTILE}",
+    ]
     words = [word for parameter in given for word in ("-P", parameter)]
-    ended = python(project, "-m", "mlflow", "run", ".", "--env-manager", "local", *words, **variables)
+    ended = python(
+        project, "-m", "mlflow", "run", ".", "--env-manager", "local", *words, **variables
+    )
     assert ended.returncode == 0, ended.stderr
     ((name, status, run_id),) = query(store, "select name, status, run_uuid from runs")
     assert status == "FINISHED"
@@ -52,8 +59,12 @@ def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) ->
     assert run_id in ended.stdout + ended.stderr
 
 
-def test_a_mistake_is_a_tag_of_the_launchers_run(tables: Path, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    """`mlflow run` has opened it, passes its parameters as flags, and ends it as FAILED by the exit code."""
+def test_a_mistake_is_a_tag_of_the_launchers_run(
+    tables: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """`mlflow run` has opened it, passes its parameters as flags, and ends it as FAILED by the exit
+    code.
+    """
     uri = f"sqlite:///{shutil.copy(tables, tmp_path)}"
     client = mlflow.MlflowClient(uri)
     run_id = client.create_run("0").info.run_id
@@ -61,7 +72,9 @@ def test_a_mistake_is_a_tag_of_the_launchers_run(tables: Path, tmp_path: Path, m
     monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
     assert cli.main(["train", "--model.params.max_dept", "4"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.match(r"error\[C001\] model.params.max_dept: .* Fix: did you mean model.params.max_depth", line)
+    assert re.match(
+        r"error\[C001\] model.params.max_dept: .* Fix: did you mean model.params.max_depth", line
+    )
     tags = client.get_run(run_id).data.tags
     assert (tags["error.code"], tags["error.message"]) == ("C001", line)
 
@@ -71,12 +84,20 @@ def test_a_worker_that_does_not_start_ends_the_job(tables: Path, tmp_path: Path)
     store = shutil.copy(tables, tmp_path)
     said = "import os, sys; print('no such card', file=sys.stderr, flush=True); os._exit(3)"
     (tmp_path / "ends.py").write_text(said)
-    command = ["train", "data.rows=2000", "cluster.n_workers=2", "cluster.processes=true", "cluster.wait_s=300"]
+    command = [
+        "train",
+        "data.rows=2000",
+        "cluster.n_workers=2",
+        "cluster.processes=true",
+        "cluster.wait_s=300",
+    ]
     preload = {"DASK_DISTRIBUTED__WORKER__PRELOAD": str(tmp_path / "ends.py")}
     words = [*command, f"tracking.uri=sqlite:///{store}"]
     code = warm.start(words, tmp_path, warm.environment() | preload).wait(300)
     *before, last = (tmp_path / "stderr").read_text().splitlines()
-    assert re.match(r"error\[K002\] cluster=local: a worker process ended while it started, or .* Fix: ", last)
+    assert re.match(
+        r"error\[K002\] cluster=local: a worker process ended while it started, or .* Fix: ", last
+    )
     assert "no such card" in "\n".join(before), before
     assert code == 4
     assert query(store, "select status from runs") == [("FAILED",)]
@@ -89,8 +110,21 @@ def test_temporary_folders_of_batch_systems(name: str, tables: Path, tmp_path: P
     folder, store = tmp_path / name, shutil.copy(tables, tmp_path)
     if name != "absent":
         folder.mkdir()
-    words = ["prepare", "data.months=2019-01", "data.rows=1000", "out=months", "cluster.n_workers=1"]
-    ended = python(tmp_path, "-m", "tipcast", *words, TMPDIR=str(folder), MLFLOW_TRACKING_URI=f"sqlite:///{store}")
+    words = [
+        "prepare",
+        "data.months=2019-01",
+        "data.rows=1000",
+        "out=months",
+        "cluster.n_workers=1",
+    ]
+    ended = python(
+        tmp_path,
+        "-m",
+        "tipcast",
+        *words,
+        TMPDIR=str(folder),
+        MLFLOW_TRACKING_URI=f"sqlite:///{store}",
+    )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "months").is_dir()
 
@@ -99,11 +133,19 @@ def test_files_with_the_names_of_libraries_are_not_imported(tables: Path, tmp_pa
     """Neither by the command nor by its two workers, and they stay alone in the working folder."""
     store, folder = shutil.copy(tables, tmp_path), tmp_path / "mine"
     folder.mkdir()
-    names = {f"{name}.py" for name in ("dask", "numbers", "queue", "random", "sklearn", "tipcast", "types", "xgboost")}
+    names = {
+        f"{name}.py"
+        for name in ("dask", "numbers", "queue", "random", "sklearn", "tipcast", "types", "xgboost")
+    }
     for name in names:
         (folder / name).write_text("raise SystemExit(f'imported {__file__}')")
     words = ["data.rows=2000", "cluster.n_workers=2", "model.params.n_estimators=5"]
-    command = [str(Path(sys.executable).parent / "tipcast"), "train", *words, f"tracking.uri=sqlite:///{store}"]
+    command = [
+        str(Path(sys.executable).parent / "tipcast"),
+        "train",
+        *words,
+        f"tracking.uri=sqlite:///{store}",
+    ]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr
     assert "imported" not in ended.stdout + ended.stderr
@@ -145,7 +187,14 @@ print('ended', *codes)
 def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path) -> None:
     """Python runs a script again in the processes that it spawns."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    words = ["-q", "prepare", "data.months=2019-01", "data.rows=1000", "out=months", "cluster.n_workers=1"]
+    words = [
+        "-q",
+        "prepare",
+        "data.months=2019-01",
+        "data.rows=1000",
+        "out=months",
+        "cluster.n_workers=1",
+    ]
     ended = python(tmp_path, "script.py", *words)
     assert "Traceback" not in ended.stderr
     assert ended.stdout.count("begun") == 1

@@ -1,6 +1,8 @@
-"""What is shipped and installed: MLproject, the environment files, version floors, locked requirements, the wheel.
+"""What is shipped and installed: MLproject, the environment files, version floors, locked
+requirements, the wheel.
 
-Docker's files too, as far as they can be checked without it: pinned, private, in order, without secrets.
+Docker's files too, as far as they can be checked without it: pinned, private, in order, without
+secrets.
 """
 
 import ast
@@ -26,13 +28,20 @@ from tests.unit.config.test_arguments import PAYLOADS
 from tipcast.jobs import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]
 BASE = [Requirement(text) for text in PROJECT["dependencies"]]
-EXTRAS = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
+EXTRAS = {
+    name: [Requirement(text) for text in texts]
+    for name, texts in PROJECT["optional-dependencies"].items()
+}
 CONDA = yaml.safe_load((ROOT / "conda.yaml").read_text(encoding="utf-8"))
 MLPROJECT = yaml.safe_load((ROOT / "MLproject").read_text(encoding="utf-8"))
 COMMAND = "PYTHONPATH=src${{PYTHONPATH:+:$PYTHONPATH}} TIPCAST_LAUNCHED=1 python -P -m tipcast "
-COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))
+COMPOSE: dict[str, Any] = yaml.safe_load(
+    (ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8")
+)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])[^}]*)?\}")
 EXAMPLE = (ROOT / "docker" / "example.env").read_text(encoding="utf-8")
@@ -52,20 +61,29 @@ def pip_list() -> dict[str, str]:
 
 
 def test_mlproject_declares_no_parameters() -> None:
-    points = {name: {"command": COMMAND + name} for name in ("train", "sweep", "ladder", "promote", "score", "prepare")}
+    points = {
+        name: {"command": COMMAND + name}
+        for name in ("train", "sweep", "ladder", "promote", "score", "prepare")
+    }
     points |= {name: {"command": COMMAND + name} for name in ("doctor", "inspect")}
     assert MLPROJECT["entry_points"] == points | {"main": points["train"]}
 
 
-@pytest.mark.parametrize(("before", "path"), [(None, "src"), ("", "src"), ("/elsewhere", "src:/elsewhere")])
+@pytest.mark.parametrize(
+    ("before", "path"), [(None, "src"), ("", "src"), ("/elsewhere", "src:/elsewhere")]
+)
 def test_mlproject_commands_start_the_job(tmp_path: Path, before: str | None, path: str) -> None:
-    """In a shell with a `python` that prints its arguments: hostile values stay one word, PYTHONPATH is kept."""
+    """In a shell with a `python` that prints its arguments: hostile values stay one word,
+    PYTHONPATH is kept.
+    """
     program = "import os, sys\nprint((sys.argv[1:], os.environ['PYTHONPATH']))\n"
     (tmp_path / "python").write_text(f"#!{sys.executable}\n{program}", encoding="utf-8")
     (tmp_path / "python").chmod(0o755)
     values = {f"a.b{at}": value for at, value in enumerate(HOSTILE)}
     command = load_project(ROOT).get_entry_point("main").compute_command(values, None)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | ({} if before is None else {"PYTHONPATH": before})
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"} | (
+        {} if before is None else {"PYTHONPATH": before}
+    )
     out = subprocess.check_output(["bash", "-c", command], cwd=tmp_path, env=environment, text=True)
     words = [word for key, value in values.items() for word in (f"--{key}", value)]
     assert ast.literal_eval(out) == (["-P", "-m", "tipcast", "train", *words], path)
@@ -73,18 +91,26 @@ def test_mlproject_commands_start_the_job(tmp_path: Path, before: str | None, pa
 
 
 def test_the_environment_file_fits_the_extras() -> None:
-    """Pip's list is the CPU's, with the build of XGBoost that fits both; conda's is the GPU's without XGBoost."""
+    """Pip's list is the CPU's, with the build of XGBoost that fits both; conda's is the GPU's
+    without XGBoost.
+    """
     on_gpus = by_name(EXTRAS["gpu"])
-    cpu = by_name([item for item in BASE + EXTRAS["cpu"] if item.marker is None]) | {"xgboost": on_gpus["xgboost"]}
+    cpu = by_name([item for item in BASE + EXTRAS["cpu"] if item.marker is None]) | {
+        "xgboost": on_gpus["xgboost"]
+    }
     assert pip_list() == {name: str(item) for name, item in cpu.items()}
-    listed = dict((item.split("=", 1) + [""])[:2] for item in CONDA["dependencies"] if isinstance(item, str))
+    listed = dict(
+        (item.split("=", 1) + [""])[:2] for item in CONDA["dependencies"] if isinstance(item, str)
+    )
     wanted = {
         name.removesuffix("-cu13"): str(item.specifier).removeprefix("==")
         for name, item in on_gpus.items()
         if name not in {"uv", "xgboost"}
     }
     python = listed.pop("python")
-    assert listed == wanted | {"pip": "", "cuda-version": "13.*"}, "the extra's packages end in -cu13"
+    assert listed == wanted | {"pip": "", "cuda-version": "13.*"}, (
+        "the extra's packages end in -cu13"
+    )
     assert CONDA["channels"] == ["rapidsai", "conda-forge"]
     assert Requirement(f"python{PROJECT['requires-python']}").specifier.contains(python)
 
@@ -100,20 +126,34 @@ def test_mlflow_reads_the_environment_file() -> None:
 def test_an_environment_has_one_xgboost(extra: str) -> None:
     builds = [item for item in EXTRAS[extra] if item.name.startswith("xgboost")]
     for platform in ("linux", "darwin"):
-        assert sum(item.marker is None or item.marker.evaluate({"sys_platform": platform}) for item in builds) == 1
+        assert (
+            sum(
+                item.marker is None or item.marker.evaluate({"sys_platform": platform})
+                for item in builds
+            )
+            == 1
+        )
     assert not [item for item in BASE + EXTRAS["test"] if item.name.startswith("xgboost")]
 
 
 def test_the_environment_files_python_gets_the_xgboost_that_gpu_results_are_of() -> None:
     """And none older: its NCCL is for another CUDA than RAPIDS is."""
-    python = next(item.removeprefix("python=") for item in CONDA["dependencies"] if str(item).startswith("python="))
+    python = next(
+        item.removeprefix("python=")
+        for item in CONDA["dependencies"]
+        if str(item).startswith("python=")
+    )
     locked = (ROOT / "requirements" / "gpu.txt").read_text(encoding="utf-8")
     lines = [
         Requirement(line.removesuffix("\\"))
         for line in re.findall(r"^(?:xgboost|nvidia-nccl)\S*==.*$", locked, re.MULTILINE)
     ]
     here = {"python_full_version": f"{python}.0", "sys_platform": "linux"}
-    taken = {item.name: str(item.specifier) for item in lines if item.marker is None or item.marker.evaluate(here)}
+    taken = {
+        item.name: str(item.specifier)
+        for item in lines
+        if item.marker is None or item.marker.evaluate(here)
+    }
     assert set(taken) == {"xgboost", "nvidia-nccl-cu13"}
     assert Version(taken["xgboost"].removeprefix("==")).release >= doctor.XGBOOST_FOR_CUDA_13
 
@@ -130,22 +170,47 @@ def test_every_import_is_a_declared_dependency() -> None:
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names += (
+                [str(node.module)] if isinstance(node, ast.ImportFrom) and not node.level else []
+            )
             imported |= {name.partition(".")[0]: path for name in names}
-    on_gpus = {"cudf", "cuml", "cupy", "dask_cuda", "dask_cudf", "nvforest", "pylibcudf", "pynvml", "raft_dask", "rmm"}
-    foreign = set(imported) - set(sys.stdlib_module_names) - {"tipcast", "hydra_plugins"} - (on_gpus - set(owners))
+    on_gpus = {
+        "cudf",
+        "cuml",
+        "cupy",
+        "dask_cuda",
+        "dask_cudf",
+        "nvforest",
+        "pylibcudf",
+        "pynvml",
+        "raft_dask",
+        "rmm",
+    }
+    foreign = (
+        set(imported)
+        - set(sys.stdlib_module_names)
+        - {"tipcast", "hydra_plugins"}
+        - (on_gpus - set(owners))
+    )
     assert "numpy" in foreign
     declared = set(by_name(BASE + EXTRAS["cpu"] + EXTRAS["gpu"]))
-    owned = {name for name in foreign if declared & set(map(canonicalize_name, owners.get(name, [])))}
+    owned = {
+        name for name in foreign if declared & set(map(canonicalize_name, owners.get(name, [])))
+    }
     assert {name: imported[name] for name in foreign - owned} == {}
 
 
-@pytest.mark.parametrize(("name", "extras"), [("cpu", ["cpu"]), ("gpu", ["gpu"]), ("test", ["cpu", "test"])])
+@pytest.mark.parametrize(
+    ("name", "extras"), [("cpu", ["cpu"]), ("gpu", ["gpu"]), ("test", ["cpu", "test"])]
+)
 def test_requirements_are_pinned_with_hashes(name: str, extras: list[str]) -> None:
     text = (ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")
     pinned: dict[str, list[str]] = {}
     for entry in re.split(r"\n(?=[^\s#])", re.sub(r"\A(#.*\n)*", "", text)):
-        line = r"([\w.\-]+)(?:\[[\w, ]+\])?==([^\s;]+)(?: ;[^\n]*)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+"
+        line = (
+            r"([\w.\-]+)(?:\[[\w, ]+\])?==([^\s;]+)(?: ;[^\n]*)?(?: \\\n    "
+            r"--hash=sha256:[0-9a-f]{64})+"
+        )
         first = re.fullmatch(line, entry.strip())
         assert first, entry
         pinned.setdefault(canonicalize_name(first[1]), []).append(first[2])
@@ -157,7 +222,9 @@ def test_requirements_are_pinned_with_hashes(name: str, extras: list[str]) -> No
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Build the wheel as an installer does, without the network."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = f"import os; from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
+    build = (
+        f"import os; from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
+    )
     out = subprocess.check_output([sys.executable, "-c", build], cwd=ROOT, text=True)
     return zipfile.ZipFile(folder / out.splitlines()[-1])
 
@@ -165,7 +232,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -> None:
     names = set(wheel.namelist())
     configuration = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
-    sources = {str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()}
+    sources = {
+        str(path.relative_to(ROOT / "src")) for path in (ROOT / "src").rglob("*") if path.is_file()
+    }
     sources = {name for name in sources if "__pycache__" not in name}
     assert configuration
     package = {name for name in names if ".dist-info/" not in name}
@@ -176,13 +245,17 @@ def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -
 
 def test_wheel_runs_from_where_it_is_unpacked(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
     wheel.extractall(tmp_path / "site")
-    done = python(tmp_path, "-m", "tipcast", "train", "--cfg", "job", PYTHONPATH=str(tmp_path / "site"))
+    done = python(
+        tmp_path, "-m", "tipcast", "train", "--cfg", "job", PYTHONPATH=str(tmp_path / "site")
+    )
     assert done.returncode == 0, done.stderr
     assert "threshold" in done.stdout
 
 
 def _texts(value: Any) -> list[str]:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    parts = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    )
     return [str(value)] if parts is None else [text for part in parts for text in _texts(part)]
 
 
@@ -191,7 +264,9 @@ def test_every_service_of_docker_says_when_it_is_ready() -> None:
         assert ("healthcheck" in service) != (service.get("restart") == "no"), name
         for other, wanted in service.get("depends_on", {}).items():
             once = SERVICES[other].get("restart") == "no"
-            assert wanted["condition"] == ("service_completed_successfully" if once else "service_healthy")
+            assert wanted["condition"] == (
+                "service_completed_successfully" if once else "service_healthy"
+            )
 
 
 def test_images_of_docker_are_pinned_and_the_server_is_the_version_that_jobs_use() -> None:
@@ -200,7 +275,8 @@ def test_images_of_docker_are_pinned_and_the_server_is_the_version_that_jobs_use
     image = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
     assert re.search(r"^FROM python:3\.\d+-slim-\w+$", image, re.MULTILINE)
     assert re.search(r"^USER (?!root)\w+$", image, re.MULTILINE)
-    (server,) = re.findall(r"mlflow==(\S+)", image)  # requirements/cpu.txt is held against pyproject.toml
+    # requirements/cpu.txt is held against pyproject.toml
+    (server,) = re.findall(r"mlflow==(\S+)", image)
     assert f"mlflow=={server} " in (ROOT / "requirements" / "cpu.txt").read_text(encoding="utf-8")
 
 
@@ -209,7 +285,10 @@ def test_only_the_server_is_published_and_on_loopback() -> None:
     assert list(published) == ["mlflow"]
     assert all(port.startswith("127.0.0.1:") for port in published["mlflow"])
     assert COMPOSE["networks"]["inside"]["internal"] is True
-    assert {name for name, service in SERVICES.items() if service["networks"] == ["inside"]} == {"database", "s3"}
+    assert {name for name, service in SERVICES.items() if service["networks"] == ["inside"]} == {
+        "database",
+        "s3",
+    }
 
 
 def test_no_secret_is_in_files_of_docker() -> None:
@@ -217,7 +296,9 @@ def test_no_secret_is_in_files_of_docker() -> None:
         for key, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|SECRET", key):
                 assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", str(value)), f"{name}.{key}"
-        assert "PASSWORD" not in " ".join(_texts(service.get("command", []))), f"{name}: `ps` shows a command"
+        assert "PASSWORD" not in " ".join(_texts(service.get("command", []))), (
+            f"{name}: `ps` shows a command"
+        )
     assert not re.search(r"^[^#\n]*PASSWORD\w*=.", EXAMPLE, re.MULTILINE)
     assert "/docker/.env" in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
 
@@ -225,4 +306,6 @@ def test_no_secret_is_in_files_of_docker() -> None:
 def test_every_variable_of_docker_is_in_the_example() -> None:
     used = [match.groups() for text in _texts(SERVICES) for match in VARIABLE.finditer(text)]
     assert {name for name, _ in used} == set(re.findall(r"^#? ?(\w+)=", EXAMPLE, re.MULTILINE))
-    assert {name for name, kind in used if kind == "?"} == set(re.findall(r"^(\w+)=$", EXAMPLE, re.MULTILINE))
+    assert {name for name, kind in used if kind == "?"} == set(
+        re.findall(r"^(\w+)=$", EXAMPLE, re.MULTILINE)
+    )

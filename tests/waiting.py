@@ -12,18 +12,26 @@ WATCHDOG_S = 120.0
 """Longer than anything takes on a busy machine; only a test that hangs gets there."""
 
 
-def wait_until(condition: Callable[[], Value], limit: float = WATCHDOG_S, what: object = "") -> Value:
-    """Return the first true answer of a condition; ``what`` says why there may be none, called only then."""
+def wait_until(
+    condition: Callable[[], Value], limit: float = WATCHDOG_S, what: object = ""
+) -> Value:
+    """Return the first true answer of a condition; ``what`` says why there may be none, called only
+    then.
+    """
     end = time.monotonic() + limit
     while not (answer := condition()):
         if time.monotonic() > end:
-            pytest.fail(f"not so after {limit:g} s: {(what() if callable(what) else what) or condition}")
+            pytest.fail(
+                f"not so after {limit:g} s: {(what() if callable(what) else what) or condition}"
+            )
         time.sleep(0.02)
     return answer
 
 
 class Turns:
-    """Stands for time in a thread that looks now and then: a test gives it one look after another."""
+    """Stands for time in a thread that looks now and then: a test gives it one look after
+    another.
+    """
 
     def __init__(self) -> None:
         self._come, self._go = threading.Semaphore(0), threading.Semaphore(0)

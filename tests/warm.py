@@ -1,6 +1,8 @@
-"""`tipcast ...` in processes forked from one that has loaded the libraries: what a job does, without its imports.
+"""`tipcast ...` in processes forked from one that has loaded the libraries: what a job does,
+without its imports.
 
-The server process is :mod:`multiprocessing`'s own. It starts no thread before it forks but OpenBLAS's, which survive.
+The server process is :mod:`multiprocessing`'s own. It starts no thread before it forks but
+OpenBLAS's, which survive.
 """
 
 import atexit
@@ -28,10 +30,17 @@ from tipcast.tracking import models as saved_models
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (
-    "bokeh.plotting", "matplotlib.backends.backend_agg", "mlflow.store.tracking.sqlalchemy_store", "mlflow.pyfunc",
-    "mlflow.store.model_registry.sqlalchemy_store", "pyarrow.parquet", "skops.io", "sklearn.ensemble", "xgboost",
+    "bokeh.plotting",
+    "matplotlib.backends.backend_agg",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "mlflow.pyfunc",
+    "mlflow.store.model_registry.sqlalchemy_store",
+    "pyarrow.parquet",
+    "skops.io",
+    "sklearn.ensemble",
+    "xgboost",
     *(f"tipcast.jobs.{job}" for job in ("train", "sweep", "score", "promote", "prepare")),
-)  # fmt: skip
+)
 
 BLANK = b""
 """A picture of 60 pixels, in the server and what is forked from it."""
@@ -60,11 +69,17 @@ class Job(multiprocessing.context.ForkServerProcess):
 def environment() -> dict[str, str]:
     """Return the environment without MLflow's variables, in which tipcast can be imported."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))}
+    return kept | {
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))
+        )
+    }
 
 
 def serve() -> None:
-    """Start the process that others are forked from, where it does not run: Dask's workers may be too."""
+    """Start the process that others are forked from, where it does not run: Dask's workers may be
+    too.
+    """
     forkserver.set_forkserver_preload([__name__])
     with pytest.MonkeyPatch.context() as patch:  # it keeps the variables that it starts with
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
@@ -73,12 +88,16 @@ def serve() -> None:
 
 
 def start(
-    arguments: Sequence[str], folder: Path, variables: Mapping[str, str], before: Callable[[], None] | None = None
+    arguments: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    before: Callable[[], None] | None = None,
 ) -> Job:
-    """Start ``tipcast ARGUMENTS``, or the script that they begin with, in a folder, with these variables and no others.
+    """Start ``tipcast ARGUMENTS``, or the script that they begin with, in a folder, with these
+    variables and no others.
 
-    The process leads a session of its own and writes ``stdout`` and ``stderr`` into the folder; it calls ``before``
-    first, which must be importable.
+    The process leads a session of its own and writes ``stdout`` and ``stderr`` into the folder; it
+    calls ``before`` first, which must be importable.
     """
     serve()
     process = Job(target=_run, args=(list(arguments), folder, dict(variables), before))
@@ -87,7 +106,10 @@ def start(
 
 
 def _run(
-    arguments: list[str], folder: Path, variables: dict[str, str], before: Callable[[], None] | None = None
+    arguments: list[str],
+    folder: Path,
+    variables: dict[str, str],
+    before: Callable[[], None] | None = None,
 ) -> None:
     os.setsid()
     os.environ.clear()
@@ -99,7 +121,8 @@ def _run(
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     saved_models._parsed = parsed_here
-    plots._png = lambda _: BLANK  # no such test looks at pictures, and drawing is half of what a small job computes
+    # no such test looks at pictures, and drawing is half of what a small job computes
+    plots._png = lambda _: BLANK
     script = arguments[0].endswith(".py")
     sys.argv = arguments if script else ["tipcast", *arguments]
     if before:
@@ -131,7 +154,8 @@ if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
 
     from tipcast.config.compose import compose
 
-    # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and its list of packages
+    # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and
+    # its list of packages
     plots.DPI = 10
     BLANK = plots._png(plots._page("", "", "", "")[0])
     compose("train", [])

@@ -1,4 +1,5 @@
-"""Take the documentation's pictures of a running MLflow: a run, its ROC curve, a registered model, a sweep's trials.
+"""Take the documentation's pictures of a running MLflow: a run, its ROC curve, a registered model,
+a sweep's trials.
 
 pip install selenium    # and Chromium with its driver: apt install chromium chromium-driver
 mlflow ui --backend-store-uri sqlite:///mlflow.db &
@@ -29,24 +30,41 @@ ASSISTANT = "[data-component-id='mlflow.assistant.chat_panel.close']"
 """The button that closes the panel over the page's right third."""
 SECONDS = 60
 """How long a page may take to show its text."""
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+)
 
 
 def main() -> None:
     """Take the pictures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("server")
-    parser.add_argument("--model", default="tipcast", help="registered model; its newest version's run is shown")
+    parser.add_argument(
+        "--model", default="tipcast", help="registered model; its newest version's run is shown"
+    )
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
     client = MlflowClient(options.server)
-    version = max(client.search_model_versions(f"name='{options.model}'"), key=lambda found: int(found.version))
+    version = max(
+        client.search_model_versions(f"name='{options.model}'"),
+        key=lambda found: int(found.version),
+    )
     run = client.get_run(version.run_id).info
     page = f"{options.server}/#/experiments/{run.experiment_id}/runs/{run.run_id}"
     pictures = {
         "run.png": (page, "auc_low", ("Show more",)),
         "roc.png": (f"{page}/artifacts/plots/roc.png", "roc.png", ()),
-        "model.png": (f"{options.server}/#/models/{options.model}/versions/{version.version}", "Schema", ("Inputs",)),
+        "model.png": (
+            f"{options.server}/#/models/{options.model}/versions/{version.version}",
+            "Schema",
+            ("Inputs",),
+        ),
     }
     sweeps = client.search_runs([run.experiment_id], "tags.job = 'sweep'", max_results=1)
     if sweeps:
@@ -62,7 +80,9 @@ def main() -> None:
             for button in browser.find_elements(By.CSS_SELECTOR, ASSISTANT):
                 button.click()
             for label in opens:
-                browser.find_element(By.XPATH, f"//*[starts-with(normalize-space(text()), '{label}')]").click()
+                browser.find_element(
+                    By.XPATH, f"//*[starts-with(normalize-space(text()), '{label}')]"
+                ).click()
             time.sleep(3)  # charts and pictures come after the text
             browser.save_screenshot(str(options.out / name))
             print(options.out / name, (options.out / name).stat().st_size, address)

@@ -1,4 +1,6 @@
-"""tipcast: training, search and scoring of models, tracked by MLflow, from two CPU cores to many GPUs."""
+"""tipcast: training, search and scoring of models, tracked by MLflow, from two CPU cores to many
+GPUs.
+"""
 
 import os
 from importlib import import_module
@@ -10,7 +12,17 @@ try:
 except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
     __version__ = "0.1.0"
 
-__all__ = ["Result", "TipcastError", "__version__", "ladder", "prepare", "promote", "score", "sweep", "train"]
+__all__ = [
+    "Result",
+    "TipcastError",
+    "__version__",
+    "ladder",
+    "prepare",
+    "promote",
+    "score",
+    "sweep",
+    "train",
+]
 
 
 def end_quietly(*_: object) -> None:

@@ -9,7 +9,8 @@ try:
 except OSError:  # it was deleted, which the command tells
     folder = ""
 if not sys.flags.safe_path and sys.path[0] == folder and not os.path.isdir("tipcast"):  # noqa: PTH112
-    del sys.path[0]  # files there may have the names of libraries, also of those that pathlib imports
+    # files there may have the names of libraries, also of those that pathlib imports
+    del sys.path[0]
 
 from tipcast import end_quietly  # noqa: E402 - with the path that libraries are imported by
 from tipcast.config.streams import open_streams  # noqa: E402

@@ -1,4 +1,6 @@
-"""Jobs as functions: `tipcast.train(model="xgboost", data={"rows": 100_000})` does what `tipcast train ...` does."""
+"""Jobs as functions: `tipcast.train(model="xgboost", data={"rows": 100_000})` does what `tipcast
+train ...` does.
+"""
 
 import contextlib
 import importlib
@@ -16,11 +18,15 @@ from tipcast.compute.forkserver import waiting
 from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
 
 CHECK_THEMSELVES = ("doctor", "ladder")
-"""Jobs that check their clusters themselves: one tells it in its table, the other has one for each rung."""
+"""Jobs that check their clusters themselves: one tells it in its table, the other has one for each
+rung.
+"""
 STAND_INS = {"train": "FRAME", "test": "TEST_FRAME"}
 """What a command has in place of the file of a DataFrame."""
 _ONE_AT_A_TIME = threading.RLock()
-"""MLflow's current store and the environment are the process's: jobs that several threads ask for run in turn."""
+"""MLflow's current store and the environment are the process's: jobs that several threads ask for
+run in turn.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class Composed:
         if checked:
             from tipcast.compute import gpus
 
-            gpus.check(self.config.backend, self.config.cluster)  # before seconds go by loading libraries
+            # before seconds go by loading libraries
+            gpus.check(self.config.backend, self.config.cluster)
         environment.check_dask()
         module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
         if checked:
@@ -55,7 +62,8 @@ class Composed:
 def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     """Compose and check what follows a job's name; nothing comes of flags that show.
 
-    With ``--multirun`` the trainings are one job, of other jobs there is one for each configuration.
+    With ``--multirun`` the trainings are one job, of other jobs there is one for each
+    configuration.
     """
     from tipcast.config.arguments import HELP, MULTIRUN, REPEAT, as_given, to_overrides
     from tipcast.config.compose import compose, to_object
@@ -96,105 +104,169 @@ class Result:
     details: Mapping[str, Any] = field(repr=False)  # all that the command says with ``print=json``
 
     def load(self) -> Any:
-        """Load the model as a ``PyFuncModel``, whose ``predict`` takes raw rows as a DataFrame; M001 no model."""
+        """Load the model as a ``PyFuncModel``, whose ``predict`` takes raw rows as a DataFrame;
+        M001 no model.
+        """
         if self.model_uri is None:
-            raise TipcastError("M001", "model_uri", "this job has no model", "load the one of a training")
+            raise TipcastError(
+                "M001", "model_uri", "this job has no model", "load the one of a training"
+            )
         from tipcast.tracking.store import load_model
 
         with _ONE_AT_A_TIME, _kept():
             return load_model(self.model_uri, self.tracking_uri)
 
 
-def train(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Fit a model on one period, test it on a later one, log it, and register it where ``tracking.register`` asks.
+def train(
+    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+) -> Result:
+    """Fit a model on one period, test it on a later one, log it, and register it where
+    ``tracking.register`` asks.
 
-    A mistake raises the TipcastError that the command ends with, see docs/errors.md. Runs of several threads are made
-    one after another. Nothing is printed to standard output; progress goes to the logger ``tipcast``.
+    A mistake raises the TipcastError that the command ends with, see docs/errors.md. Runs of
+    several threads are made one after another. Nothing is printed to standard output; progress goes
+    to the logger ``tipcast``.
 
     Parameters
     ----------
     target, test
-        Where ``data`` is a pandas, cuDF or Dask DataFrame: its column to predict (None: there is none, and ``task``
-        says what to do) and the rows to test on (None: a fifth of ``data``, at random).
+        Where ``data`` is a pandas, cuDF or Dask DataFrame: its column to predict (None: there is
+        none, and ``task`` says what to do) and the rows to test on (None: a fifth of ``data``, at
+        random).
     overrides
         As on the command line: ``["model=xgboost", "data.rows=20000"]``.
     **settings
-        Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value (``seed=1``), or a
-        mapping of values (``data={"rows": 100_000}``), which may name its option too
-        (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a folder with options of
-        one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that is trained again, ``from`` of the command.
+        Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value
+        (``seed=1``), or a mapping of values (``data={"rows": 100_000}``), which may name its option
+        too (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a
+        folder with options of one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that
+        is trained again, ``from`` of the command.
 
     """
     return _call("train", overrides, settings, target, test)
 
 
-def sweep(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of :func:`train`.
+def sweep(
+    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+) -> Result:
+    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of
+    :func:`train`.
 
-    ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``, how many ended how.
+    ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``,
+    how many ended how.
     """
     return _call("sweep", overrides, settings, target, test)
 
 
-def ladder(*, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of :func:`train`."""
+def ladder(
+    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+) -> Result:
+    """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of
+    :func:`train`.
+    """
     return _call("ladder", overrides, settings, target, test)
 
 
-def score(model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
+def score(
+    model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any
+) -> Result:
     """Score files with a model that is logged or registered; the rest as of :func:`train`.
 
-    The model is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/MODEL-TASK``; ``input`` is
-    a path, a glob, a folder, an address or a list of them; ``output`` is the folder or s3:// prefix of the scores.
+    The model is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or
+    ``runs:/id/MODEL-TASK``; ``input`` is a path, a glob, a folder, an address or a list of them;
+    ``output`` is the folder or s3:// prefix of the scores.
     """
-    return _call("score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings})
+    return _call(
+        "score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings}
+    )
 
 
 def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Move an alias, as champion, to a registered version that is not worse than its holder; else as :func:`train`."""
+    """Move an alias, as champion, to a registered version that is not worse than its holder; else
+    as :func:`train`.
+    """
     return _call("promote", overrides, {"model_uri": model_uri, **settings})
 
 
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Write a dataset as Parquet months that spread over workers; parameters and errors as of :func:`train`."""
+    """Write a dataset as Parquet months that spread over workers; parameters and errors as of
+    :func:`train`.
+    """
     return _call("prepare", overrides, settings)
 
 
 def _written(frame: Any, path: Path, side: str) -> str:
-    """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods become their texts.
+    """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods
+    become their texts.
 
     D008 a name that is no text, a column that Parquet does not hold.
     """
     where, dask = f"data ({side})", hasattr(frame, "npartitions")
     if odd := [name for name in frame.columns if not isinstance(name, str)]:
-        raise must_be(where, "named by texts", repr(odd[0]), "rename the columns: map(str, frame.columns)", "D008")
-    kinds = {name: getattr(getattr(kind, "categories", None), "dtype", kind) for name, kind in frame.dtypes.items()}
+        raise must_be(
+            where,
+            "named by texts",
+            repr(odd[0]),
+            "rename the columns: map(str, frame.columns)",
+            "D008",
+        )
+    kinds = {
+        name: getattr(getattr(kind, "categories", None), "dtype", kind)
+        for name, kind in frame.dtypes.items()
+    }
     try:
-        for name in [name for name, kind in kinds.items() if str(kind).startswith(("interval", "period"))]:
-            texts = frame[name].astype(object).map(str, "ignore", **({"meta": (name, "string")} if dask else {}))
+        for name in [
+            name for name, kind in kinds.items() if str(kind).startswith(("interval", "period"))
+        ]:
+            texts = (
+                frame[name]
+                .astype(object)
+                .map(str, "ignore", **({"meta": (name, "string")} if dask else {}))
+            )
             frame = frame.assign(**{name: texts})
         frame.to_parquet(str(path), **{"write_index" if dask else "index": False})
     except OSError:  # as of a full disk
         raise
     except Exception as problem:  # pandas, cuDF and pyarrow have many
-        fix = "make each column one type that Parquet has, as by astype(str), and each name unique, or leave it out"
+        fix = (
+            "make each column one type that Parquet has, as by astype(str), and each name "
+            "unique, or leave it out"
+        )
         raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
     return str(path)
 
 
 def _call(
-    job: str, overrides: Sequence[str], settings: Mapping[str, Any], target: str | None = None, test: Any = None
+    job: str,
+    overrides: Sequence[str],
+    settings: Mapping[str, Any],
+    target: str | None = None,
+    test: Any = None,
 ) -> Result:
     """Run a job; DataFrames become a table of Parquet files, which are gone when it has ended."""
     if flags := [word for word in overrides if word.startswith("-")]:
-        raise TipcastError("C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'")
+        raise TipcastError(
+            "C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'"
+        )
     keys, frame = dict(settings), settings.get("data")
     for key, rows in (("data", frame), ("test", test)):
-        if not (rows is None or hasattr(rows, "to_parquet") or (key == "data" and isinstance(rows, str | Mapping))):
-            raise must_be(key, "a DataFrame of pandas, cuDF or Dask", type(rows).__name__, "make one of it", "C003")
+        if not (
+            rows is None
+            or hasattr(rows, "to_parquet")
+            or (key == "data" and isinstance(rows, str | Mapping))
+        ):
+            raise must_be(
+                key,
+                "a DataFrame of pandas, cuDF or Dask",
+                type(rows).__name__,
+                "make one of it",
+                "C003",
+            )
     frames = {"train": frame, "test": test} if hasattr(frame, "to_parquet") else {}
     if not frames and (target is not None or test is not None):
-        raise TipcastError("C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}")
+        raise TipcastError(
+            "C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}"
+        )
     if target is not None:
         task = keys.get("task", {})
         if not isinstance(task, Mapping) or task.get("name", "target") != "target":
@@ -206,9 +278,12 @@ def _call(
     from tipcast.tracking.store import resolve, without_autologging
 
     with _ONE_AT_A_TIME, _kept(), without_autologging(), temporary_folder() as place:
-        os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
+        # before any OpenMP library is loaded; inherited by the workers
+        os.environ.update(waiting())
         given = {side: rows for side, rows in frames.items() if rows is not None}
-        files = {side: _written(rows, place / f"{side}.parquet", side) for side, rows in given.items()}
+        files = {
+            side: _written(rows, place / f"{side}.parquet", side) for side, rows in given.items()
+        }
         if files:
             keys["data"] = {"source": "table", **files}
         folder = keys.pop("config_dir", None)
@@ -217,9 +292,14 @@ def _call(
         composed.config.print = Output.none
         if files and not (kind := composed.config.cluster.kind).startswith("local"):
             what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-            raise TipcastError("C003", "data", what, "write it where they can read it, and name the files")
+            raise TipcastError(
+                "C003", "data", what, "write it where they can read it, and name the files"
+            )
         stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
-        words = [stand_ins.get(arguments.key_of(word), word) for word in arguments.given(composed.command)]
+        words = [
+            stand_ins.get(arguments.key_of(word), word)
+            for word in arguments.given(composed.command)
+        ]
         composed = replace(composed, command=arguments.with_given(composed.command, words))
         details = composed.run()
         tracked = hasattr(composed.config, "tracking")
@@ -236,7 +316,9 @@ def _call(
 
 @contextlib.contextmanager
 def _kept() -> Iterator[None]:
-    """Leave the process as it was: environment, warnings' filters, levels and handlers of loggers, MLflow's store."""
+    """Leave the process as it was: environment, warnings' filters, levels and handlers of loggers,
+    MLflow's store.
+    """
     environment = dict(os.environ)
     import distributed  # noqa: F401 - it sets its loggers up as it is imported
 
@@ -249,7 +331,8 @@ def _kept() -> Iterator[None]:
             yield
     finally:
         forget_store()
-        for name in set(os.environ) - set(environment):  # never all of them: other threads read it meanwhile
+        # never all of them: other threads read it meanwhile
+        for name in set(os.environ) - set(environment):
             del os.environ[name]
         os.environ.update(environment)
         for logger, level, propagate, handlers in before:

@@ -1,4 +1,6 @@
-"""The command `tipcast JOB key=value ...`: compose the configuration, run the job, end with a documented exit code."""
+"""The command `tipcast JOB key=value ...`: compose the configuration, run the job, end with a
+documented exit code.
+"""
 
 import atexit
 import contextlib
@@ -24,26 +26,41 @@ from tipcast.measure.progress import shown
 if TYPE_CHECKING:
     from tipcast.api import Composed
 
-LEVELS = {"-q": logging.WARNING, "--quiet": logging.WARNING, "-v": logging.DEBUG, "--verbose": logging.DEBUG}
-"""Flag, anywhere on the command line -> level of what is logged to standard error; the last one counts."""
+LEVELS = {
+    "-q": logging.WARNING,
+    "--quiet": logging.WARNING,
+    "-v": logging.DEBUG,
+    "--verbose": logging.DEBUG,
+}
+"""Flag, anywhere on the command line -> level of what is logged to standard error; the last one
+counts.
+"""
 VERSION = {"--version", "-V"}
 COMPLETION = {"--shell-completion", "-sc"}
 
 DEBUG = threading.Event()  # set once a configuration asks for tracebacks
 OWN_PROCESS = threading.Event()  # set where the command has the process to itself
-AHEAD = {"train", "sweep", "promote"}  # jobs that are sure to need workers; `score` looks at its files first
-UNRECORDED = {"prepare", "doctor", "inspect"}  # jobs without a run of their own, which `mlflow run` gives one
+# jobs that are sure to need workers; `score` looks at its files first
+AHEAD = {"train", "sweep", "promote"}
+# jobs without a run of their own, which `mlflow run` gives one
+UNRECORDED = {"prepare", "doctor", "inspect"}
 INTERRUPTED, TERMINATED = 130, 143
 AGAIN_S = 0.05
 """After how many seconds a signal that was dropped is sent again."""
 CLOSING_S = 20.0
-"""For how many seconds after Ctrl-C or SIGTERM another one is ignored: runs and clusters are closed meanwhile."""
+"""For how many seconds after Ctrl-C or SIGTERM another one is ignored: runs and clusters are closed
+meanwhile.
+"""
 FOLLOW_S = 0.5
-"""How often a job that `mlflow run` started looks whether its launcher is still there, in seconds."""
+"""How often a job that `mlflow run` started looks whether its launcher is still there, in
+seconds.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job of a command line without the program's name, by default the process's; return the exit code."""
+    """Run the job of a command line without the program's name, by default the process's; return
+    the exit code.
+    """
     DEBUG.clear()
     given = list(sys.argv[1:] if arguments is None else arguments)
     words = [word for word in given if word not in LEVELS]
@@ -51,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(lambda: _explain(words))
     if arguments is None:
         OWN_PROCESS.set()
-        os.environ["PYTHONSAFEPATH"] = "1"  # no process that is started imports what lies in its working folder
+        # no process that is started imports what lies in its working folder
+        os.environ["PYTHONSAFEPATH"] = "1"
         use_own_folder()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
@@ -105,9 +123,15 @@ def _load_ahead(composed: "Composed") -> None:
     if composed.job in AHEAD:
         config = composed.config
         # not checked yet, and a repeated run may have named it
-        classes = {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
+        classes = (
+            {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
+        )
         named = classes.get(config.backend.name) or ""
-        module = named.rpartition(".")[0] if named.startswith("tipcast.models.") else "tipcast.models.library"
+        module = (
+            named.rpartition(".")[0]
+            if named.startswith("tipcast.models.")
+            else "tipcast.models.library"
+        )
         forkserver.start_ahead(config.cluster, [module])
 
 
@@ -115,9 +139,13 @@ def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
     stop, before = _Stop(), dict[int, Any]()
     if threading.current_thread() is threading.main_thread():  # no other may
-        before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+        before = {
+            number: signal.getsignal(number)
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        }
         for number, handler in before.items():
-            unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}  # nohup ignores
+            # nohup ignores
+            unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}
             if number == signal.SIGTERM or unset:
                 signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
@@ -155,12 +183,16 @@ def _guarded(run: Callable[[], int]) -> int:
 
 
 class _Terminated(SystemExit):
-    """SIGTERM arrived; raised in the main thread so that runs and clusters are closed on the way out."""
+    """SIGTERM arrived; raised in the main thread so that runs and clusters are closed on the way
+    out.
+    """
 
 
 @final
 class _Stop:
-    """The handler of signals that end the job: the first one is raised, others must not cut the closing off."""
+    """The handler of signals that end the job: the first one is raised, others must not cut the
+    closing off.
+    """
 
     def __init__(self) -> None:
         self._until = 0.0
@@ -171,26 +203,40 @@ class _Stop:
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
     def again(self, dropped: "sys.UnraisableHookArgs") -> None:
-        """Send a signal again that came in a callback of the garbage collector, where Python drops what is raised."""
+        """Send a signal again that came in a callback of the garbage collector, where Python drops
+        what is raised.
+        """
         if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
-            number = signal.SIGINT if isinstance(dropped.exc_value, KeyboardInterrupt) else signal.SIGTERM
+            number = (
+                signal.SIGINT
+                if isinstance(dropped.exc_value, KeyboardInterrupt)
+                else signal.SIGTERM
+            )
             self._until = 0.0
-            threading.Timer(AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+            threading.Timer(
+                AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)
+            ).start()
         elif not self._until:  # what a signal has cut off may fail to clean up after itself
             sys.__unraisablehook__(dropped)
 
 
 def _launched() -> bool:
-    """Tell whether `mlflow run` started this process: others that set MLFLOW_RUN_ID may leave a job to itself."""
+    """Tell whether `mlflow run` started this process: others that set MLFLOW_RUN_ID may leave a job
+    to itself.
+    """
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        return any("mlflow" in word for above in psutil.Process().parents() for word in above.cmdline()[:3])
+        return any(
+            "mlflow" in word for above in psutil.Process().parents() for word in above.cmdline()[:3]
+        )
     return False
 
 
 def _follow(parent: int) -> None:
-    """Terminate this process once `mlflow run`, its parent, is gone: a signal to the launcher does not reach us."""
+    """Terminate this process once `mlflow run`, its parent, is gone: a signal to the launcher does
+    not reach us.
+    """
     while os.getppid() == parent:
         time.sleep(FOLLOW_S)
     os.kill(os.getpid(), signal.SIGTERM)

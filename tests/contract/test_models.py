@@ -17,7 +17,10 @@ from tipcast.models.build import build
 from tipcast.models.fit import every_way
 from tipcast.tracking.portable import TOLERANCE
 
-MODELS = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((conf_dir() / "model").glob("*.yaml"))}
+MODELS = {
+    path.stem: yaml.safe_load(path.read_text())
+    for path in sorted((conf_dir() / "model").glob("*.yaml"))
+}
 REACHES = ("distributed", "local")
 
 
@@ -27,7 +30,11 @@ MARKS = {"cpu": [], "gpu": [pytest.mark.gpu]}
 def _tables(name: str, kind: str) -> list[str]:
     """Devices that a model has a class for."""
     shipped = MODELS[name]
-    return [each for each in MARKS if shipped.get(each) or (shipped.get("classes") or {}).get(kind, {}).get(each)]
+    return [
+        each
+        for each in MARKS
+        if shipped.get(each) or (shipped.get("classes") or {}).get(kind, {}).get(each)
+    ]
 
 
 CELLS = [
@@ -50,7 +57,9 @@ def _rows(n: int, seed: int, kind: str) -> tuple[pd.DataFrame, pd.Series]:
     x = rng.integers(0, 20, (n, 3)).astype(np.float32)
     y = {
         "classification": (rng.random(n) < (x[:, 0] + 2 * x[:, 2]) / 60).astype(np.int32),
-        "multiclass": np.digitize(x[:, 0] + 3 * x[:, 2] + rng.normal(0, 5, n), [20, 50]).astype(np.int32),
+        "multiclass": np.digitize(x[:, 0] + 3 * x[:, 2] + rng.normal(0, 5, n), [20, 50]).astype(
+            np.int32
+        ),
         "regression": (x[:, 0] + 3 * x[:, 2] + rng.random(n)).astype(np.float32),
         "clustering": np.zeros(n, np.float32),
     }[kind]
@@ -73,8 +82,8 @@ def _check_predictions(kind: str, found: np.ndarray, target: pd.Series) -> None:
         assert (found[:, 1] >= 0).all()
 
 
-SHIPPED = """xgboost xgboost_forest random_forest logistic svc knn extra_trees hist_gradient_boosting linear ridge
-poisson kmeans incremental"""
+SHIPPED = """xgboost xgboost_forest random_forest logistic svc knn extra_trees
+hist_gradient_boosting linear ridge poisson kmeans incremental"""
 
 
 def test_models_are_found():
@@ -110,29 +119,42 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     values.flags.writeable = False
     if reach == "distributed":
         sides = placed(session, parts)
-        train, validation = ([collection(side[part]) for side in sides] for part in (slice(2), slice(2, None)))
+        train, validation = (
+            [collection(side[part]) for side in sides] for part in (slice(2), slice(2, None))
+        )
         if kind == "clustering":
             train[1] = validation[1] = None
-        first, again = (estimator.fit_distributed(client, Split(*train, tuple(validation)), seed=1) for _ in range(2))
+        first, again = (
+            estimator.fit_distributed(client, Split(*train, tuple(validation)), seed=1)
+            for _ in range(2)
+        )
     else:
-        joined = tuple(pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1))
+        joined = tuple(
+            pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1)
+        )
         x, y = placed(session, [joined])
         first, again = (
-            client.submit(_fit_here, estimator, x[0], None if kind == "clustering" else y[0], shared).result()
+            client.submit(
+                _fit_here, estimator, x[0], None if kind == "clustering" else y[0], shared
+            ).result()
             for shared in (False, True)
         )
 
-    def score(pickled, values, frames):  # as an evaluation does: in another process, rows that lie on the device
+    # as an evaluation does: in another process, rows that lie on the device
+    def score(pickled, values, frames):
         scorer = pickle.loads(pickled)
         return [to_host(scorer.score(frames.xp.asarray(part))) for part in (values, values[:0])]
 
     (scores, of_none), (scores_again, _) = (
-        client.submit(score, pickle.dumps(fitted.scorer), values, session.frames, pure=False).result()
+        client.submit(
+            score, pickle.dumps(fitted.scorer), values, session.frames, pure=False
+        ).result()
         for fitted in (first, again)
     )
     assert of_none.shape == (0, *scores.shape[1:])
     _check_predictions(kind, scores, labels)
-    if (table, kind, reach) == ("gpu", "clustering", "distributed"):  # of one seed cuML's workers find other optima
+    # of one seed cuML's workers find other optima
+    if (table, kind, reach) == ("gpu", "clustering", "distributed"):
         assert scores_again[:, 1].mean() == pytest.approx(scores[:, 1].mean(), rel=0.1)
     else:
         # The seed decides; threads add up the rows of a cluster in any order.
@@ -141,7 +163,9 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
     saved = first.save(tmp_path)
     assert saved.is_file()
     tolerance = 1e-6 if table == "cpu" else TOLERANCE
-    np.testing.assert_allclose(native.load(saved, first.format).score(values), scores, atol=tolerance)
+    np.testing.assert_allclose(
+        native.load(saved, first.format).score(values), scores, atol=tolerance
+    )
     ways = every_way(client, first, saved, values)
     assert list(ways) == ["estimator", *native.available(first.format)]
     for way, found in ways.items():
@@ -151,7 +175,9 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         assert sum(first.importance.values()) == pytest.approx(1)
         assert max(first.importance, key=lambda feature: first.importance[feature]) == "c"
     assert first.info["device"].partition(":")[0] == session.device
-    assert all(np.isfinite(values).all() for split in first.history.values() for values in split.values())
+    assert all(
+        np.isfinite(values).all() for split in first.history.values() for values in split.values()
+    )
 
 
 def _fit_here(estimator, x, y, shared):

@@ -1,4 +1,6 @@
-"""A user's own model, task, dataset and metric: a yaml in a folder or a function, with no other file touched."""
+"""A user's own model, task, dataset and metric: a yaml in a folder or a function, with no other
+file touched.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,12 @@ columns: [height]
 features: [phase]
 validation: 0.2
 """
-OPTIONS = {"model/boosted_stumps": MODEL, "task/far": TASK, "task/up": WAVES_TASK, "data/waves": DATA}
+OPTIONS = {
+    "model/boosted_stumps": MODEL,
+    "task/far": TASK,
+    "task/up": WAVES_TASK,
+    "data/waves": DATA,
+}
 
 
 def far(columns: Mapping[str, Array], xp: ModuleType, *, miles: float) -> Array:
@@ -110,10 +117,14 @@ class Waves(Dataset):
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         names = {"phase": "phase", "height": "height"}
-        fragment = Fragment(f"waves://{which}", "waves", (len(which),), names, None, which, self.rows, {"first": 0})
+        fragment = Fragment(
+            f"waves://{which}", "waves", (len(which),), names, None, which, self.rows, {"first": 0}
+        )
         return Listing((fragment,), None, (fragment.uri,), which, "waves")
 
-    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    def read(
+        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+    ) -> dict[str, Array]:
         draw = np.random.default_rng(fragment.part)
         phase = draw.uniform(0, 2 * np.pi, fragment.rows)
         made = {"phase": phase, "height": np.sin(phase) + 0.1 * draw.normal(size=len(phase))}

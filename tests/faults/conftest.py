@@ -1,4 +1,6 @@
-"""Jobs as processes of their own, held at a gate while a test hits them, and what they must not leave behind."""
+"""Jobs as processes of their own, held at a gate while a test hits them, and what they must not
+leave behind.
+"""
 
 import contextlib
 import json
@@ -75,8 +77,12 @@ class Job:
         return [(point, int(process)) for point, process in map(str.split, lines)]
 
     def trials(self) -> list[int]:
-        """Return the trials that were begun on workers, by number: which of several comes first is chance."""
-        return sorted(int(point.partition("-")[2]) for point, _ in self.events if point.startswith("trial-"))
+        """Return the trials that were begun on workers, by number: which of several comes first is
+        chance.
+        """
+        return sorted(
+            int(point.partition("-")[2]) for point, _ in self.events if point.startswith("trial-")
+        )
 
     def wait_until(self, condition: Callable[[], object]) -> None:
         """Wait until a condition holds, while the process lives."""
@@ -101,7 +107,9 @@ class Job:
         Path(f"{self.gate}.go").touch()
 
     def ends(self, code: int) -> str:
-        """Wait for the end, with this exit code and without processes left; return standard error's last line."""
+        """Wait for the end, with this exit code and without processes left; return standard error's
+        last line.
+        """
         assert self.process.wait(LIMIT_S) == code, self.err
         wait_until(lambda: not self.left(), LIMIT_S, self.left)
         return self.err.splitlines()[-1] if self.err else ""
@@ -111,7 +119,10 @@ class Job:
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, ProcessLookupError):
-                if os.getsid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE:
+                if (
+                    os.getsid(process.pid) == self.process.pid
+                    and process.status() != psutil.STATUS_ZOMBIE
+                ):
                     found.append(process)
         return found
 
@@ -138,7 +149,8 @@ def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of temporary files of all jobs of a test: whatever it does to them, the next one leaves none there.
+    """The folder of temporary files of all jobs of a test: whatever it does to them, the next one
+    leaves none there.
 
     Its path is short, as a job has a folder of its own there.
     """
@@ -152,7 +164,9 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> Callable[..., Job]:
-    """Start `tipcast ...` in a process that has loaded its libraries, or any command; it is held at a point."""
+    """Start `tipcast ...` in a process that has loaded its libraries, or any command; it is held at
+    a point.
+    """
 
     def begin(
         *words: str,
@@ -167,13 +181,23 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
         own = tmp_path / name
         own.mkdir()
         gate = gate or own / "gate"
-        more = {"TMPDIR": str(temporary), **more, "MLFLOW_TRACKING_URI": store.uri, "TIPCAST_GATE": f"{hold}:{gate}"}
+        more = {
+            "TMPDIR": str(temporary),
+            **more,
+            "MLFLOW_TRACKING_URI": store.uri,
+            "TIPCAST_GATE": f"{hold}:{gate}",
+        }
         variables = warm.environment() | more
         process: subprocess.Popen[bytes] | warm.Job
         if command:
             with (own / "stdout").open("wb") as out, (own / "stderr").open("wb") as err:
                 process = subprocess.Popen(
-                    command, cwd=folder or own, env=variables, stdout=out, stderr=err, start_new_session=True
+                    command,
+                    cwd=folder or own,
+                    env=variables,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
                 )
         else:
             process = warm.start(words, own, variables, before)
@@ -186,16 +210,27 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
 @pytest.fixture
 def scheduler(tipcast: Callable[..., Job], tmp_path: Path) -> tuple[Job, str]:
     """A Dask scheduler without workers, and its address."""
-    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", "scheduler.json"]
+    words = [
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--no-dashboard",
+        "--scheduler-file",
+        "scheduler.json",
+    ]
     command = [sys.executable, "-m", "dask", "scheduler", *words]
-    job = tipcast(command=command, name="scheduler", TMPDIR=str(tmp_path))  # Dask's own folders stay
+    # Dask's own folders stay
+    job = tipcast(command=command, name="scheduler", TMPDIR=str(tmp_path))
     file = job.folder / "scheduler.json"
     job.wait_until(lambda: file.exists() and file.read_text().endswith("}"))
     return job, str(json.loads(file.read_text())["address"])
 
 
 @pytest.fixture
-def worker(tipcast: Callable[..., Job], scheduler: tuple[Job, str], tmp_path: Path) -> Callable[..., Job]:
+def worker(
+    tipcast: Callable[..., Job], scheduler: tuple[Job, str], tmp_path: Path
+) -> Callable[..., Job]:
     """Start a worker of one thread for that scheduler."""
     words = [scheduler[1], "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", "--no-nanny"]
     command = [sys.executable, "-m", "dask", "worker", *words]

@@ -1,4 +1,6 @@
-"""Scorings that are killed or find a full disk: every file is whole, and the manifest tells of all or is away."""
+"""Scorings that are killed or find a full disk: every file is whole, and the manifest tells of all
+or is away.
+"""
 
 import hashlib
 import json
@@ -32,7 +34,13 @@ def store(registered: Path, store: Any) -> Any:
 @pytest.fixture
 def trips(tmp_path: Path) -> Path:
     """Some months of trips."""
-    words = ["prepare", "data.rows=2000", f"data.months=2019-01..2019-0{FILES}", "out=trips", "cluster.processes=false"]
+    words = [
+        "prepare",
+        "data.rows=2000",
+        f"data.months=2019-01..2019-0{FILES}",
+        "out=trips",
+        "cluster.processes=false",
+    ]
     (tmp_path / "made").mkdir()
     assert warm.start(words, tmp_path / "made", warm.environment()).wait(300) == 0
     return tmp_path / "made" / "trips"
@@ -41,14 +49,23 @@ def trips(tmp_path: Path) -> Path:
 @pytest.fixture
 def score(tipcast: Start, store: Any, trips: Path, tmp_path: Path) -> Start:
     """Start a scoring of the trips into the folder `scored`."""
-    words = ["score", "model_uri=models:/tipcast/1", f"input={trips}", f"output={tmp_path / 'scored'}"]
+    words = [
+        "score",
+        "model_uri=models:/tipcast/1",
+        f"input={trips}",
+        f"output={tmp_path / 'scored'}",
+    ]
     return partial(tipcast, *words, "tracking.system_metrics=false", "cluster.processes=false")
 
 
 def whole(out: Path, trips: Path) -> dict[str, int]:
-    """Check that all scores in a folder are of whole files of trips; return name -> time of its writing."""
+    """Check that all scores in a folder are of whole files of trips; return name -> time of its
+    writing.
+    """
     for path in out.glob("*.parquet"):
-        assert pq.read_table(path, columns=[TIME]).equals(pq.read_table(trips / path.name, columns=[TIME])), path
+        assert pq.read_table(path, columns=[TIME]).equals(
+            pq.read_table(trips / path.name, columns=[TIME])
+        ), path
     return {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
 
 
@@ -63,7 +80,8 @@ def finished(out: Path, trips: Path) -> dict[str, int]:
 
 
 def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path: Path) -> None:
-    """F20, F21: killed between two files, or before the manifest: the same command scores what is not there yet.
+    """F20, F21: killed between two files, or before the manifest: the same command scores what is
+    not there yet.
 
     F35: what a preparation left unfinished is gone after the next one.
     """
@@ -76,9 +94,12 @@ def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path
     assert [path.suffix for path in prepared.iterdir()] == [".tmp"] * len(list(prepared.iterdir()))
     job = tipcast(*prepare, name="second")
     job.ends(0)
-    assert {path.name for path in prepared.iterdir()} == {f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)}
+    assert {path.name for path in prepared.iterdir()} == {
+        f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)
+    }
     assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
-    for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):  # new scores, and others in their place
+    # new scores, and others in their place
+    for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):
         columns, before = keep.count(",") + 1, {}
         for point in ("scored-1", "manifest"):
             job = score(keep, name=f"{point}-{columns}", hold=point)
@@ -86,10 +107,16 @@ def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path
             job.process.send_signal(signal.SIGKILL)
             job.ends(-signal.SIGKILL)
             assert not (out / "_manifest.json").exists()
-            new = {name for name in whole(out, trips) if pq.read_schema(out / name).names[columns] == "probability"}
+            new = {
+                name
+                for name in whole(out, trips)
+                if pq.read_schema(out / name).names[columns] == "probability"
+            }
             made = {name: at for name, at in whole(out, trips).items() if name in new}
             assert made.items() >= before.items(), "scored twice"
-            assert sum(point.startswith("scored-") for point, _ in job.events) <= FILES - len(before)
+            assert sum(point.startswith("scored-") for point, _ in job.events) <= FILES - len(
+                before
+            )
             before = made
         assert len(before) == FILES
         job = score(keep, name=f"repeated-{columns}")
@@ -99,7 +126,9 @@ def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path
 
 
 def test_a_full_disk(score: Start, store: Any, trips: Path, tmp_path: Path) -> None:
-    """F19: no file may grow beyond a limit, as on a full disk: what is there is whole, and the command goes on."""
+    """F19: no file may grow beyond a limit, as on a full disk: what is there is whole, and the
+    command goes on.
+    """
     out = tmp_path / "scored"
     score(name="first").ends(0)
     room = store.file.stat().st_size + 2_000_000  # the store goes on

@@ -1,4 +1,6 @@
-"""What a job meets when it begins: another that makes the store's tables, a scheduler without workers."""
+"""What a job meets when it begins: another that makes the store's tables, a scheduler without
+workers.
+"""
 
 import re
 from collections.abc import Callable
@@ -13,7 +15,9 @@ def test_two_processes_open_a_new_store(tipcast: Start, store: Any) -> None:
     store.file.unlink()
     first = tipcast(*WORDS, "cluster.processes=false", hold="tables", name="first")
     first.reached("tables")
-    second = tipcast(*WORDS, "cluster.processes=false", hold="tables", name="second", gate=first.gate)
+    second = tipcast(
+        *WORDS, "cluster.processes=false", hold="tables", name="second", gate=first.gate
+    )
     second.reached("store", 2)
     first.open_gate()
     first.ends(0)
@@ -25,10 +29,19 @@ def test_two_processes_open_a_new_store(tipcast: Start, store: Any) -> None:
     assert store.statuses() == ["FINISHED", "FINISHED"]
 
 
-def test_a_scheduler_without_workers(tipcast: Start, store: Any, scheduler: Any, worker: Start) -> None:
-    """F24: a job waits for workers for so long; once one is there it trains, and leaves the cluster alone."""
+def test_a_scheduler_without_workers(
+    tipcast: Start, store: Any, scheduler: Any, worker: Start
+) -> None:
+    """F24: a job waits for workers for so long; once one is there it trains, and leaves the cluster
+    alone.
+    """
     _, address = scheduler
-    words = (*WORDS, "cluster=scheduler", f"cluster.address={address}", "cluster.performance_report=false")
+    words = (
+        *WORDS,
+        "cluster=scheduler",
+        f"cluster.address={address}",
+        "cluster.performance_report=false",
+    )
     words += ("cluster.connect_timeout_s=60",)
     job = tipcast(*words, "cluster.wait_s=1", name="early")
     assert re.match(rf"error\[K002\] {address}: 0 of 1 workers after 1 s.* Fix: ", job.ends(4))

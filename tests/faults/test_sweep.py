@@ -1,4 +1,6 @@
-"""Sweeps that are hit: every trial is FINISHED exactly once, and nothing that has finished is begun again."""
+"""Sweeps that are hit: every trial is FINISHED exactly once, and nothing that has finished is begun
+again.
+"""
 
 import json
 import os
@@ -12,10 +14,16 @@ from typing import Any
 import pytest
 
 QUICK = (
-    "sweep", "search.trials=4", "data.rows=6000", "model.params.n_estimators=20",
-    "model.fit.early_stopping_rounds=null", "print=json", "cluster.performance_report=false",
-    "tracking.system_metrics=false", "cluster.wait_s=300",
-)  # fmt: skip
+    "sweep",
+    "search.trials=4",
+    "data.rows=6000",
+    "model.params.n_estimators=20",
+    "model.fit.early_stopping_rounds=null",
+    "print=json",
+    "cluster.performance_report=false",
+    "tracking.system_metrics=false",
+    "cluster.wait_s=300",
+)
 ONE = (*QUICK, "cluster.processes=true", "cluster.n_workers=1", "cluster.threads_per_worker=1")
 """One trial after another, in a worker process."""
 Start = Callable[..., Any]
@@ -56,20 +64,34 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
     job.open_gate()
     job.ends(0)
     assert Counter(job.trials()) == {0: 1, 1: 1, 2: 2, 3: 1}
-    ended = [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED"), (2, 2, "FINISHED"), (3, 1, "FINISHED")]
+    ended = [
+        (0, 1, "FINISHED"),
+        (1, 1, "FINISHED"),
+        (2, 1, "KILLED"),
+        (2, 2, "FINISHED"),
+        (3, 1, "FINISHED"),
+    ]
     assert children(store) == ended
     (reason,) = store.tag("error.message")
     assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died, or is paused", reason)
 
 
 def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:
-    """F06: it fails and says why, the others are begun once; a resumed sweep tries it again and is whole."""
+    """F06: it fails and says why, the others are begun once; a resumed sweep tries it again and is
+    whole.
+    """
     job = tipcast(*ONE, "search.attempts=2", hold="trial-1", name="first")
     for times in (1, 2):
         os.kill(job.reached("trial-1", times)[-1], signal.SIGKILL)
     assert re.match(r"error\[S001\] .*worker tcp://127\.0\.0\.1:\d+ died.* Fix: ", job.ends(7))
     assert Counter(job.trials()) == {0: 1, 1: 2, 2: 1, 3: 1}
-    ended = [(0, 1, "FINISHED"), (1, 1, "KILLED"), (1, 2, "FAILED"), (2, 1, "FINISHED"), (3, 1, "FINISHED")]
+    ended = [
+        (0, 1, "FINISHED"),
+        (1, 1, "KILLED"),
+        (1, 2, "FAILED"),
+        (2, 1, "FINISHED"),
+        (3, 1, "FINISHED"),
+    ]
     assert children(store) == ended
     run_id, status = parent(store)
     assert status == "FINISHED"
@@ -81,7 +103,9 @@ def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:
     assert store.tag("error.code") == ["S007"], "the sweep has none any more"
 
 
-@pytest.mark.parametrize(("number", "code", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")])
+@pytest.mark.parametrize(
+    ("number", "code", "word"), [("SIGTERM", 143, "terminated"), ("SIGINT", 130, "interrupted")]
+)
 def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) -> None:
     """F08, F09: everything is closed as KILLED, and the sweep says how to go on."""
     job = tipcast(*ONE, hold="trial-2")
@@ -96,7 +120,9 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
 
 
 def test_killed_and_resumed(tipcast: Start, store: Any) -> None:
-    """F10, F28: a resumed sweep begins what is missing and nothing else, in one process at a time."""
+    """F10, F28: a resumed sweep begins what is missing and nothing else, in one process at a
+    time.
+    """
     first = tipcast(*ONE, "search=tpe", hold="trial-2", name="first")
     held(first, store, 2)
     os.kill(first.process.pid, signal.SIGKILL)
@@ -111,7 +137,13 @@ def test_killed_and_resumed(tipcast: Start, store: Any) -> None:
     second.open_gate()
     second.ends(0)
     assert second.trials() == [2, 3]
-    ended = [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED"), (2, 2, "FINISHED"), (3, 1, "FINISHED")]
+    ended = [
+        (0, 1, "FINISHED"),
+        (1, 1, "FINISHED"),
+        (2, 1, "KILLED"),
+        (2, 2, "FINISHED"),
+        (3, 1, "FINISHED"),
+    ]
     assert children(store) == ended
     said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
     assert said["trials"] == {"finished": 4, "failed": 0, "all": 4}
@@ -133,6 +165,8 @@ def test_the_scheduler_is_killed(tipcast: Start, store: Any, scheduler: Any, wor
     run_id, status = parent(store)
     assert status == "FAILED"
     assert store.tag("error.code") == ["K004"]
-    again = tipcast("sweep", f"resume={run_id}", "cluster=local", "cluster.processes=false", name="again")
+    again = tipcast(
+        "sweep", f"resume={run_id}", "cluster=local", "cluster.processes=false", name="again"
+    )
     again.ends(0)
     assert again.trials() == [2, 3]

@@ -15,9 +15,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
-    "data.rows=6000", "model.params.n_estimators=20", "model.fit.early_stopping_rounds=null",
-    "tracking.system_metrics=false", "cluster.performance_report=false", "cluster.wait_s=300",
-)  # fmt: skip
+    "data.rows=6000",
+    "model.params.n_estimators=20",
+    "model.fit.early_stopping_rounds=null",
+    "tracking.system_metrics=false",
+    "cluster.performance_report=false",
+    "cluster.wait_s=300",
+)
 CLOSED = "a run that was open is closed as KILLED"
 Start = Callable[..., Any]
 
@@ -26,7 +30,8 @@ Start = Callable[..., Any]
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
     """F01, F03: one that is killed or frozen when all begin to boost ends the job, which names it.
 
-    S31: till then all sockets that listen are on 127.0.0.1, but those of XGBoost's workers, which no setting binds.
+    S31: till then all sockets that listen are on 127.0.0.1, but those of XGBoost's workers, which
+    no setting binds.
     """
     two = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
     ttl = ["cluster.worker_ttl_s=10"] if hit == signal.SIGSTOP else []
@@ -34,12 +39,16 @@ def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.
     lost, other = job.reached("fit", 2)
     assert lost != other, "they train together"
     sockets = [(one.pid, socket) for one in job.left() for socket in one.net_connections("inet")]
-    listen = [(pid, socket.laddr.ip) for pid, socket in sockets if socket.status == psutil.CONN_LISTEN]
+    listen = [
+        (pid, socket.laddr.ip) for pid, socket in sockets if socket.status == psutil.CONN_LISTEN
+    ]
     assert len({pid for pid, _ in listen}) >= 3, "driver and workers"
     assert {pid for pid, ip in listen if ip != "127.0.0.1"} <= {lost, other}
     os.kill(lost, hit)
     job.open_gate()
-    assert re.match(r"error\[K003\] tcp://127\.0\.0\.1:\d+.*: worker lost while training\. Fix: ", job.ends(4))
+    assert re.match(
+        r"error\[K003\] tcp://127\.0\.0\.1:\d+.*: worker lost while training\. Fix: ", job.ends(4)
+    )
     assert store.statuses() == ["FAILED"]
     assert store.tag("error.code") == ["K003"]
 
@@ -52,12 +61,18 @@ def test_mlflow_run_is_terminated(tipcast: Start, store: Any, tmp_path: Path) ->
         shutil.copy(ROOT / name, project)
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-    words = [word for key in (*QUICK, "cluster.n_workers=1", "cluster.processes=true") for word in ("-P", key)]
+    words = [
+        word
+        for key in (*QUICK, "cluster.n_workers=1", "cluster.processes=true")
+        for word in ("-P", key)
+    ]
     command = [sys.executable, "-m", "mlflow", "run", ".", "--env-manager", "local", *words]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = tipcast(command=command, hold="fit", folder=project, PATH=path)
     (worker,) = job.reached("fit")
-    assert {job.process.pid, worker} < {process.pid for process in job.left()}, "workers are of its session"
+    assert {job.process.pid, worker} < {process.pid for process in job.left()}, (
+        "workers are of its session"
+    )
     job.process.send_signal(signal.SIGTERM)
     job.ends(-signal.SIGTERM)
     assert store.statuses() == ["KILLED"]
@@ -65,7 +80,12 @@ def test_mlflow_run_is_terminated(tipcast: Start, store: Any, tmp_path: Path) ->
 
 def test_terminated_while_registering(tipcast: Start, store: Any) -> None:
     """F12: a version is complete when it is made."""
-    words = ("model=logistic", "data.rows=4000", "cluster.processes=false", "tracking.register=tips")
+    words = (
+        "model=logistic",
+        "data.rows=4000",
+        "cluster.processes=false",
+        "tracking.register=tips",
+    )
     job = tipcast("train", *words, "tracking.system_metrics=false", hold="version")
     client = mlflow.MlflowClient(store.uri)
     job.reached("version")
@@ -75,4 +95,7 @@ def test_terminated_while_registering(tipcast: Start, store: Any) -> None:
     (version,) = client.search_model_versions("name='tips'")
     assert version.description
     assert version.tags["sha256.manifest"]
-    assert client.get_logged_model(version.model_id or version.source.removeprefix("models:/")).status == "READY"
+    assert (
+        client.get_logged_model(version.model_id or version.source.removeprefix("models:/")).status
+        == "READY"
+    )

@@ -26,11 +26,17 @@ from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import: whichever test is the first
+    # MLflow's, of its own classes, at import: whichever test is the first
+    warnings.simplefilter("ignore")
     import mlflow.pyfunc
 
 TRACKED = {"train", "sweep", "promote", "score"}
-QUICK = ("print=json", "cluster.processes=false", "cluster.n_workers=1", "cluster.threads_per_worker=2")
+QUICK = (
+    "print=json",
+    "cluster.processes=false",
+    "cluster.n_workers=1",
+    "cluster.threads_per_worker=2",
+)
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 OF_PROCESS = re.compile(
     r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*|.*_share)"
@@ -92,7 +98,9 @@ def logged() -> Iterator[list[str]]:
 
 
 def run_job(store: str, name: str, *overrides: str) -> Ended:
-    """Run a job in this process, on two threads or on every GPU; artifacts of a new experiment go below where it is."""
+    """Run a job in this process, on two threads or on every GPU; artifacts of a new experiment go
+    below where it is.
+    """
     words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
     if name in TRACKED:
         words += [*QUICK_TRAIN, f"tracking.uri={store}"]
@@ -104,7 +112,9 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
         print(out.getvalue(), end="")  # what it said of files that it refused
         raise
     said = json.loads(out.getvalue().splitlines()[-1])
-    return Ended(said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None)
+    return Ended(
+        said, mlflow.MlflowClient(store).get_run(said["run_id"]) if "run_id" in said else None
+    )
 
 
 @pytest.fixture
@@ -119,12 +129,18 @@ def of_model(metrics: Iterable[str]) -> list[str]:
 
 def own_tags(run: Any) -> set[str]:
     """Return the names of a run's tags that are not MLflow's own, nor there in a checkout alone."""
-    return {name for name in run.data.tags if not name.startswith(("mlflow.", "tipcast.commit", "tipcast.dirty"))}
+    return {
+        name
+        for name in run.data.tags
+        if not name.startswith(("mlflow.", "tipcast.commit", "tipcast.dirty"))
+    }
 
 
 def children(client: Any, run: Any) -> list[Any]:
     """Return the runs of a sweep's trials, by number."""
-    found = client.search_runs([run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'")
+    found = client.search_runs(
+        [run.info.experiment_id], f"tags.`mlflow.parentRunId` = '{run.info.run_id}'"
+    )
     return sorted(found, key=lambda child: int(child.data.tags["trial.number"]))
 
 

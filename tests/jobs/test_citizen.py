@@ -38,7 +38,11 @@ def rows() -> pd.DataFrame:
     """Raw trips of one month; of the second the zone cannot be."""
     draw = np.random.default_rng(5)
     made = pd.DataFrame(draw.integers(1, 264, (200, 2)), columns=ZONES)
-    made.insert(0, TIME, pd.Timestamp("2019-04-01") + pd.to_timedelta(draw.integers(0, 30 * 86400, 200), unit="s"))
+    made.insert(
+        0,
+        TIME,
+        pd.Timestamp("2019-04-01") + pd.to_timedelta(draw.integers(0, 30 * 86400, 200), unit="s"),
+    )
     made.insert(1, "passenger_count", draw.choice([1.0, 2.0, np.nan], 200))
     made.loc[1, "PULocationID"] = 300
     return made
@@ -63,7 +67,9 @@ def test_two_flavors_of_one_file(uri: str, model: Any, rows: pd.DataFrame) -> No
     assert isinstance(booster, xgboost.Booster)
     features = model.predict(rows, params={"output": "features"})
     assert list(features) == booster.feature_names
-    found = booster.predict(xgboost.DMatrix(features, missing=float(booster.attr("missing") or "nan")))
+    found = booster.predict(
+        xgboost.DMatrix(features, missing=float(booster.attr("missing") or "nan"))
+    )
     probability = model.predict(rows)
     assert np.flatnonzero(np.isnan(probability)).tolist() == [1]
     known = ~np.isnan(probability)
@@ -72,7 +78,9 @@ def test_two_flavors_of_one_file(uri: str, model: Any, rows: pd.DataFrame) -> No
 
 
 def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
-    """That of models of other kinds is told in test_kinds.py, of other formats and of a server among the unit tests."""
+    """That of models of other kinds is told in test_kinds.py, of other formats and of a server
+    among the unit tests.
+    """
     probability, known = model.predict(rows), np.arange(len(rows)) != 1
     for threshold in ({}, {"threshold": 0.0}, {"threshold": 0.4}):
         at = threshold.get("threshold", model.unwrap_python_model().manifest["threshold"])
@@ -86,8 +94,14 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
     for output in ("label", "contributions", "features"):
         assert len(model.predict(rows.head(0), params={"output": output})) == 0
     for params, says in (
-        ({"output": "odds"}, "output 'odds' is none of this xgboost-ubj model. Fix: use probability, label, contrib"),
-        ({"output": "label", "threshold": float("nan")}, "threshold nan is no probability. Fix: use 0 to 1"),
+        (
+            {"output": "odds"},
+            "output 'odds' is none of this xgboost-ubj model. Fix: use probability, label, contrib",
+        ),
+        (
+            {"output": "label", "threshold": float("nan")},
+            "threshold nan is no probability. Fix: use 0 to 1",
+        ),
     ):
         with pytest.raises(MlflowException, match=f"^[^\n]*{says}[^\n]*$") as caught:
             model.predict(rows, params=params)
@@ -108,9 +122,13 @@ def test_signature_and_input_example(uri: str, model: Any) -> None:
     np.testing.assert_array_equal(found, model.predict(example))
 
 
-def test_the_folder_moves_to_another_machine(model: Any, rows: pd.DataFrame, registered: Path, tmp_path: Path) -> None:
+def test_the_folder_moves_to_another_machine(
+    model: Any, rows: pd.DataFrame, registered: Path, tmp_path: Path
+) -> None:
     found = mlflow.artifacts.download_artifacts(URI)
-    folder = Path(shutil.copytree(found, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__")))
+    folder = Path(
+        shutil.copytree(found, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("__pycache__"))
+    )
     for path in (path for path in folder.rglob("*") if path.is_file()):
         assert str(registered.parent).encode() not in path.read_bytes(), path
         assert str(ROOT).encode() not in path.read_bytes(), path
@@ -118,7 +136,9 @@ def test_the_folder_moves_to_another_machine(model: Any, rows: pd.DataFrame, reg
     assert described["flavors"]["python_function"]["model_code_path"] == "model.py"
     uris = {each["uri"] for each in described["flavors"]["python_function"]["artifacts"].values()}
     assert uris == {str(path.relative_to(folder)) for path in (folder / "artifacts").glob("*.*")}
-    np.testing.assert_array_equal(mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows))
+    np.testing.assert_array_equal(
+        mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows)
+    )
     features = model.unwrap_python_model().manifest["features"]
     assert mlflow.xgboost.load_model(str(folder)).num_features() == len(features)
 
@@ -135,7 +155,9 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
         return [each.model_id for each in found]
 
     auc = run.data.metrics["test/auc"]
-    assert search("test", f"name = 'xgboost-high_tip' AND metrics.`test/auc` > {auc - 1e-6}") == [model.model_id]
+    assert search("test", f"name = 'xgboost-high_tip' AND metrics.`test/auc` > {auc - 1e-6}") == [
+        model.model_id
+    ]
     assert search("test", f"metrics.`test/auc` > {auc + 1e-6}") == []
     assert search("validation", "metrics.`test/auc` > 0") == []
     assert search("validation", "metrics.`validation/auc` > 0") == [model.model_id]
@@ -154,12 +176,16 @@ def test_runs_are_read_and_added_to(model: Any, monkeypatch: pytest.MonkeyPatch)
         experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
     ).set_index("run_id")
     assert found.loc[run_id, "metrics.test/auc"] == run.data.metrics["test/auc"]
-    assert [each.name for each in mlflow.search_experiments(filter_string="name = 'tipcast'")] == ["tipcast"]
+    assert [each.name for each in mlflow.search_experiments(filter_string="name = 'tipcast'")] == [
+        "tipcast"
+    ]
     assert mlflow.get_experiment_by_name("tipcast").experiment_id == run.info.experiment_id
     assert len(mlflow.load_table("tables/roc.json", run_ids=[run_id])) > 10
     assert store.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
     assert store.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
-    assert {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs} == {"CodeDatasetSource"}
+    assert {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs} == {
+        "CodeDatasetSource"
+    }
     with mlflow.start_run(run_id=run_id):
         mlflow.log_metric("mine/dollars", 3.5)
         mlflow.log_text("later", "mine.txt")
@@ -176,11 +202,20 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
     """
     script = tmp_path / "within.py"
     script.write_text(WITHIN)
-    words = [str(script), str(mlflow.get_tracking_uri()), "data.rows=2000", *QUICK[1:], *QUICK_TRAIN]
+    words = [
+        str(script),
+        str(mlflow.get_tracking_uri()),
+        "data.rows=2000",
+        *QUICK[1:],
+        *QUICK_TRAIN,
+    ]
     code = warm.start(words, tmp_path, warm.environment()).wait(300)
     assert code == 0, (tmp_path / "stderr").read_text()
     own, training = (tmp_path / "stdout").read_text().split()[-2:]
-    runs = {each.info.run_id: each for each in mlflow.search_runs(experiment_names=["own"], output_format="list")}
+    runs = {
+        each.info.run_id: each
+        for each in mlflow.search_runs(experiment_names=["own"], output_format="list")
+    }
     assert set(runs) == {own, training}
     assert runs[own].data.metrics == {"mine": 1}
     assert runs[training].data.tags["mlflow.parentRunId"] == own
@@ -196,9 +231,15 @@ def test_models_are_described_and_registered_again(uri: str, model: Any) -> None
     copied = client.copy_model_version(uri, "production")
     client.set_registered_model_alias("production", "champion", copied.version)
     rows = model.input_example
-    again = (f"runs:/{run_id}/xgboost-high_tip", f"models:/again/{version.version}", "models:/production@champion")
+    again = (
+        f"runs:/{run_id}/xgboost-high_tip",
+        f"models:/again/{version.version}",
+        "models:/production@champion",
+    )
     for same in again:
-        np.testing.assert_array_equal(mlflow.pyfunc.load_model(same).predict(rows), model.predict(rows))
+        np.testing.assert_array_equal(
+            mlflow.pyfunc.load_model(same).predict(rows), model.predict(rows)
+        )
     (found,) = mlflow.search_model_versions(filter_string="name = 'production'")
     assert found.tags["sha256"] == client.get_model_version("tipcast", "1").tags["sha256"]
     assert {"tipcast", "again"} <= {each.name for each in mlflow.search_registered_models()}
@@ -210,10 +251,16 @@ def test_evaluate_of_a_classifier(model: Any, rows: pd.DataFrame) -> None:
     labels = model.predict(known, params={"output": "label", "threshold": 0.5})
     answers = np.resize([0, 1, 1], len(known))
     found = mlflow.models.evaluate(
-        data=known.assign(label=labels, high=answers), predictions="label", targets="high",
-        model_type="classifier", evaluators="classifier", model_id=model.model_id,
-    )  # fmt: skip
-    assert found.metrics["accuracy_score"] == pytest.approx(np.mean((model.predict(known) >= 0.5) == answers))
+        data=known.assign(label=labels, high=answers),
+        predictions="label",
+        targets="high",
+        model_type="classifier",
+        evaluators="classifier",
+        model_id=model.model_id,
+    )
+    assert found.metrics["accuracy_score"] == pytest.approx(
+        np.mean((model.predict(known) >= 0.5) == answers)
+    )
     assert "confusion_matrix" in found.artifacts
     logged = mlflow.MlflowClient().get_logged_model(model.model_id)
     assert "accuracy_score" in {each.key for each in logged.metrics}

@@ -50,7 +50,9 @@ def fails(found: dict[str, Any]) -> dict[str, str]:
     return {name: row["code"] for name, row in found.items() if row["state"] == "fail"}
 
 
-def test_all_is_well_here_and_no_cluster_is_started(ask: Doctor, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_well_here_and_no_cluster_is_started(
+    ask: Doctor, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def start(*_: object, **__: object) -> None:
         raise AssertionError("a cluster is started")
 
@@ -61,7 +63,10 @@ def test_all_is_well_here_and_no_cluster_is_started(ask: Doctor, store: str, mon
     assert list(found) == ["gpus", "packages", "workers", "tracking", "data.train", "data.test"]
     assert found["workers"]["found"].startswith("1 worker of 1 thread and ")
     assert f"tipcast {tipcast.__version__}, python 3." in found["packages"]["found"]
-    assert f"a {'CUDA' if xgboost.build_info()['USE_CUDA'] else 'CPU'} build of XGBoost" in found["packages"]["found"]
+    assert (
+        f"a {'CUDA' if xgboost.build_info()['USE_CUDA'] else 'CPU'} build of XGBoost"
+        in found["packages"]["found"]
+    )
     assert found["data.train"]["found"].endswith("yellow trips, 2019-01-01..2019-03-31")
     client = mlflow.MlflowClient(store)
     assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
@@ -71,27 +76,41 @@ def test_all_is_well_here_and_no_cluster_is_started(ask: Doctor, store: str, mon
     ("words", "code", "failed"),
     [
         (["data=files", "data.train=missing.parquet"], 3, {"data.train": "D001"}),
-        (["tracking.uri=SERVER", "data=files", "data.train=missing.parquet"], 5,
-         {"tracking": "T001", "data.train": "D001"}),
+        (
+            ["tracking.uri=SERVER", "data=files", "data.train=missing.parquet"],
+            5,
+            {"tracking": "T001", "data.train": "D001"},
+        ),
         (["tracking.uri=sqlite:///file/mlflow.db"], 5, {"tracking": "T002"}),
         (["cluster=scheduler", "cluster.address=tcp://192.0.2.1:8786"], 2, {"workers": "C009"}),
     ],
-)  # fmt: skip
+)
 def test_the_first_failure_decides_the_end_and_all_is_looked_at(
-    ask: Doctor, tmp_path: Path, closed_port: int, words: list[str], code: int, failed: dict[str, str]
+    ask: Doctor,
+    tmp_path: Path,
+    closed_port: int,
+    words: list[str],
+    code: int,
+    failed: dict[str, str],
 ) -> None:
     (tmp_path / "file").touch()
-    ended, found, err = ask(*(word.replace("SERVER", f"http://127.0.0.1:{closed_port}") for word in words))
+    ended, found, err = ask(
+        *(word.replace("SERVER", f"http://127.0.0.1:{closed_port}") for word in words)
+    )
     assert (ended, fails(found)) == (code, failed)
     first = found[next(iter(failed))]
     assert first["fix"]
-    assert err.splitlines()[-1].startswith(f"error[{first['code']}] {first['found'].partition(': ')[0]}: ")
+    assert err.splitlines()[-1].startswith(
+        f"error[{first['code']}] {first['found'].partition(': ')[0]}: "
+    )
     assert "Traceback" not in err
     if "data=files" in words:
         assert "data.test" not in found, "it is not named"
     else:
         assert found["data.test"]["state"] == "ok"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"], "nothing is left in the working folder"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"], (
+        "nothing is left in the working folder"
+    )
 
 
 def test_whatever_a_check_raises_is_a_line(
@@ -105,14 +124,17 @@ def test_whatever_a_check_raises_is_a_line(
     shown = capsys.readouterr()
     lines = shown.out.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("packages"))
-    assert lines[at] == "packages    fail  packages: ValueError: https://host.example/x is odd [C022]"
+    assert (
+        lines[at] == "packages    fail  packages: ValueError: https://host.example/x is odd [C022]"
+    )
     assert lines[at + 1].strip().startswith("fix: repeat with debug=true")
     assert lines[-1].startswith("data.test   ok    "), "the table is whole"
     assert shown.err.startswith("error[C022] packages: ")
 
 
 @pytest.mark.parametrize(
-    ("backend", "version", "state"), [(GPU, "3.2.0", "warn"), (GPU, "3.4.1", "ok"), (CPU, "3.2.0", "ok")]
+    ("backend", "version", "state"),
+    [(GPU, "3.2.0", "warn"), (GPU, "3.4.1", "ok"), (CPU, "3.2.0", "ok")],
 )
 def test_a_stack_that_no_gpu_result_measures_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, backend: BackendSpec, version: str, state: str
@@ -133,7 +155,10 @@ def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Make GPUs up, with all that they need."""
 
     def make(*names: str) -> None:
-        made = [Gpu(f"NVIDIA {name}", 143_771 << 20, "580.65.06", str(at)) for at, name in enumerate(names)]
+        made = [
+            Gpu(f"NVIDIA {name}", 143_771 << 20, "580.65.06", str(at))
+            for at, name in enumerate(names)
+        ]
         monkeypatch.setattr(gpus, "visible", lambda: made)
         monkeypatch.setattr(gpus, "missing_packages", list)
 
@@ -143,11 +168,15 @@ def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_gpus_and_workers_are_counted(has: Callable[..., None]) -> None:
     here = f"on {count(cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
     for memory in (None, "2GiB"):
-        cluster = schema.LocalCluster("local", n_workers=2, threads_per_worker=3, memory_limit=memory)
+        cluster = schema.LocalCluster(
+            "local", n_workers=2, threads_per_worker=3, memory_limit=memory
+        )
         shown = memory or format_bytes(MEMORY_LIMIT // 2)
         assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown} {here}"
     has("H200", "H200", "L4")
-    assert doctor.show_gpus().startswith("2 x NVIDIA H200 140.40 GiB, 1 x NVIDIA L4 140.40 GiB, driver 580.65.06")
+    assert doctor.show_gpus().startswith(
+        "2 x NVIDIA H200 140.40 GiB, 1 x NVIDIA L4 140.40 GiB, driver 580.65.06"
+    )
     for wanted, words in ((None, "3 workers"), (1, "1 worker")):
         on_gpus = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
         assert doctor.check_workers(GPU, on_gpus) == f"{words} of 1 thread and 5GiB {here}"
@@ -163,20 +192,36 @@ def test_gpus_and_workers_are_counted(has: Callable[..., None]) -> None:
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """Address of a scheduler with one worker in this process."""
-    options = {"n_workers": 1, "threads_per_worker": 2, "memory_limit": "5GiB", "processes": False, **NO_PAGES}
+    options = {
+        "n_workers": 1,
+        "threads_per_worker": 2,
+        "memory_limit": "5GiB",
+        "processes": False,
+        **NO_PAGES,
+    }
     with LocalCluster(host="tcp://127.0.0.1", **options) as cluster:
         yield str(cluster.scheduler_address)
 
 
 def spec(address: str) -> SchedulerCluster:
-    return SchedulerCluster("scheduler", address=address, n_workers=1, wait_s=1, connect_timeout_s=WATCHDOG_S)
+    return SchedulerCluster(
+        "scheduler", address=address, n_workers=1, wait_s=1, connect_timeout_s=WATCHDOG_S
+    )
 
 
 def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str, has: Callable[..., None]) -> None:
     code, found, _ = ask("cluster=scheduler", f"cluster.address={scheduler}")
     assert code == 0
-    assert found["workers"]["found"] == f"{scheduler}: 1 worker (1 of 2 threads and 5.00 GiB), wanted 1; same versions"
-    code, found, _ = ask("cluster=scheduler", f"cluster.address={scheduler}", "cluster.n_workers=2", "cluster.wait_s=1")
+    assert (
+        found["workers"]["found"]
+        == f"{scheduler}: 1 worker (1 of 2 threads and 5.00 GiB), wanted 1; same versions"
+    )
+    code, found, _ = ask(
+        "cluster=scheduler",
+        f"cluster.address={scheduler}",
+        "cluster.n_workers=2",
+        "cluster.wait_s=1",
+    )
     assert (code, fails(found)) == (4, {"workers": "K002"})
     with Client(scheduler) as client:
         assert len(known(client)) == 1, "the cluster is not ours to end"
@@ -195,7 +240,9 @@ def test_a_worker_without_the_same_tipcast(scheduler: str, monkeypatch: pytest.M
     other = told(first=same, second={**same, "tipcast": "9.9.9"})
     assert other == [f"tipcast {tipcast.__version__} here, 9.9.9 on 1 there"]
     lacking = told(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
-    assert lacking == ["1 of 2 workers lack tipcast, or have another version: No module named 'tipcast'"]
+    assert lacking == [
+        "1 of 2 workers lack tipcast, or have another version: No module named 'tipcast'"
+    ]
     monkeypatch.setattr(doctor, "differences", lambda _: other)
     with pytest.raises(TipcastError, match=f"K005.*{re.escape(other[0])}.*same requirements file"):
         doctor.check_workers(CPU, spec(scheduler))

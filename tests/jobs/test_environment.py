@@ -1,4 +1,6 @@
-"""Values that a training's configuration reads of the environment: neither its run nor the terminal shows them."""
+"""Values that a training's configuration reads of the environment: neither its run nor the terminal
+shows them.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -30,16 +32,23 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WORDS = (
-    "data=table", "data.train=${oc.env:CANARY}${oc.env:OTHER}/a.parquet",
-    "data.test=${oc.env:CANARY}${oc.env:OTHER}/b.parquet", "data.columns={first: '${oc.env:CANARY}'}",
-    "task.target=target", "task.kind=classification", "model=logistic", "tracking.run_name=of ${oc.env:OTHER}",
-)  # fmt: skip
+    "data=table",
+    "data.train=${oc.env:CANARY}${oc.env:OTHER}/a.parquet",
+    "data.test=${oc.env:CANARY}${oc.env:OTHER}/b.parquet",
+    "data.columns={first: '${oc.env:CANARY}'}",
+    "task.target=target",
+    "task.kind=classification",
+    "model=logistic",
+    "tracking.run_name=of ${oc.env:OTHER}",
+)
 
 
 def shown(client: mlflow.MlflowClient, run: Any, folder: Path) -> str:
     """Return all that a store tells of a run: parameters, tags, inputs and artifacts of text."""
     below = Path(mlflow.artifacts.download_artifacts(run_id=run.info.run_id, dst_path=str(folder)))
-    texts = [path.read_bytes().decode(errors="replace") for path in below.rglob("*") if path.is_file()]
+    texts = [
+        path.read_bytes().decode(errors="replace") for path in below.rglob("*") if path.is_file()
+    ]
     return "\n".join([str(client.get_run(run.info.run_id).to_dictionary()), *texts])
 
 
@@ -59,14 +68,22 @@ def test_a_runs_record_and_the_terminal(
         job("train", f"from={ended.run.info.run_id}")
 
 
-def test_a_sweep_is_resumed_with_the_words_that_read_the_environment(job: Callable[..., Any], files: None) -> None:
+def test_a_sweep_is_resumed_with_the_words_that_read_the_environment(
+    job: Callable[..., Any], files: None
+) -> None:
     """Its record has expressions, which a run's record alone must not have evaluated."""
     words = [word for word in WORDS if not word.startswith("tracking")]
     ended = job("sweep", *words, "search.trials=1")
     run_id = ended.run.info.run_id
-    with pytest.raises(TipcastError, match=r"S003.*Fix: repeat the words that read the environment"):
+    with pytest.raises(
+        TipcastError, match=r"S003.*Fix: repeat the words that read the environment"
+    ):
         job("sweep", f"resume={run_id}")
     again = job(
-        "sweep", f"resume={run_id}", "data=table", *(word for word in words if "oc.env" in word), "search.trials=2"
+        "sweep",
+        f"resume={run_id}",
+        "data=table",
+        *(word for word in words if "oc.env" in word),
+        "search.trials=2",
     )
     assert again.said["trials"] == {"finished": 2, "failed": 0, "all": 2}

@@ -1,7 +1,8 @@
-"""Training and searching with backend=gpu, held against the same on the CPU; test_gpu_scoring.py has the other jobs.
+"""Training and searching with backend=gpu, held against the same on the CPU; test_gpu_scoring.py
+has the other jobs.
 
-On a GPU machine modules run beside each other and the tests of one in turn: two take half as long as one, and no more
-than two of these jobs hold the GPU's memory at once.
+On a GPU machine modules run beside each other and the tests of one in turn: two take half as long
+as one, and no more than two of these jobs hold the GPU's memory at once.
 """
 
 import contextlib
@@ -37,30 +38,45 @@ MARCH_2019 = (1_551_398_400_000_000, 1_554_076_800_000_000)
 
 def said_by(folder: Path, *words: str) -> dict[str, Any]:
     """Return what the last line of a command that ends well says."""
-    store = f"sqlite:///{folder / 'mlflow.db'}"  # a job that ran in this process has left its own in the environment
+    # a job that ran in this process has left its own in the environment
+    store = f"sqlite:///{folder / 'mlflow.db'}"
     ended = python(folder, "-m", "tipcast", *words, "print=json", MLFLOW_TRACKING_URI=store)
     assert ended.returncode == 0, ended.stderr
     said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
     return said
 
 
-@pytest.mark.parametrize("words", [["train"], ["score", "model_uri=models:/tipcast/1", "input=trips", "output=scored"]])
-def test_without_a_gpu_it_ends_before_libraries_are_loaded(tmp_path: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    "words", [["train"], ["score", "model_uri=models:/tipcast/1", "input=trips", "output=scored"]]
+)
+def test_without_a_gpu_it_ends_before_libraries_are_loaded(
+    tmp_path: Path, words: list[str]
+) -> None:
     ended = python(tmp_path, "-c", NO_GPU, *words, "backend=gpu", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 4, ended.stderr
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("error[K006] backend=gpu: no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES='')")
+    assert line.startswith(
+        "error[K006] backend=gpu: no NVIDIA GPU is visible (CUDA_VISIBLE_DEVICES='')"
+    )
     assert ended.stdout == "[]\n"
     assert not list(tmp_path.iterdir()), "no run, no cluster"
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01), ("knn", 0.002)])
+@pytest.mark.parametrize(
+    ("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01), ("knn", 0.002)]
+)
 def test_a_gpu_learns_what_the_cpu_does(
-    tmp_path: Path, taxi: Path, job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, model: str, apart: float
+    tmp_path: Path,
+    taxi: Path,
+    job: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    apart: float,
 ) -> None:
     train = taxi / "yellow" / "yellow_tripdata_2018_120k.parquet"
-    test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"  # 50,000 trips: fewer tell less than 0.002
+    # 50,000 trips: fewer tell less than 0.002
+    test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"
     words = [f"model={model}", "data=files", f"data.train={train}", f"data.test={test}"]
     on_cpu = job("train", *words)
     said = said_by(tmp_path, "train", "backend=gpu", "tracking.register=tips", *words)
@@ -86,7 +102,11 @@ def test_a_gpu_learns_what_the_cpu_does(
     assert ((scores >= 0) & (scores <= 1)).all()
 
 
-FOREST_GRID = ["search=grid", "search.space={max_depth:[4,8],n_estimators:[5,10]}", "search.trials_per_gpu=2"]
+FOREST_GRID = [
+    "search=grid",
+    "search.space={max_depth:[4,8],n_estimators:[5,10]}",
+    "search.trials_per_gpu=2",
+]
 
 
 @pytest.mark.gpu
@@ -99,9 +119,14 @@ FOREST_GRID = ["search=grid", "search.space={max_depth:[4,8],n_estimators:[5,10]
         ("knn", ["search=random", "search.trials=4", "search.trials_per_gpu=2"]),
     ],
 )
-def test_a_sweep_tries_on_gpus(job: Callable[..., Any], store: str, model: str, words: list[str]) -> None:
-    rows = 50_000 if model == "knn" else 200_000  # parity asks the CPU for neighbours, a minute of more
-    said = job("sweep", "backend=gpu", f"model={model}", f"data.rows={rows}", "debug=true", *words).said
+def test_a_sweep_tries_on_gpus(
+    job: Callable[..., Any], store: str, model: str, words: list[str]
+) -> None:
+    # parity asks the CPU for neighbours, a minute of more
+    rows = 50_000 if model == "knn" else 200_000
+    said = job(
+        "sweep", "backend=gpu", f"model={model}", f"data.rows={rows}", "debug=true", *words
+    ).said
     client = mlflow.MlflowClient(store)
     parent = client.get_run(said["run_id"])
     trials = children(client, parent)
@@ -124,19 +149,33 @@ def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         for command in (["scheduler", "--port", "0"], ["cuda", "worker"]):
             command = [sys.executable, "-m", "dask", *command, *local]
-            process = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, env=warm.environment()))
+            process = stack.enter_context(
+                subprocess.Popen(command, cwd=tmp_path, env=warm.environment())
+            )
             stack.callback(process.terminate)
             wait_until(lambda process=process: process.poll() is not None or file.exists())
             assert process.poll() is None
         address = json.loads(file.read_text())["address"]
-        there = ["cluster=scheduler", f"cluster.address={address}", f"cluster.n_workers={len(gpus.visible())}"]
+        there = [
+            "cluster=scheduler",
+            f"cluster.address={address}",
+            f"cluster.n_workers={len(gpus.visible())}",
+        ]
         theirs = said_by(tmp_path, *words, *there)
     assert theirs["metrics"]["test/auc"] == pytest.approx(own["metrics"]["test/auc"], abs=1e-3)
 
 
 @pytest.mark.gpu
 def test_sums_of_many_rows_are_exact(tmp_path: Path) -> None:
-    """2.4 billion values, 10 GB: what is left of the target is its noise, of standard deviation 10."""
-    words = ["model=linear", "model.fit.rows=null", "data=regression", "data.gigabytes=10", "task.validation=0"]
+    """2.4 billion values, 10 GB: what is left of the target is its noise, of standard deviation
+    10.
+    """
+    words = [
+        "model=linear",
+        "model.fit.rows=null",
+        "data=regression",
+        "data.gigabytes=10",
+        "task.validation=0",
+    ]
     said = said_by(tmp_path, "train", "backend=gpu", "tracking.system_metrics=false", *words)
     assert said["metrics"]["test/rmse"] == pytest.approx(10, rel=0.005)

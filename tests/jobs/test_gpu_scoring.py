@@ -1,4 +1,6 @@
-"""Scoring, promoting and tables of one's own with backend=gpu, held against the same on the CPU: see test_gpu.py."""
+"""Scoring, promoting and tables of one's own with backend=gpu, held against the same on the CPU:
+see test_gpu.py.
+"""
 
 import json
 from collections.abc import Callable
@@ -21,7 +23,14 @@ FEW = ("svc", "knn")
 @pytest.mark.parametrize("model", [*TREES, "logistic", *FEW])
 def test_both_devices_score_alike(job: Callable[..., Any], tmp_path: Path, model: str) -> None:
     words = ["model.params.n_estimators=50"] if model in TREES else []
-    job("train", "backend=gpu", f"model={model}", *words, "data.rows=200000", f"tracking.register=gpu_{model}")
+    job(
+        "train",
+        "backend=gpu",
+        f"model={model}",
+        *words,
+        "data.rows=200000",
+        f"tracking.register=gpu_{model}",
+    )
     rows = 100_000 if model in FEW else 1_000_000
     job("prepare", f"data.rows={rows}", "data.months=2019-04", "out=trips", "row_group_rows=60000")
     (file,) = (tmp_path / "trips").glob("*.parquet")
@@ -44,50 +53,91 @@ def test_both_devices_score_alike(job: Callable[..., Any], tmp_path: Path, model
 
 @pytest.mark.parametrize(
     ("name", "first", "second"),
-    [("trees", "random_forest task.features=[trip_distance,PULocationID]", "xgboost"), ("neighbours", "svc", "knn")],
+    [
+        ("trees", "random_forest task.features=[trip_distance,PULocationID]", "xgboost"),
+        ("neighbours", "svc", "knn"),
+    ],
 )
-def test_a_gpu_says_what_the_cpu_does(job: Callable[..., Any], store: str, name: str, first: str, second: str) -> None:
+def test_a_gpu_says_what_the_cpu_does(
+    job: Callable[..., Any], store: str, name: str, first: str, second: str
+) -> None:
     for words in (first, second):
-        job("train", "backend=gpu", "data.rows=20000", f"tracking.register={name}", *f"model={words}".split())
+        job(
+            "train",
+            "backend=gpu",
+            "data.rows=20000",
+            f"tracking.register={name}",
+            *f"model={words}".split(),
+        )
     client = mlflow.MlflowClient(store)
     said = {}
     for device in BOTH:
         client.set_registered_model_alias(name, "champion", "1")
-        said[device] = job("promote", f"backend={device}", f"model_uri=models:/{name}/2", "margin=0.5").said
+        said[device] = job(
+            "promote", f"backend={device}", f"model_uri=models:/{name}/2", "margin=0.5"
+        ).said
         assert said[device]["moved"]
     for metric, value in said["cpu"]["metrics"].items():
         assert said["gpu"]["metrics"][metric] == pytest.approx(value, abs=1e-4), metric
 
 
 def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> None:
-    """A table with texts, a boolean and missing numbers: trained on a GPU, scored on both devices."""
+    """A table with texts, a boolean and missing numbers: trained on a GPU, scored on both
+    devices.
+    """
     r = np.random.default_rng(8)
     rows = pd.DataFrame({"size": r.normal(0, 1, 40_000), "fast": r.random(40_000) < 0.2})
-    rows["town"] = pd.Series(r.choice(list("ABCDEFGH"), 40_000), dtype=object).where(r.random(40_000) < 0.9)
-    rows["late"] = np.where(rows["size"] + 2 * rows["town"].isin(["B", "E"]) + r.normal(0, 1, 40_000) > 1, "yes", "no")
+    rows["town"] = pd.Series(r.choice(list("ABCDEFGH"), 40_000), dtype=object).where(
+        r.random(40_000) < 0.9
+    )
+    rows["late"] = np.where(
+        rows["size"] + 2 * rows["town"].isin(["B", "E"]) + r.normal(0, 1, 40_000) > 1, "yes", "no"
+    )
     rows["size"] = rows["size"].where(r.random(40_000) < 0.9)
     file = tmp_path / "rows.parquet"
     rows.to_parquet(file)
-    words = ["data=table", f"data.train={file}", "task.target=late", "task.categorical=[town]", "data.test_share=0.3"]
+    words = [
+        "data=table",
+        f"data.train={file}",
+        "task.target=late",
+        "task.categorical=[town]",
+        "data.test_share=0.3",
+    ]
     words += ["model=xgboost", "model.params.n_estimators=30"]
-    auc = {device: job("train", f"backend={device}", *words, f"tracking.register={device}").auc for device in BOTH}
+    auc = {
+        device: job("train", f"backend={device}", *words, f"tracking.register={device}").auc
+        for device in BOTH
+    }
     assert auc["cpu"] > 0.75
     assert auc["gpu"] == pytest.approx(auc["cpu"], abs=0.005)
     scored = {}
     for device in BOTH:
         out = tmp_path / device
-        job("score", f"backend={device}", "model_uri=models:/gpu/1", f"input={file}", f"output={out}")
-        scored[device] = pd.read_parquet(out / file.name).drop(columns="prediction")  # it ends at some row's very score
+        job(
+            "score",
+            f"backend={device}",
+            "model_uri=models:/gpu/1",
+            f"input={file}",
+            f"output={out}",
+        )
+        # it ends at some row's very score
+        scored[device] = pd.read_parquet(out / file.name).drop(columns="prediction")
     pd.testing.assert_frame_equal(scored["gpu"], scored["cpu"], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
     ("model", "target"),
     [
-        ("logistic", "late"), ("svc", "late"), ("knn", "late"), ("random_forest", "late"), ("xgboost", "late"),
-        ("linear", "minutes"), ("ridge", "minutes"), ("kmeans", None),
+        ("logistic", "late"),
+        ("svc", "late"),
+        ("knn", "late"),
+        ("random_forest", "late"),
+        ("xgboost", "late"),
+        ("linear", "minutes"),
+        ("ridge", "minutes"),
+        ("kmeans", None),
     ],
-)  # fmt: skip
+)
 def test_models_on_a_gpu_get_texts_and_gaps_as_on_processors(
     job: Callable[..., Any], tmp_path: Path, model: str, target: str | None
 ) -> None:
@@ -98,7 +148,12 @@ def test_models_on_a_gpu_get_texts_and_gaps_as_on_processors(
     rows["size"] = rows["size"].where(r.random(8_000) < 0.9)
     rows.to_parquet(tmp_path / "rows.parquet")
 
-    words = ["data=table", f"data.train={tmp_path}/rows.parquet", f"model={model}", "task.features=[size,town]"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/rows.parquet",
+        f"model={model}",
+        "task.features=[size,town]",
+    ]
     words += ["data.test_share=0.3"] + ([f"task.target={target}"] if target else [])
     said = {device: job("train", f"backend={device}", *words).said["metrics"] for device in BOTH}
 

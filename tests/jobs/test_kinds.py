@@ -32,9 +32,13 @@ def _predicts(kind: str, folder: Path) -> None:
     first, names = model.predict(rows), own["features"]
     assert list(model.predict(rows, params={"output": "features"})) == names
     if kind == "clustering":
-        np.testing.assert_array_equal(model.predict(rows, params={"output": "label"}), first["label"])
+        np.testing.assert_array_equal(
+            model.predict(rows, params={"output": "label"}), first["label"]
+        )
         x = model.predict(rows, params={"output": "features"}).to_numpy(dtype=np.float64)
-        np.testing.assert_array_equal(mlflow.sklearn.load_model(str(folder)).predict(x), first["label"])
+        np.testing.assert_array_equal(
+            mlflow.sklearn.load_model(str(folder)).predict(x), first["label"]
+        )
         refused = {"contributions", "probability"}
     else:
         parts = model.predict(rows, params={"output": "contributions"})
@@ -50,7 +54,9 @@ def _predicts(kind: str, folder: Path) -> None:
         odds = np.exp(margin - margin.max(axis=1, keepdims=True))
         np.testing.assert_allclose(odds / odds.sum(axis=1, keepdims=True), first, atol=1e-5)
         labels = model.predict(rows, params={"output": "label"})
-        assert labels.tolist() == first.to_numpy().argmax(axis=1).tolist(), "blobs' labels are numbers"
+        assert labels.tolist() == first.to_numpy().argmax(axis=1).tolist(), (
+            "blobs' labels are numbers"
+        )
     for output in refused:
         with pytest.raises(MlflowException, match=f"output '{output}' is none of this"):
             model.predict(rows, params={"output": output})
@@ -69,14 +75,21 @@ def _evaluated(folder: Path, store: str) -> None:
 
 
 def test_categories_of_a_library_s_model_are_columns_of_the_saved_one(job: Job) -> None:
-    words = ("task=tip_amount", "task.categorical=[PULocationID,DOLocationID]", "model=ridge", "data.rows=4000")
+    words = (
+        "task=tip_amount",
+        "task.categorical=[PULocationID,DOLocationID]",
+        "model=ridge",
+        "data.rows=4000",
+    )
     metrics = job("train", *words).run.data.metrics
     assert 1 < metrics["test/rmse"] <= 5
     assert metrics["parity/max_abs_diff"] <= 1e-5
 
 
 def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
-    found = job("train", "model=knn", "data=regression", "data.columns=2", "data.noise=0").run.data.metrics
+    found = job(
+        "train", "model=knn", "data=regression", "data.columns=2", "data.noise=0"
+    ).run.data.metrics
     assert found["test/r2"] >= 0.99
 
 

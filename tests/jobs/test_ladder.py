@@ -17,53 +17,91 @@ from tipcast.jobs.ladder import Rung, compared
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
 
-def test_each_rung_is_a_run_and_the_parent_compares_them(store: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_rung_is_a_run_and_the_parent_compares_them(
+    store: str, caplog: pytest.LogCaptureFixture
+) -> None:
     model = {"name": "xgboost", "params": {"n_estimators": 20}}
     result = tipcast.ladder(
-        model=model, data={"rows": 6000}, cores=[1, 2], gpus=[16], seed=3,
+        model=model,
+        data={"rows": 6000},
+        cores=[1, 2],
+        gpus=[16],
+        seed=3,
         tracking={"uri": store, "system_metrics": False},
-    )  # fmt: skip
+    )
     assert "not warmed up" not in caplog.text
     client = mlflow.MlflowClient(store)
     parent = client.get_run(result.run_id)
     assert result.details["not_run"].keys() == {"16 GPUs"}
     assert parent.data.tags["ladder.verdict"] == "equal"
-    below = client.search_runs([parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'")
+    below = client.search_runs(
+        [parent.info.experiment_id], f"tags.mlflow.parentRunId = '{parent.info.run_id}'"
+    )
     children = {run.info.run_name: run for run in below}
     assert children.keys() == {"1 core", "2 cores"}
     assert {run.info.status for run in below} == {"FINISHED"}
-    assert len({(run.inputs.dataset_inputs[0].dataset.digest, run.data.metrics["train/rows"]) for run in below}) == 1
-    table = json.loads(Path(client.download_artifacts(result.run_id, "tables/ladder.json")).read_text())
+    assert (
+        len(
+            {
+                (run.inputs.dataset_inputs[0].dataset.digest, run.data.metrics["train/rows"])
+                for run in below
+            }
+        )
+        == 1
+    )
+    table = json.loads(
+        Path(client.download_artifacts(result.run_id, "tables/ladder.json")).read_text()
+    )
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     for row in rows:
         metrics = children[row["rung"]].data.metrics
         assert row["auc"] == metrics["test/auc"]
         assert row["fit_s"] == pytest.approx(metrics["seconds/fit"])
-        assert row["job_s"] == pytest.approx(sum(metrics[f"seconds/{name}"] for name in ("read", "fit", "evaluate")))
+        assert row["job_s"] == pytest.approx(
+            sum(metrics[f"seconds/{name}"] for name in ("read", "fit", "evaluate"))
+        )
         assert row["verdict"] == "equal"
-        assert parent.data.metrics[f"speedup/cores_{row['rung'][0]}"] == pytest.approx(row["speed_up"])
+        assert parent.data.metrics[f"speedup/cores_{row['rung'][0]}"] == pytest.approx(
+            row["speed_up"]
+        )
     assert "- 16 GPUs not run: " in parent.data.tags["mlflow.note.content"]
-    assert [file.path for file in client.list_artifacts(result.run_id, "plots")] == ["plots/ladder.png"]
+    assert [file.path for file in client.list_artifacts(result.run_id, "plots")] == [
+        "plots/ladder.png"
+    ]
     words = shlex.split(children["2 cores"].data.tags["command"])
     (composed,) = api.compose_jobs(words[1], words[2:])
     assert words[:2] == ["tipcast", "train"]
     again = composed.config
     assert (again.cluster.n_workers, again.cluster.threads_per_worker) == (2, 1)
-    assert (again.backend.name, again.cluster.kind, again.data.rows, again.seed) == ("cpu", "local", 6000, 3)
+    assert (again.backend.name, again.cluster.kind, again.data.rows, again.seed) == (
+        "cpu",
+        "local",
+        6000,
+        3,
+    )
 
 
 def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str) -> None:
     blobs = {"source": "blobs", "rows": 4000, "test_rows": 1000, "centers": 5, "cluster_std": 0.3}
     result = tipcast.ladder(
-        model={"name": "kmeans", "params": {"n_clusters": 5}}, data=blobs, cores=[1, 2], gpus=[],
+        model={"name": "kmeans", "params": {"n_clusters": 5}},
+        data=blobs,
+        cores=[1, 2],
+        gpus=[],
         tracking={"uri": store, "system_metrics": False},
-    )  # fmt: skip
+    )
     parent = mlflow.MlflowClient(store).get_run(result.run_id)
     assert [row["adjusted_rand"] for row in result.details["rungs"]] == [1.0, 1.0]
-    assert parent.data.metrics["adjusted_rand/cores_1"] == parent.data.metrics["adjusted_rand/cores_2"] == 1.0
+    assert (
+        parent.data.metrics["adjusted_rand/cores_1"]
+        == parent.data.metrics["adjusted_rand/cores_2"]
+        == 1.0
+    )
     assert parent.data.tags["ladder.verdict"] == "equal"
     assert "adjusted_rand |" in parent.data.tags["mlflow.note.content"]
-    paths = {file.path for file in mlflow.MlflowClient(store).list_artifacts(result.run_id, "plots")}
+    paths = {
+        file.path for file in mlflow.MlflowClient(store).list_artifacts(result.run_id, "plots")
+    }
     assert {"plots/centroids.png", "plots/ladder.png"} <= paths
 
 
@@ -71,7 +109,15 @@ def test_speed_up_efficiency_and_agreement() -> None:
     def climbed(device: str, size: int, fit_s: float, auc: float, **more: float) -> dict[str, Any]:
         seconds = {"cluster_s": 3.0, "read_s": 1.0, "fit_s": fit_s, "evaluate_s": 1.0}
         name = Rung(device, size, LocalCluster("local")).name
-        return {"rung": name, "device": device, "size": size, "run": "a", **seconds, "auc": auc, **more}
+        return {
+            "rung": name,
+            "device": device,
+            "size": size,
+            "run": "a",
+            **seconds,
+            "auc": auc,
+            **more,
+        }
 
     rungs = [("cpu", 1, 18, 0.8), ("cpu", 4, 6, 0.79), ("gpu", 1, 2, 0.8), ("gpu", 2, 0, 0.81)]
     rows = compared([climbed(*rung) for rung in rungs], "auc", tolerance=0.0126)
@@ -83,8 +129,15 @@ def test_speed_up_efficiency_and_agreement() -> None:
     assert {row["verdict"] for row in rows} == {"equal"}
     apart = compared([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
     assert [row["verdict"] for row in apart] == ["equal", "NOT equal"]
-    clusters = [climbed("cpu", size, 1, 0.5, adjusted_rand=rand) for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))]
-    assert [row["verdict"] for row in compared(clusters, "auc", 0.01)] == ["equal", "equal", "NOT equal"]
+    clusters = [
+        climbed("cpu", size, 1, 0.5, adjusted_rand=rand)
+        for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))
+    ]
+    assert [row["verdict"] for row in compared(clusters, "auc", 0.01)] == [
+        "equal",
+        "equal",
+        "NOT equal",
+    ]
 
 
 @pytest.mark.parametrize(

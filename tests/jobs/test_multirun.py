@@ -33,21 +33,39 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
     ended = job("train", "-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
     board, children = ended.said["trainings"], below(store, ended.run.info.run_id)
     assert [child.info.status for child in children] == ["FINISHED"] * 4
-    assert [child.data.params["task.name"] for child in children] == ["high_tip"] * 2 + ["tip_amount"] * 2
-    assert "xgboost task=tip_amount rows=3000 n_estimators=3" in {child.info.run_name for child in children}
-    assert sum("not used: no_target" in line for line in logged) == 2, "two trainings have read each side once"
+    assert [child.data.params["task.name"] for child in children] == ["high_tip"] * 2 + [
+        "tip_amount"
+    ] * 2
+    assert "xgboost task=tip_amount rows=3000 n_estimators=3" in {
+        child.info.run_name for child in children
+    }
+    assert sum("not used: no_target" in line for line in logged) == 2, (
+        "two trainings have read each side once"
+    )
     assert sum(line.startswith("cluster") for line in logged) == 1
     assert len({row["name"] for row in board}) == 4
     ranked = [(row["kind"], row["rank"]) for row in board]
-    assert ranked == [("classification", 1), ("classification", 2), ("regression", 1), ("regression", 2)]
+    assert ranked == [
+        ("classification", 1),
+        ("classification", 2),
+        ("regression", 1),
+        ("regression", 2),
+    ]
     scores = [row["metrics"]["validation/auc"] for row in board[:2]]
     assert scores == sorted(scores, reverse=True)
-    assert (ended.run.info.status, ended.run.data.metrics["validation/auc"]) == ("FINISHED", scores[0])
-    artifact = mlflow.MlflowClient(store).download_artifacts(ended.run.info.run_id, "tables/leaderboard.json")
+    assert (ended.run.info.status, ended.run.data.metrics["validation/auc"]) == (
+        "FINISHED",
+        scores[0],
+    )
+    artifact = mlflow.MlflowClient(store).download_artifacts(
+        ended.run.info.run_id, "tables/leaderboard.json"
+    )
     table = json.loads(Path(artifact).read_text("utf-8"))
     assert len(table["data"]) == 4
     assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
-    assert all(child.info.run_name in ended.run.data.tags["mlflow.note.content"] for child in children)
+    assert all(
+        child.info.run_name in ended.run.data.tags["mlflow.note.content"] for child in children
+    )
 
 
 def test_a_training_that_fails_is_run_again(
@@ -66,8 +84,9 @@ def test_a_training_that_fails_is_run_again(
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     ended = {child.info.status: child.info.run_id for child in below(store, said["run_id"])}
     assert [(row["status"][:11], row["run_id"]) for row in said["trainings"]] == [
-        ("FINISHED", ended["FINISHED"]), ("error[T008]", ended["FAILED"])
-    ]  # fmt: skip
+        ("FINISHED", ended["FINISHED"]),
+        ("error[T008]", ended["FAILED"]),
+    ]
     assert mlflow.MlflowClient(store).get_run(ended["FAILED"]).data.tags["error.code"] == "T008"
     again = job("train", "-m", "seed=2,1", f"resume={said['run_id'][:12]}", *FEW)
     assert (again.run.info.run_id, again.run.info.status) == (said["run_id"], "FINISHED")
@@ -78,8 +97,18 @@ def test_a_training_that_fails_is_run_again(
     assert {row["run_id"] for row in again.said["trainings"]} == done.keys() - {ended["FAILED"]}
 
 
-def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: str, job: Job, logged: Any) -> None:
-    words = ("-m", "model=linear", "data=regression", "data.seed=3", "task.validation=0", "seed=1,2", FEW[0])
+def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
+    store: str, job: Job, logged: Any
+) -> None:
+    words = (
+        "-m",
+        "model=linear",
+        "data=regression",
+        "data.seed=3",
+        "task.validation=0",
+        "seed=1,2",
+        FEW[0],
+    )
     first = job("train", *words)
     names = ", ".join(row["name"] for row in first.said["trainings"])
     remark = f"{names}: the same test metrics to the last bit"
@@ -93,11 +122,17 @@ def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(store: 
     assert len(below(store, first.run.info.run_id)) == 2
 
 
-def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(store: str, job: Job) -> None:
+def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(
+    store: str, job: Job
+) -> None:
     ended = job("train", "-m", "task.validation=0,0.2", *FEW)
     scores = [row["metrics"]["test/auc"] for row in ended.said["trainings"]]
     assert scores == sorted(scores, reverse=True)
-    (without,) = (run for run in below(store, ended.run.info.run_id) if run.data.params["task.validation"] == "0.0")
+    (without,) = (
+        run
+        for run in below(store, ended.run.info.run_id)
+        if run.data.params["task.validation"] == "0.0"
+    )
     assert without.data.metrics["train/rows"] == pytest.approx(3000, rel=0.02)
     assert not [name for name in without.data.metrics if name.startswith("validation/")]
     assert without.data.metrics["test/threshold"] == 0.5
@@ -112,7 +147,9 @@ def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(s
         ("model.params.max_depth=3,-1", "C003.*max_depth"),
     ],
 )
-def test_mistakes_end_before_anything_is_recorded(store: str, job: Job, word: str, line: str) -> None:
+def test_mistakes_end_before_anything_is_recorded(
+    store: str, job: Job, word: str, line: str
+) -> None:
     before = len(runs_of(store))
     with pytest.raises(TipcastError, match=line):
         job("train", "-m", *FEW, word)

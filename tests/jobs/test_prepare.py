@@ -1,4 +1,6 @@
-"""`tipcast prepare`: months on disk and in an object store, whole or not at all, and nothing done twice."""
+"""`tipcast prepare`: months on disk and in an object store, whole or not at all, and nothing done
+twice.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,9 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "months"
 
 
-def test_the_run_that_mlflow_opened_is_named(store: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_that_mlflow_opened_is_named(
+    store: str, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = mlflow.MlflowClient(store)
     runs = [client.create_run("0", run_name=name).info.run_id for name in ("gentle-ox-12", "mine")]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
@@ -40,10 +44,16 @@ def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None
     def prepare(row_group_rows: int = 500) -> tuple[dict[str, Any], dict[str, tuple[int, bytes]]]:
         """Return what the job says, and each file's time and content."""
         said = job("prepare", *MONTHS, f"out={out}", f"row_group_rows={row_group_rows}").said
-        return said, {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()}
+        return said, {
+            path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()
+        }
 
     said, files = prepare()
-    assert [line.split()[1] for line in logged if line.startswith("month ")] == ["1/3", "2/3", "3/3"]
+    assert [line.split()[1] for line in logged if line.startswith("month ")] == [
+        "1/3",
+        "2/3",
+        "3/3",
+    ]
     assert said["files"] == sorted(files) == NAMES
     assert said["written"] == 3
     footers = [pq.read_metadata(out / name) for name in NAMES]
@@ -51,9 +61,13 @@ def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None
         groups = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         assert len(groups) >= 3
         assert max(groups) <= 500
-        months = pq.read_table(out / name, columns=["tpep_pickup_datetime"])["tpep_pickup_datetime"].to_pandas()
+        months = pq.read_table(out / name, columns=["tpep_pickup_datetime"])[
+            "tpep_pickup_datetime"
+        ].to_pandas()
         assert set(months.dt.strftime("%Y-%m")) == {name[16:23]}
-    assert said["rows"] == sum(footer.num_rows for footer in footers) == 6000, "data.rows is of all months together"
+    assert said["rows"] == sum(footer.num_rows for footer in footers) == 6000, (
+        "data.rows is of all months together"
+    )
 
     again, same = prepare()
     assert (again["written"], again["rows"]) == (0, said["rows"])
@@ -64,7 +78,9 @@ def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None
     (out / NAMES[2]).unlink()
     mended, same = prepare()
     assert mended["written"] == 2
-    assert {name: content for name, (_, content) in same.items()} == {name: files[name][1] for name in NAMES}
+    assert {name: content for name, (_, content) in same.items()} == {
+        name: files[name][1] for name in NAMES
+    }
     assert same[NAMES[0]] == files[NAMES[0]]
 
     assert prepare(1000)[0]["written"] == 3
@@ -104,7 +120,9 @@ def test_a_folder_below_a_file_cannot_be_written(job: Job, out: Path) -> None:
         job("prepare", *MONTHS, f"out={out}/months")
 
 
-def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(job: Job, out: Path, tmp_path: Path) -> None:
+def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(
+    job: Job, out: Path, tmp_path: Path
+) -> None:
     (out / "folder").mkdir(parents=True)
     for name in ("yellow_tripdata_2018-01.parquet.0123abcd-4567cdef.tmp", "of_others.tmp"):
         (out / name).touch()
@@ -118,6 +136,9 @@ def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(job: Jo
 
 
 def test_a_second_job_does_not_prepare_into_the_same_folder_at_once(job: Job, out: Path) -> None:
-    with months.alone(str(out)), pytest.raises(TipcastError, match=r"S011.*another job is writing into it"):
+    with (
+        months.alone(str(out)),
+        pytest.raises(TipcastError, match=r"S011.*another job is writing into it"),
+    ):
         job("prepare", *MONTHS, f"out={out}")
     assert not out.exists()

@@ -1,4 +1,6 @@
-"""The jobs against what a team has: an MLflow server on PostgreSQL, with its artifacts in an S3 store."""
+"""The jobs against what a team has: an MLflow server on PostgreSQL, with its artifacts in an S3
+store.
+"""
 
 import os
 import runpy
@@ -22,7 +24,8 @@ BUCKET, PASSWORD = "mlflow", "throwaway7"
 @pytest.fixture(scope="module")
 def database() -> Iterator[str]:
     """PostgreSQL on a socket in a folder of its own: the URI of its database."""
-    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), reverse=True)  # Debian keeps it off the PATH
+    # Debian keeps it off the PATH
+    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), reverse=True)
     if not (control := shutil.which("pg_ctl") or next(map(str, kept), "")):
         lack = "no pg_ctl here (Debian: apt-get install postgresql)"
         pytest.fail(lack) if os.environ.get("TIPCAST_REQUIRE_SERVERS") == "1" else pytest.skip(lack)
@@ -35,13 +38,32 @@ def database() -> Iterator[str]:
 
     def run(action: str, *words: str) -> None:
         variables = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
-        command = [control, action, "--pgdata", f"{folder}/data", "--log", f"{folder}/log", "--wait", *words]
-        done = subprocess.run(command, user=user, cwd=folder, env=variables, stdout=subprocess.DEVNULL, timeout=60)
+        command = [
+            control,
+            action,
+            "--pgdata",
+            f"{folder}/data",
+            "--log",
+            f"{folder}/log",
+            "--wait",
+            *words,
+        ]
+        done = subprocess.run(
+            command, user=user, cwd=folder, env=variables, stdout=subprocess.DEVNULL, timeout=60
+        )
         assert done.returncode == 0, (folder / "log").read_text() if action == "start" else action
 
     try:
-        run("initdb", "--options", f"-U mlflow --pwfile {folder}/password -A scram-sha-256 -E UTF8 --no-sync")
-        run("start", "--options", f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off")
+        run(
+            "initdb",
+            "--options",
+            f"-U mlflow --pwfile {folder}/password -A scram-sha-256 -E UTF8 --no-sync",
+        )
+        run(
+            "start",
+            "--options",
+            f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off",
+        )
         try:
             yield f"postgresql+psycopg://mlflow:{PASSWORD}@/postgres?host={folder}"
         finally:
@@ -51,12 +73,20 @@ def database() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def store(database: str, serving: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The server as docker/compose.yaml starts it, on a store of S3; jobs know its address and no credentials."""
+def store(
+    database: str, serving: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    """The server as docker/compose.yaml starts it, on a store of S3; jobs know its address and no
+    credentials.
+    """
     s3 = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     s3.start()
     host, port = s3.get_host_and_port()
-    variables = {"AWS_ACCESS_KEY_ID": "tests", "AWS_SECRET_ACCESS_KEY": "tests", "AWS_DEFAULT_REGION": "us-east-1"}
+    variables = {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
     variables["MLFLOW_S3_ENDPOINT_URL"] = f"http://{host}:{port}"
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**variables, "BUCKET": BUCKET}.items():
@@ -67,7 +97,9 @@ def store(database: str, serving: Callable[..., Any], tmp_path_factory: pytest.T
     variables["MLFLOW_ARTIFACTS_DESTINATION"] = f"s3://{BUCKET}/artifacts"
     variables["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] = "false"
     command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]
-    with serving(command, "http://127.0.0.1:0", tmp_path_factory.mktemp("server"), **variables) as url:
+    with serving(
+        command, "http://127.0.0.1:0", tmp_path_factory.mktemp("server"), **variables
+    ) as url:
         yield url
     s3.stop()
 
@@ -88,14 +120,23 @@ def test_train_sweep_promote_and_score(
     assert (second["moved"], second["holder"]) == (True, "1")
     client = mlflow.MlflowClient(store)
     version = client.get_model_version_by_alias("tips", "champion")
-    assert (str(version.version), client.get_registered_model("tips").tags["alias.champion.previous"]) == ("2", "1")
+    assert (
+        str(version.version),
+        client.get_registered_model("tips").tags["alias.champion.previous"],
+    ) == ("2", "1")
     assert "plots/roc.png" in version.description.replace("%2F", "/")
-    assert version.description.startswith("xgboost: test AUC "), "no Markdown where it is listed as it is"
+    assert version.description.startswith("xgboost: test AUC "), (
+        "no Markdown where it is listed as it is"
+    )
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}
     trips, out = tmp_path / "yellow_tripdata_2019-04.parquet", tmp_path / "scored"
     times = pd.to_datetime(["2019-04-05 18:30:00", "2019-04-06 03:00:00"])
-    places = {"passenger_count": [1.0, np.nan], "PULocationID": [132, 48], "DOLocationID": [230, 68]}
+    places = {
+        "passenger_count": [1.0, np.nan],
+        "PULocationID": [132, 48],
+        "DOLocationID": [230, 68],
+    }
     rows = pd.DataFrame({"tpep_pickup_datetime": times, **places})
     rows.to_parquet(trips, index=False)
     scored = job("score", "model_uri=models:/tips@champion", f"input={trips}", f"output={out}")

@@ -35,11 +35,19 @@ Job = Callable[..., Any]
 @pytest.fixture(scope="module")
 def versions(store: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Versions of known quality of a registered model, whose code is in no commit."""
-    with contextlib.chdir(tmp_path_factory.mktemp("versions")), pytest.MonkeyPatch.context() as patch:
+    with (
+        contextlib.chdir(tmp_path_factory.mktemp("versions")),
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setattr(origin, "project", lambda folder: origin.Source(COMMIT, dirty=True))
         for words in MODELS:
             run_job(
-                store, "train", "data.rows=8000", *words, f"tracking.register={NAME}", "tracking.experiment=trained"
+                store,
+                "train",
+                "data.rows=8000",
+                *words,
+                f"tracking.register={NAME}",
+                "tracking.experiment=trained",
             )
 
 
@@ -54,7 +62,9 @@ def client(store: str, versions: None) -> Iterator[Any]:
 
 @pytest.fixture
 def promote(job: Job, client: Any) -> Job:
-    return lambda version, *words: job("promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words)
+    return lambda version, *words: job(
+        "promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words
+    )
 
 
 def _hold(client: Any, version: str, alias: str = "champion") -> None:
@@ -80,35 +90,72 @@ def _trained(client: Any, version: str) -> Any:
 
 def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
     def tags() -> dict[str, str]:
-        return {key.removeprefix("alias.champion."): tag for key, tag in client.get_registered_model(NAME).tags.items()}
+        return {
+            key.removeprefix("alias.champion."): tag
+            for key, tag in client.get_registered_model(NAME).tags.items()
+        }
 
     trained = _trained(client, WORSE).data.tags
-    assert (trained["mlflow.source.git.commit"], trained["mlflow.source.git.dirty"]) == (COMMIT, "true")
+    assert (trained["mlflow.source.git.commit"], trained["mlflow.source.git.dirty"]) == (
+        COMMIT,
+        "true",
+    )
     assert f"uncommitted changes on commit `{COMMIT}`" in trained["mlflow.note.content"]
     assert client.get_model_version(NAME, WORSE).tags["git.dirty"] == "true"
     _hold(client, WORSE, "challenger")
     first = promote("@challenger").said
-    assert (first["moved"], first["forced"], first["holder"], _holder(client)) == (True, False, None, WORSE)
+    assert (first["moved"], first["forced"], first["holder"], _holder(client)) == (
+        True,
+        False,
+        None,
+        WORSE,
+    )
     assert all(check["passed"] for check in first["checks"].values())
     assert first["checks"]["comparison"]["what"] == "there is no champion to compare with"
     assert (tags()["previous"], tags()["run"]) == ("none", first["run_id"])
-    assert promote(WORSE).said == {"model_uri": f"models:/{NAME}/{WORSE}", "alias": "champion", "moved": False}
+    assert promote(WORSE).said == {
+        "model_uri": f"models:/{NAME}/{WORSE}",
+        "alias": "champion",
+        "moved": False,
+    }
 
     ended = promote(BETTER)
     said, run, metrics = ended.said, ended.run, ended.run.data.metrics
-    assert (said["moved"], said["forced"], said["holder"], _holder(client)) == (True, False, WORSE, BETTER)
+    assert (said["moved"], said["forced"], said["holder"], _holder(client)) == (
+        True,
+        False,
+        WORSE,
+        BETTER,
+    )
     for side, version in (("challenger", BETTER), ("champion", WORSE)):
         tested = _trained(client, version).data.metrics["test/auc"]
-        assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-6), "the rows it was tested on"
-    assert metrics["difference/auc"] == pytest.approx(metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12)
-    assert metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
+        assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-6), (
+            "the rows it was tested on"
+        )
+    assert metrics["difference/auc"] == pytest.approx(
+        metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12
+    )
+    assert (
+        metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
+    )
     assert own_tags(run) == {*TAGS, "model", "promote.moved"}
-    assert client.get_experiment(run.info.experiment_id).name == "trained", "the experiment of the training"
-    assert (run.info.status, run.data.tags["job"], run.data.tags["promote.moved"]) == ("FINISHED", "promote", "true")
+    assert client.get_experiment(run.info.experiment_id).name == "trained", (
+        "the experiment of the training"
+    )
+    assert (run.info.status, run.data.tags["job"], run.data.tags["promote.moved"]) == (
+        "FINISHED",
+        "promote",
+        "true",
+    )
     difference = f"{metrics['difference/auc']:+.5f}"
-    assert f"{difference} ({metrics['difference/auc_low']:+.5f} to " in run.data.tags["mlflow.note.content"]
+    assert (
+        f"{difference} ({metrics['difference/auc_low']:+.5f} to "
+        in run.data.tags["mlflow.note.content"]
+    )
     assert [entry.tags[0].value for entry in run.inputs.dataset_inputs] == ["test"]
-    assert [file.path for file in client.list_artifacts(said["run_id"], "plots")] == ["plots/roc.png"]
+    assert [file.path for file in client.list_artifacts(said["run_id"], "plots")] == [
+        "plots/roc.png"
+    ]
     assert tags()["previous"] == WORSE
     assert difference in tags()["why"]
     own = [tag for tag in client.get_model_version(NAME, BETTER).tags if tag.startswith("alias.")]
@@ -121,12 +168,20 @@ def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
     assert (run.info.status, run.data.tags["promote.moved"]) == ("FINISHED", "false")
     assert run.data.tags["error.code"] == "M020"
     forced = promote(WORSE, "force=true").said
-    assert (forced["moved"], forced["forced"], _holder(client), tags()["forced"]) == (True, True, WORSE, "true")
+    assert (forced["moved"], forced["forced"], _holder(client), tags()["forced"]) == (
+        True,
+        True,
+        WORSE,
+        "true",
+    )
     assert "comparison: AUC -0." in tags()["why"]
 
 
 def test_other_features_and_other_rows(promote: Job, client: Any) -> None:
-    tested = {version: _trained(client, version).data.metrics["test/auc"] for version in (BETTER, MORE_FEATURES)}
+    tested = {
+        version: _trained(client, version).data.metrics["test/auc"]
+        for version in (BETTER, MORE_FEATURES)
+    }
     _hold(client, MORE_FEATURES)
     metrics = promote(BETTER, "margin=0.5").said["metrics"]
     assert metrics["challenger/auc"] == pytest.approx(tested[BETTER], abs=1e-3)
@@ -142,15 +197,26 @@ def test_other_features_and_other_rows(promote: Job, client: Any) -> None:
 
 def test_rows_that_a_version_was_trained_on_decide_nothing(promote: Job, client: Any) -> None:
     what = _refused(promote, WORSE, "data.test=2019-03")  # its validation rows among them
-    assert "test rows: not all of 2019-03-01..2019-03-31 is new: version 1 was trained on 2019-01-01.." in what
+    assert (
+        "test rows: not all of 2019-03-01..2019-03-31 is new: version 1 was trained on 2019-01-01.."
+        in what
+    )
     assert _holder(client) is None
     assert promote(WORSE, "data.test=2019-03", "force=true").said["forced"]
-    assert promote(BETTER, "data.test=2018-12", "margin=0.5").said["moved"], "rows before the training are new too"
+    assert promote(BETTER, "data.test=2018-12", "margin=0.5").said["moved"], (
+        "rows before the training are new too"
+    )
 
 
 def candidate(version: str, seed: str = "0", **manifest: Any) -> Candidate:
     task = {"kind": "classification", "classes": ["no", "yes"]}
-    facts = {"dataset": "taxi", "target": HIGH_TIPS.partition(" of ")[2], "task": task, "colour": "yellow", **manifest}
+    facts = {
+        "dataset": "taxi",
+        "target": HIGH_TIPS.partition(" of ")[2],
+        "task": task,
+        "colour": "yellow",
+        **manifest,
+    }
     run: Any = SimpleNamespace(data=SimpleNamespace(params={"seed": seed}))
     return Candidate(Fetched(Path(), "", facts, NAME, version, "", None, "", "", ""), run)
 
@@ -163,11 +229,19 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
 
     test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
     new, green = of("2", "yellow", 0, 2 * month), of("3", "green", 0, 3 * month)
-    assert check_test_rows([new, green], test).passed, "months that touch, and other trips, have no row in common"
+    assert check_test_rows([new, green], test).passed, (
+        "months that touch, and other trips, have no row in common"
+    )
     check = check_test_rows([new, of("1", "yellow", month, 3 * month)], test)
-    assert (check.passed, "version 1 was trained on" in check.what, "version 2" in check.what) == (False, True, False)
+    assert (check.passed, "version 1 was trained on" in check.what, "version 2" in check.what) == (
+        False,
+        True,
+        False,
+    )
     table = Listing((), None, (), "digest", "rows", {})
-    drawn = [candidate(version, seed, data_digest="digest") for version, seed in (("2", "0"), ("3", "1"))]
+    drawn = [
+        candidate(version, seed, data_digest="digest") for version, seed in (("2", "0"), ("3", "1"))
+    ]
     assert check_test_rows(drawn[:1], table).passed
     problem = "version 2 and version 3 were tested on other rows of the same files"
     assert check_test_rows(drawn, table)[1:] == (False, problem)
@@ -177,7 +251,10 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
     high = f"{HIGH_TIPS} > 0.2"
     for answer, facts in (
         (f"{high}, taxi, colour green", {"target": high.partition(" of ")[2], "colour": "green"}),
-        ("regression of tip_amount, taxi, colour yellow", {"target": "tip_amount", "task": {"kind": "regression"}}),
+        (
+            "regression of tip_amount, taxi, colour yellow",
+            {"target": "tip_amount", "task": {"kind": "regression"}},
+        ),
     ):
         assert candidate("1", **facts).question == answer
     _hold(client, BETTER)
@@ -191,7 +268,10 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
 
 
 def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
-    run, tag = _trained(client, WORSE).info.run_id, client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
+    run, tag = (
+        _trained(client, WORSE).info.run_id,
+        client.get_model_version(NAME, WORSE).tags["sha256.manifest"],
+    )
     client.set_terminated(run, "KILLED")
     client.delete_model_version_tag(NAME, WORSE, "sha256.manifest")
     try:
@@ -209,7 +289,9 @@ def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
 def test_a_holder_whose_file_was_changed(promote: Job, client: Any) -> None:
     """Of the version that is to be moved, tests/unit/tracking/test_models.py tells."""
     _hold(client, BETTER)
-    model = client.get_logged_model(client.get_model_version(NAME, BETTER).source.removeprefix("models:/"))
+    model = client.get_logged_model(
+        client.get_model_version(NAME, BETTER).source.removeprefix("models:/")
+    )
     (file,) = (Path(local_file_uri_to_path(model.artifact_location)) / "artifacts").glob("model.*")
     before = file.read_bytes()
     file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
@@ -224,13 +306,17 @@ def test_values_that_make_no_sense(promote: Job, job: Job, client: Any) -> None:
     for word in ("alias=v3", "alias=latest", "margin=-0.1", "margin=nan", "model_uri=tips"):
         with pytest.raises(TipcastError, match="C003"):
             promote(WORSE, word)
-    with pytest.raises(TipcastError, match="M021.*is not the address of a version, which an alias names"):
+    with pytest.raises(
+        TipcastError, match="M021.*is not the address of a version, which an alias names"
+    ):
         job("promote", f"model_uri={client.get_model_version(NAME, WORSE).source}")
 
 
 def test_as_a_user_sees_it(promote: Job, client: Any, capsys: pytest.CaptureFixture[str]) -> None:
     _hold(client, BETTER)
-    assert _refused(promote, WORSE, "print=text").startswith("does not get champion: comparison: AUC -0.")
+    assert _refused(promote, WORSE, "print=text").startswith(
+        "does not get champion: comparison: AUC -0."
+    )
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert [line.split()[0] for line in lines if "FAILED" in line] == ["comparison"]
     assert {"run passed its run is FINISHED", "champion still version 2"} <= {*lines}
@@ -241,7 +327,9 @@ def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:
     for clusters in (3, 5):
         job("train", *words, f"model.params.n_clusters={clusters}", "tracking.register=clusters")
     assert job("promote", "model_uri=models:/clusters/1").said["moved"]
-    with pytest.raises(TipcastError, match="comparison: there is no target that both could be compared by"):
+    with pytest.raises(
+        TipcastError, match="comparison: there is no target that both could be compared by"
+    ):
         job("promote", "model_uri=models:/clusters/2")
     metrics = job("promote", "model_uri=models:/clusters/2", "force=true").run.data.metrics
     assert metrics["challenger/inertia"] < metrics["champion/inertia"]

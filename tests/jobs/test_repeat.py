@@ -1,4 +1,6 @@
-"""`tipcast train from=RUN`: a run is trained again, and what is another than it was is told or refused."""
+"""`tipcast train from=RUN`: a run is trained again, and what is another than it was is told or
+refused.
+"""
 
 import contextlib
 import os
@@ -27,14 +29,18 @@ Again = Callable[..., Any]
 
 def write(folder: Path, month: str, rows: int = 3000) -> None:
     trips = pd.DataFrame(sample_block(of_months(month, month), 0, 1, rows, "yellow"))
-    times = {name: trips[name].astype("datetime64[us]") for name in trips if name.endswith("_datetime")}
+    times = {
+        name: trips[name].astype("datetime64[us]") for name in trips if name.endswith("_datetime")
+    }
     folder.mkdir(exist_ok=True)
     trips.assign(**times).to_parquet(folder / f"yellow_{month}.parquet", index=False)
 
 
 @pytest.fixture(scope="module")
 def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A store, the folder of a colleague, and a training and a sweep of files in it, by their relative paths."""
+    """A store, the folder of a colleague, and a training and a sweep of files in it, by their
+    relative paths.
+    """
     folder = tmp_path_factory.mktemp("colleague")
     store = f"sqlite:///{shutil.copy(tables, folder)}"
     for month in MONTHS:
@@ -62,7 +68,9 @@ def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
     os.chdir(tmp_path / "mine")  # the fixture ``_alone`` puts it back
 
     def run(repeat: str, *words: str, **settings: Any) -> Any:
-        done = tipcast.train(repeat=repeat, tracking={"uri": shared[0]}, overrides=[*HERE, *words], **settings)
+        done = tipcast.train(
+            repeat=repeat, tracking={"uri": shared[0]}, overrides=[*HERE, *words], **settings
+        )
         return mlflow.MlflowClient(shared[0]).get_run(done.run_id), done
 
     return run
@@ -70,19 +78,27 @@ def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
 
 def measured(run: Any) -> dict[str, float]:
     """Return what a run's model was measured to be."""
-    return {name: value for name, value in run.data.metrics.items() if name.startswith(("test/", "validation/"))}
+    return {
+        name: value
+        for name, value in run.data.metrics.items()
+        if name.startswith(("test/", "validation/"))
+    }
 
 
 def test_a_sweep_around_a_run(again: Again, shared: Shared) -> None:
     trained = shared[2]
-    done = tipcast.sweep(repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE)
+    done = tipcast.sweep(
+        repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE
+    )
     assert done.details["best"]["trial"] == 0
     assert done.details["trials"] == {"finished": 1, "failed": 0, "all": 1}
     assert done.metrics == trained.metrics, "trial 0 has the parameters of the run"
 
 
 @pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
-def test_the_same_metrics_to_the_bit_from_another_folder(shared: Shared, again: Again, job: int, logged: Any) -> None:
+def test_the_same_metrics_to_the_bit_from_another_folder(
+    shared: Shared, again: Again, job: int, logged: Any
+) -> None:
     first = mlflow.MlflowClient(shared[0]).get_run(shared[job].run_id)
     run, done = again(first.info.run_id)
     assert measured(run) == measured(first)
@@ -95,9 +111,14 @@ def test_the_same_metrics_to_the_bit_from_another_folder(shared: Shared, again: 
     assert any("equal to the last bit" in line for line in logged)
     assert done.command.startswith(f"tipcast train from={first.info.run_id} ")
     assert done.details["repeats"] == first.info.run_id
-    assert done.model_uri.startswith("models:/m-"), "what the run registered is not registered again"
+    assert done.model_uri.startswith("models:/m-"), (
+        "what the run registered is not registered again"
+    )
     if job == 3:  # what the sweep has found, whichever trial was the best: a number again
-        assert float(run.data.params["model.params.learning_rate"]) == shared[3].details["best"]["learning_rate"]
+        assert (
+            float(run.data.params["model.params.learning_rate"])
+            == shared[3].details["best"]["learning_rate"]
+        )
 
 
 def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> None:
@@ -120,14 +141,20 @@ def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> Non
     assert "model.params.subsample" not in run.data.params
 
 
-def test_other_data_are_refused(shared: Shared, again: Again, tmp_path: Path, logged: list[str]) -> None:
+def test_other_data_are_refused(
+    shared: Shared, again: Again, tmp_path: Path, logged: list[str]
+) -> None:
     shutil.copytree(shared[1] / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
     run, _ = again(shared[2].run_id, *named)
-    assert measured(run) == measured(mlflow.MlflowClient(shared[0]).get_run(shared[2].run_id)), "a copy is the same"
+    assert measured(run) == measured(mlflow.MlflowClient(shared[0]).get_run(shared[2].run_id)), (
+        "a copy is the same"
+    )
     write(tmp_path / "copied", MONTHS[1], rows=2900)
-    with pytest.raises(TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"):
+    with pytest.raises(
+        TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"
+    ):
         again(shared[2].run_id, *named)
     run, _ = again(shared[2].run_id, *named, "other_data=true")
     assert run.data.tags["repeat.of"] == shared[2].run_id
@@ -135,12 +162,17 @@ def test_other_data_are_refused(shared: Shared, again: Again, tmp_path: Path, lo
 
 
 def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_shown(
-    shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shared: Shared,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(conf_files.OWN, "")
     files = {
-        "tracking/own": f"defaults: [/schema/tracking@_here_, _self_]\nuri: {shared[0]}\nexperiment: shared\n",
-        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared[0]}\n  experiment: shared\n",
+        "tracking/own": "defaults: [/schema/tracking@_here_, "
+        f"_self_]\nuri: {shared[0]}\nexperiment: shared\n",
+        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared[0]}\n  experiment: "
+        "shared\n",
     }
     for name, text in files.items():
         path = tmp_path / "own" / f"{name}.yaml"
@@ -149,7 +181,10 @@ def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_sh
     for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
         words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
         assert [job.config.seed for job in api.compose_jobs("train", words)] == [7]
-    assert cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"]) == 0
+    assert (
+        cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"])
+        == 0
+    )
     shown = capsys.readouterr().out
     for line in ("subsample: 0.7", "yellow_2019-01.parquet", "seed: 7"):
         assert line in shown
@@ -160,7 +195,9 @@ def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Again)
         with pytest.raises(TipcastError, match=f"T004.*run {name}"):
             again(name)
     client = mlflow.MlflowClient(shared[0])
-    made = client.create_run(client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"})
+    made = client.create_run(
+        client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"}
+    )
     client.log_text(made.info.run_id, "model: {params: {x: '${oc.env:HOME}'}}", "config.yaml")
     with pytest.raises(TipcastError, match="M023"):
         again(made.info.run_id)

@@ -15,14 +15,24 @@ from tipcast.jobs.run_context import LONGEST_NAME, run_names
         ("tipcast train model=xgboost task=tip_amount print=json", "xgboost task=tip_amount"),
         ("mlflow run . --env-manager local -P seed=1 -P tracking.register=mine", "xgboost seed=1"),
         ("tipcast train seed=1 +data.storage_options.account_name=mine", "xgboost seed=1"),
-        ("tipcast train data=files 'data.train=trips/2018-*.parquet'", "xgboost train=trips/2018-*.parquet"),
         (
-            "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet data.test=b.csv.gz",
+            "tipcast train data=files 'data.train=trips/2018-*.parquet'",
+            "xgboost train=trips/2018-*.parquet",
+        ),
+        (
+            "tipcast train data=files data.train=/a/long/folder/of/trips/2018.parquet "
+            "data.test=b.csv.gz",
             "xgboost train=…er/of/trips/2018.parquet test=b.csv.gz",
         ),
         ("tipcast train --config-dir=mine model=deep", "deep"),
-        ("tipcast train from=0123456789abcdef0123456789abcdef seed=2", "xgboost from=01234567 seed=2"),
-        ("tipcast train data.train=FRAME \"task.target='it,s'\" print=json", "xgboost train=FRAME target=it,s"),
+        (
+            "tipcast train from=0123456789abcdef0123456789abcdef seed=2",
+            "xgboost from=01234567 seed=2",
+        ),
+        (
+            "tipcast train data.train=FRAME \"task.target='it,s'\" print=json",
+            "xgboost train=FRAME target=it,s",
+        ),
     ],
 )
 def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str) -> None:
@@ -31,9 +41,18 @@ def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str)
 
 def test_trainings_of_one_command_have_names_of_their_own() -> None:
     shared = "tipcast train data=table data.train=evenings.csv task.target=tip"
-    sets = [f"features={each} max_depth={depth}" for each in ("[bill,size]", "[bill,smoker]") for depth in (2, 4)]
-    words = [each.replace("features", "task.features").replace("max", "model.params.max") for each in sets]
-    assert run_names([("xgboost", f"{shared} {each}") for each in words]) == [f"xgboost {each} ..." for each in sets]
+    sets = [
+        f"features={each} max_depth={depth}"
+        for each in ("[bill,size]", "[bill,smoker]")
+        for depth in (2, 4)
+    ]
+    words = [
+        each.replace("features", "task.features").replace("max", "model.params.max")
+        for each in sets
+    ]
+    assert run_names([("xgboost", f"{shared} {each}") for each in words]) == [
+        f"xgboost {each} ..." for each in sets
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,16 +72,23 @@ def test_no_two_names_are_the_same(words: list[str]) -> None:
 
 
 RESULT = {
-    "run_id": "abc", "run": "http://link", "tracking_uri": "sqlite:///a", "rows": 12345,
-    "metrics": {"test/auc": 0.56563}, "files": ["a", "b"],
-    "written": 0, "none": {},
-}  # fmt: skip
+    "run_id": "abc",
+    "run": "http://link",
+    "tracking_uri": "sqlite:///a",
+    "rows": 12345,
+    "metrics": {"test/auc": 0.56563},
+    "files": ["a", "b"],
+    "written": 0,
+    "none": {},
+}
 TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files    a b", "written  0"]
 
 
 @pytest.mark.parametrize(
     ("form", "lines"), [(Output.json, [json.dumps(RESULT)]), (Output.text, TEXT), (Output.none, [])]
 )
-def test_a_result_is_printed(form: Output, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_is_printed(
+    form: Output, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert say(RESULT, form) is RESULT
     assert capsys.readouterr().out.splitlines() == lines

@@ -1,4 +1,6 @@
-"""`tipcast score`: every row scored, in its order and layout; nothing done twice; what a run tells of it."""
+"""`tipcast score`: every row scored, in its order and layout; nothing done twice; what a run tells
+of it.
+"""
 
 import contextlib
 import hashlib
@@ -39,7 +41,9 @@ def store(registered: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("models")
     uri = f"sqlite:///{shutil.copy(registered, folder)}"
     with contextlib.chdir(folder):
-        run_job(uri, "train", "model=logistic", "data.rows=3000", SCORING, "tracking.register=other")
+        run_job(
+            uri, "train", "model=logistic", "data.rows=3000", SCORING, "tracking.register=other"
+        )
     mlflow.MlflowClient(uri).set_registered_model_alias("tipcast", "champion", "1")
     return uri
 
@@ -49,7 +53,14 @@ def months(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of prepared months: the first is what the models were tested on."""
     out = tmp_path_factory.mktemp("months")
     for month in ("2019-04", "2019-05"):  # alone the rows are those that a training tests on
-        run_job(store, "prepare", "data.rows=20000", f"data.months={month}", f"out={out}", "row_group_rows=3000")
+        run_job(
+            store,
+            "prepare",
+            "data.rows=20000",
+            f"data.months={month}",
+            f"out={out}",
+            "row_group_rows=3000",
+        )
     return out
 
 
@@ -69,7 +80,9 @@ def score(job: Job, trips: Path, out: Path) -> Job:
     """Score with the registered model `tipcast`, or another."""
 
     def run(*words: str, uri: str = "models:/tipcast/1", given: object = None) -> Any:
-        return job("score", f"model_uri={uri}", f"input={given or trips}", f"output={out}", SCORING, *words)
+        return job(
+            "score", f"model_uri={uri}", f"input={given or trips}", f"output={out}", SCORING, *words
+        )
 
     return run
 
@@ -79,7 +92,11 @@ def manifest(out: Path) -> dict[str, Any]:
 
 
 def state(out: Path) -> dict[str, tuple[int, bytes]]:
-    return {str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes()) for p in out.rglob("*") if p.is_file()}
+    return {
+        str(p.relative_to(out)): (p.stat().st_mtime_ns, p.read_bytes())
+        for p in out.rglob("*")
+        if p.is_file()
+    }
 
 
 def same_rows(scored: Any, given: Path) -> None:
@@ -89,15 +106,22 @@ def same_rows(scored: Any, given: Path) -> None:
     assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
 
-def test_every_row_in_its_order_as_mlflow_scores_it(score: Job, trips: Path, out: Path, store: str) -> None:
-    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]  # below yellow trips green ones of unknown tips
+def test_every_row_in_its_order_as_mlflow_scores_it(
+    score: Job, trips: Path, out: Path, store: str
+) -> None:
+    # below yellow trips green ones of unknown tips
+    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]
     (trips / "more" / "deep").mkdir(parents=True)
-    green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
+    green = pd.read_parquet(trips / MONTHS[1]).rename(
+        columns=lambda name: name.replace("tpep_", "lpep_")
+    )
     green.drop(columns="tip_amount").to_parquet(trips / names[1], index=False)
     (trips / MONTHS[1]).unlink()
     ended = score()
     assert set(state(out)) == {*names, "_manifest.json"}
-    assert [path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))] == []
+    assert [
+        path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))
+    ] == []
     files, threshold = manifest(out)["files"], manifest(out)["model"]["threshold"]
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model("models:/tipcast/1")
@@ -105,31 +129,56 @@ def test_every_row_in_its_order_as_mlflow_scores_it(score: Job, trips: Path, out
         same_rows(out / name, trips / name)
         rows, scored = pd.read_parquet(trips / name), pd.read_parquet(out / name)
         rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
-        expected = model.predict(rows[[column.name for column in model.metadata.signature.inputs.inputs]])
+        expected = model.predict(
+            rows[[column.name for column in model.metadata.signature.inputs.inputs]]
+        )
         assert np.abs(scored["probability"] - np.asarray(expected)).max() <= 1e-6
         assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
-        assert {*zip(scored["model_name"], scored["model_version"], strict=True)} == {("tipcast", "1")}
+        assert {*zip(scored["model_name"], scored["model_version"], strict=True)} == {
+            ("tipcast", "1")
+        }
         assert files[name]["rows"] == len(rows)
         for digest, folder in (("sha256", out), ("input_sha256", trips)):
             assert files[name][digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], "a folder is a data set as it is"
-    said, run, metrics, client = ended.said, ended.run, ended.run.data.metrics, mlflow.MlflowClient(store)
+    assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], (
+        "a folder is a data set as it is"
+    )
+    said, run, metrics, client = (
+        ended.said,
+        ended.run,
+        ended.run.data.metrics,
+        mlflow.MlflowClient(store),
+    )
     assert said["rows"] == said["scored_rows"] == sum(entry["rows"] for entry in files.values())
     assert said["unscored"] == said["refused"] == {}
 
     tags, note = run.data.tags, run.data.tags["mlflow.note.content"]
     assert own_tags(run) == {*TAGS, "model.uri"}
-    assert (run.info.status, tags["job"], tags["model.uri"]) == ("FINISHED", "score", "models:/tipcast/1")
+    assert (run.info.status, tags["job"], tags["model.uri"]) == (
+        "FINISHED",
+        "score",
+        "models:/tipcast/1",
+    )
     (dataset,), (used,) = run.inputs.dataset_inputs, run.inputs.model_inputs
     assert dataset.tags[0].value == "score"
     assert json.loads(dataset.dataset.profile)["rows"] == said["rows"]
     tested = client.get_run(client.get_model_version("tipcast", "1").run_id)
     assert client.get_logged_model(used.model_id).source_run_id == tested.info.run_id
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
-        assert metrics[f"labelled/{name}"] == pytest.approx(tested.data.metrics[f"test/{name}"], abs=1e-4), name
+        assert metrics[f"labelled/{name}"] == pytest.approx(
+            tested.data.metrics[f"test/{name}"], abs=1e-4
+        ), name
     assert metrics["score/rows_per_s"] > 0
-    assert [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")] == [2, 0, 0]
-    paths = {entry.path for folder in ("plots", "tables") for entry in client.list_artifacts(run.info.run_id, folder)}
+    assert [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")] == [
+        2,
+        0,
+        0,
+    ]
+    paths = {
+        entry.path
+        for folder in ("plots", "tables")
+        for entry in client.list_artifacts(run.info.run_id, folder)
+    }
     assert {"plots/roc.png", "tables/files.json"} <= paths
     assert "models:/tipcast/1" in note
     assert "get-artifact?path=plots%2Froc.png" in note
@@ -148,11 +197,16 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     (out / MONTHS[1]).touch()
     assert (score().said["scored"], score().run) == (0, None), "the same content"
     entries = manifest(out)["files"]
-    assert entries[MONTHS[0]]["input_stamp"] == file_stamp(str(trips / MONTHS[0]), {}), "it is not read each time"
-    assert {name: state(out)[name][1] for name in MONTHS} == {name: before[name][1] for name in MONTHS}
+    assert entries[MONTHS[0]]["input_stamp"] == file_stamp(str(trips / MONTHS[0]), {}), (
+        "it is not read each time"
+    )
+    assert {name: state(out)[name][1] for name in MONTHS} == {
+        name: before[name][1] for name in MONTHS
+    }
 
     before, table = state(out), pq.read_table(trips / MONTHS[0])
-    (out / "_manifest.json").unlink()  # as a job that is killed leaves it, of which tests/faults tells more
+    # as a job that is killed leaves it, of which tests/faults tells more
+    (out / "_manifest.json").unlink()
     pq.write_table(table.slice(100), trips / MONTHS[0])
     changed = score()
     assert (changed.said["scored"], changed.said["scored_rows"]) == (1, table.num_rows - 100)
@@ -171,21 +225,29 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
     assert manifest(out)["model"]["name"] == "other"
 
 
-def test_any_number_of_workers_gives_the_same_files(score: Job, trips: Path, out: Path, monkeypatch: Any) -> None:
+def test_any_number_of_workers_gives_the_same_files(
+    score: Job, trips: Path, out: Path, monkeypatch: Any
+) -> None:
     made = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
         score(*cluster, uri="models:/other/1")
-        made.append({name: content for name, (_, content) in state(out).items() if name != "_manifest.json"})
+        made.append(
+            {name: content for name, (_, content) in state(out).items() if name != "_manifest.json"}
+        )
         shutil.rmtree(out)
     assert made[0] == made[1]
     assert set(made[0]) == set(MONTHS)
     monkeypatch.setattr(worker, "ROW_GROUP", 700)
-    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)  # as for a device: many rows a task, files written beside it
+    # as for a device: many rows a task, files written beside it
+    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
     score(uri="models:/other/1")
     for name in MONTHS:
         same_rows(out / name, trips / name)
         scored = pq.ParquetFile(out / name).metadata
-        assert {scored.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {700, *range(700)}
+        assert {scored.row_group(at).num_rows for at in range(scored.num_row_groups - 1)} <= {
+            700,
+            *range(700),
+        }
         assert scored.num_row_groups >= scored.num_rows / 700
 
 
@@ -204,12 +266,26 @@ def test_addresses_of_models(score: Job, store: str, out: Path, trips: Path) -> 
     assert score(uri=f"runs:/{run_id}/xgboost-high_tip").said["scored"] == 0
 
 
-def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp_path: Path) -> None:
+def test_no_row_is_dropped_and_few_columns_are_needed(
+    score: Job, out: Path, tmp_path: Path
+) -> None:
     start, stop = (int(pd.Timestamp(day).value // 1000) for day in ("2019-04-01", "2019-05-01"))
-    names = ("tpep_pickup_datetime", "passenger_count", "PULocationID", "DOLocationID", "fare_amount", "tip_amount")
+    names = (
+        "tpep_pickup_datetime",
+        "passenger_count",
+        "PULocationID",
+        "DOLocationID",
+        "fare_amount",
+        "tip_amount",
+    )
     made = sample_block((start, stop), 0, 0, 400, "yellow", names)
-    columns = {name: made[name].view("datetime64[us]") if "datetime" in name else made[name] for name in names}
-    trips = pd.DataFrame(columns).astype({"PULocationID": float, "DOLocationID": float, "passenger_count": float})
+    columns = {
+        name: made[name].view("datetime64[us]") if "datetime" in name else made[name]
+        for name in names
+    }
+    trips = pd.DataFrame(columns).astype(
+        {"PULocationID": float, "DOLocationID": float, "passenger_count": float}
+    )
     folder, name = tmp_path / "odd", "yellow_tripdata_2019-04.parquet"
     odd = {
         "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
@@ -217,22 +293,31 @@ def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp
         "passenger_count": {4: np.inf, 5: np.nan, 6: -np.inf, 7: 1e300},
         "fare_amount": {8: 0.0, 9: np.nan, 10: np.inf},
         "tip_amount": {11: np.nan},
-        "tpep_pickup_datetime": {12: pd.NaT, 13: pd.Timestamp("2008-12-31"), 14: pd.Timestamp("2090-01-01"),
-                                 15: pd.Timestamp("2018-07-01")},
-    }  # fmt: skip
+        "tpep_pickup_datetime": {
+            12: pd.NaT,
+            13: pd.Timestamp("2008-12-31"),
+            14: pd.Timestamp("2090-01-01"),
+            15: pd.Timestamp("2018-07-01"),
+        },
+    }
     folder.mkdir()
     bare = trips.assign(tip_amount=np.nan)
     few = bare.drop(columns=["passenger_count", "fare_amount"])
     few.to_parquet(folder / "a_2019-04.parquet")
     for ending in ("csv", "csv.gz"):
-        few.assign(store_and_fwd_flag="N", VendorID=2).to_csv(folder / f"c_2019-04.{ending}", index=False)
+        few.assign(store_and_fwd_flag="N", VendorID=2).to_csv(
+            folder / f"c_2019-04.{ending}", index=False
+        )
     bare.assign(passenger_count=np.nan).to_parquet(folder / "b_2019-04.parquet")
     for column, values in odd.items():
         for row, value in values.items():
             trips.loc[row, column] = value
     trips.to_parquet(folder / name)
     ended = score("block_bytes=3000", given=folder)
-    one, other = (pq.read_table(out / bare)["probability"] for bare in ("a_2019-04.parquet", "b_2019-04.parquet"))
+    one, other = (
+        pq.read_table(out / bare)["probability"]
+        for bare in ("a_2019-04.parquet", "b_2019-04.parquet")
+    )
     assert one.equals(other)
     assert one.null_count == 0
     scored, metrics = pd.read_parquet(out / name), ended.run.data.metrics
@@ -244,29 +329,47 @@ def test_no_row_is_dropped_and_few_columns_are_needed(score: Job, out: Path, tmp
     assert manifest(out)["files"][name]["unscored"] == ended.said["unscored"]
     assert (metrics["score/unscored"], metrics["unscored/bad_zone"]) == (8, 3)
     labelled = len(trips) - len(unscored | {0, 8, 9, 10, 11, 12, 15})
-    assert labelled - 10 <= metrics["labelled/rows"] <= labelled, "the sample has negative fares of its own"
-    plain, packed = (pq.read_table(out / f"c_2019-04.{ending}.parquet") for ending in ("csv", "csv.gz"))
+    assert labelled - 10 <= metrics["labelled/rows"] <= labelled, (
+        "the sample has negative fares of its own"
+    )
+    plain, packed = (
+        pq.read_table(out / f"c_2019-04.{ending}.parquet") for ending in ("csv", "csv.gz")
+    )
     assert plain.equals(packed)
     assert plain["probability"].equals(one)
-    types = {"tpep_pickup_datetime": pa.timestamp("us"), "PULocationID": pa.int64(), "VendorID": pa.int64()}
+    types = {
+        "tpep_pickup_datetime": pa.timestamp("us"),
+        "PULocationID": pa.int64(),
+        "VendorID": pa.int64(),
+    }
     for column, kind in {**types, "store_and_fwd_flag": pa.string()}.items():
         assert plain.schema.field(column).type == kind
     assert pq.read_metadata(out / "c_2019-04.csv.parquet").num_row_groups > 3
 
 
-def test_a_scoring_is_recorded_in_the_experiment_of_the_training(job: Job, trips: Path, out: Path, store: str) -> None:
+def test_a_scoring_is_recorded_in_the_experiment_of_the_training(
+    job: Job, trips: Path, out: Path, store: str
+) -> None:
     run = job("score", "model_uri=models:/other/1", f"input={trips}", f"output={out}").run
     assert mlflow.MlflowClient(store).get_experiment(run.info.experiment_id).name == "scoring"
 
 
-def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_files(
+    score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     score("colour=yellow")
     first, months = state(out), {name: (trips / name).read_bytes() for name in MONTHS}
-    green = pd.read_parquet(trips / MONTHS[1]).rename(columns=lambda name: name.replace("tpep_", "lpep_"))
+    green = pd.read_parquet(trips / MONTHS[1]).rename(
+        columns=lambda name: name.replace("tpep_", "lpep_")
+    )
     green.to_parquet(trips / "green_tripdata_2019-05.parquet", index=False)
     (trips / "broken.parquet").write_bytes(months[MONTHS[0]][:5000])
     (trips / "late_2019-05.parquet").write_bytes(damaged(trips / MONTHS[1]))
-    codes = {"green_tripdata_2019-05.parquet": "[D0", "broken.parquet": "[D005]", "late_2019-05.parquet": "[D005]"}
+    codes = {
+        "green_tripdata_2019-05.parquet": "[D0",
+        "broken.parquet": "[D005]",
+        "late_2019-05.parquet": "[D005]",
+    }
     for _ in range(2):  # what its footer does not show is tried again
         capsys.readouterr()
         with pytest.raises(TipcastError, match=r"S010.*3 of 5 files") as caught:
@@ -286,7 +389,8 @@ def test_refused_files(score: Job, trips: Path, out: Path, capsys: pytest.Captur
     (trips / MONTHS[0]).write_bytes(damaged(trips / MONTHS[0]))
     (trips / MONTHS[1]).write_bytes(b"PAR1")
     for given, code in ((trips, "S010"), (trips / MONTHS[1], "D005"), (trips / MONTHS[0], "D005")):
-        with pytest.raises(TipcastError, match=code):  # an only file's own error, be it found while it is scored
+        # an only file's own error, be it found while it is scored
+        with pytest.raises(TipcastError, match=code):
             score("colour=yellow", given=given)
         assert state(out) == before, "when all are refused, the scores stay"
 
@@ -295,8 +399,14 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) ->
     with pytest.raises(TipcastError, match="S010"):
         score(given=taxi)
     files, refused = manifest(out)["files"], manifest(out)["refused"]
-    everything = {str(path.relative_to(taxi)) for path in taxi.rglob("*") if path.suffix in {".parquet", ".csv", ".gz"}}
-    assert {name.removesuffix(".parquet") if ".csv" in name else name for name in {*files, *refused}} == everything
+    everything = {
+        str(path.relative_to(taxi))
+        for path in taxi.rglob("*")
+        if path.suffix in {".parquet", ".csv", ".gz"}
+    }
+    assert {
+        name.removesuffix(".parquet") if ".csv" in name else name for name in {*files, *refused}
+    } == everything
     codes = {name: entry["code"] for name, entry in refused.items()}
     assert codes["drift/yellow_2009_trip_schema_small.csv.parquet"] == "D017"
     assert set(codes.values()) <= {"D005", "D007", "D008", "D010", "D017"}
@@ -309,20 +419,32 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) ->
         assert scores.null_count == sum(entry["unscored"].values()) < 0.05 * len(scores), name
 
 
-def test_trips_and_scores_in_an_object_store(job: Job, months: Path, bucket: Any, tmp_path: Path) -> None:
+def test_trips_and_scores_in_an_object_store(
+    job: Job, months: Path, bucket: Any, tmp_path: Path
+) -> None:
     def scored() -> dict[str, bytes]:
         bucket.invalidate_cache()
-        return {path.removeprefix("trips/scored/"): bucket.cat_file(path) for path in bucket.find("trips/scored")}
+        return {
+            path.removeprefix("trips/scored/"): bucket.cat_file(path)
+            for path in bucket.find("trips/scored")
+        }
 
     for name in MONTHS:
         bucket.put(str(months / name), f"trips/months/2019/{name}")
-    words = ["model_uri=models:/tipcast/1", "input=s3://trips/months/", "output=s3://trips/scored", SCORING]
+    words = [
+        "model_uri=models:/tipcast/1",
+        "input=s3://trips/months/",
+        "output=s3://trips/scored",
+        SCORING,
+    ]
     said = job("score", *words).said
     objects = scored()
     assert set(objects) == {"_manifest.json", *(f"2019/{name}" for name in MONTHS)}
     entries = json.loads(objects["_manifest.json"])["files"]
     for name in MONTHS:
-        assert entries[f"2019/{name}"]["sha256"] == hashlib.sha256(objects[f"2019/{name}"]).hexdigest()
+        assert (
+            entries[f"2019/{name}"]["sha256"] == hashlib.sha256(objects[f"2019/{name}"]).hexdigest()
+        )
         same_rows(io.BytesIO(objects[f"2019/{name}"]), months / name)
     assert said["rows"] == sum(entry["rows"] for entry in entries.values())
     assert job("score", *words).said["scored"] == 0
@@ -336,9 +458,14 @@ def test_trips_and_scores_in_an_object_store(job: Job, months: Path, bucket: Any
     with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
         job("score", *words)
     objects = scored()
-    assert set(objects) == {f"2019/{MONTHS[0]}", "_manifest.json"}, "a file that is refused has no scores"
+    assert set(objects) == {f"2019/{MONTHS[0]}", "_manifest.json"}, (
+        "a file that is refused has no scores"
+    )
     found = json.loads(objects["_manifest.json"])
-    assert (set(found["files"]), set(found["refused"])) == ({f"2019/{MONTHS[0]}"}, {f"2019/{MONTHS[1]}"})
+    assert (set(found["files"]), set(found["refused"])) == (
+        {f"2019/{MONTHS[0]}"},
+        {f"2019/{MONTHS[1]}"},
+    )
 
     bucket.chmod(f"trips/months/2019/{MONTHS[0]}", acl="public-read")
     web = f"{os.environ['AWS_ENDPOINT_URL']}/trips/months/2019/{MONTHS[0]}"
@@ -368,7 +495,11 @@ def test_a_store_that_is_away_is_told_in_one_line_without_the_keys(
     secrets = {"AWS_ACCESS_KEY_ID": "canaryKEYx7Yq", "AWS_SECRET_ACCESS_KEY": "canarySECRETx7Yq"}
     for name, value in {**secrets, "AWS_DEFAULT_REGION": "us-east-1"}.items():
         monkeypatch.setenv(name, value)
-    words = ["model_uri=models:/tipcast/1", f"input={tmp_path / 'trips.parquet'}", "output=s3://mybucket/some/prefix/"]
+    words = [
+        "model_uri=models:/tipcast/1",
+        f"input={tmp_path / 'trips.parquet'}",
+        "output=s3://mybucket/some/prefix/",
+    ]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for port in (server.server_address[1], closed_port):

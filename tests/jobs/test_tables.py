@@ -1,4 +1,6 @@
-"""Columns as people call them: what trains is promoted, and every row is scored as MLflow does it."""
+"""Columns as people call them: what trains is promoted, and every row is scored as MLflow does
+it.
+"""
 
 import json
 import unicodedata
@@ -42,13 +44,23 @@ def flowers(count: int, seed: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tmp_path: Path, target: str) -> None:
+def test_ten_test_rows_are_promoted_and_rows_are_scored(
+    job: Any, store: str, tmp_path: Path, target: str
+) -> None:
     headline = TARGETS[target]
     name = f"flowers by {headline}"
     flowers(50, 0).to_parquet(tmp_path / "train.parquet", index=False)
-    words = ["data=table", f"data.train={tmp_path}/train.parquet", "data.test_share=0.2", "task.validation=0"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/train.parquet",
+        "data.test_share=0.2",
+        "task.validation=0",
+    ]
     words += [f"task.features={COLUMNS}", f"task.target='{target}'", f"tracking.register={name}"]
-    tested = [job("train", *words, f"model.params.n_estimators={trees}").run.data.metrics for trees in (3, 20)]
+    tested = [
+        job("train", *words, f"model.params.n_estimators={trees}").run.data.metrics
+        for trees in (3, 20)
+    ]
     assert tested[0]["train/rows"] + tested[0]["test/rows"] == tested[0]["train/rows_read"] == 50
     assert "test/rows_read" not in tested[0], "one reading gives the rows of both sides"
     first = job("promote", f"model_uri=models:/{name}/1").said
@@ -57,12 +69,23 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tm
         job("promote", f"model_uri=models:/{name}/2", "data.limits.min_rows=11")
     second = job("promote", f"model_uri=models:/{name}/2", "margin=9")
     said, metrics = second.said, second.said["metrics"]
-    assert (said["moved"], said["checks"]["test rows"]["what"]) == (True, "held out by the same draw")
+    assert (said["moved"], said["checks"]["test rows"]["what"]) == (
+        True,
+        "held out by the same draw",
+    )
     for side, before in (("challenger", tested[1]), ("champion", tested[0])):
-        assert metrics[f"{side}/{headline}"] == pytest.approx(before[f"test/{headline}"]), "the rows it was tested on"
+        assert metrics[f"{side}/{headline}"] == pytest.approx(before[f"test/{headline}"]), (
+            "the rows it was tested on"
+        )
     difference = metrics[f"difference/{headline}"]
-    assert difference == pytest.approx(metrics[f"challenger/{headline}"] - metrics[f"champion/{headline}"])
-    assert metrics[f"difference/{headline}_low"] <= difference <= metrics[f"difference/{headline}_high"]
+    assert difference == pytest.approx(
+        metrics[f"challenger/{headline}"] - metrics[f"champion/{headline}"]
+    )
+    assert (
+        metrics[f"difference/{headline}_low"]
+        <= difference
+        <= metrics[f"difference/{headline}_high"]
+    )
     assert "Scored on the same rows of " in second.run.data.tags["mlflow.note.content"]
     if headline == "rmse":
         with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
@@ -81,10 +104,18 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tm
     known.to_parquet(file, index=False, row_group_size=700)
     known[COLUMNS].drop(index=2).to_csv(tmp_path / "new" / "unknown.csv", index=False)
     ended = score()
-    metrics, given, table = ended.run.data.metrics, pq.read_table(file), pq.read_table(tmp_path / "scored" / file.name)
+    metrics, given, table = (
+        ended.run.data.metrics,
+        pq.read_table(file),
+        pq.read_table(tmp_path / "scored" / file.name),
+    )
     assert table.select(given.column_names).equals(given.replace_schema_metadata(None))
     assert [at for at, value in enumerate(table["prediction"].to_pylist()) if value is None] == [2]
-    assert (metrics["score/rows"], metrics["score/unscored"], metrics["labelled/rows"]) == (3999, 1, 1999)
+    assert (metrics["score/rows"], metrics["score/unscored"], metrics["labelled/rows"]) == (
+        3999,
+        1,
+        1999,
+    )
     mlflow.set_tracking_uri(store)
     found, model = table.to_pandas().drop(index=2), mlflow.pyfunc.load_model(f"models:/{name}/2")
     expected = np.asarray(model.predict(found[COLUMNS]))
@@ -93,7 +124,11 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tm
     assert [*found] == [*known, *added, "prediction", "model_name", "model_version"]
     if added:
         np.testing.assert_allclose(found[added].to_numpy().squeeze(), expected, atol=1e-6)
-        named = found["prediction"] if several == added else np.array(FLOWERS)[found["prediction"].astype(int)]
+        named = (
+            found["prediction"]
+            if several == added
+            else np.array(FLOWERS)[found["prediction"].astype(int)]
+        )
         assert [*named] == model.predict(found[COLUMNS], params={"output": "label"}).tolist()
         assert metrics["labelled/accuracy"] == pytest.approx((named == found[target]).mean())
     else:
@@ -108,14 +143,18 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(job: Any, store: str, tm
     if headline == "rmse":
         texts = known.astype({target: str})
         texts.to_parquet(file, index=False)
-        assert score().run.data.metrics["labelled/rmse"] == metrics["labelled/rmse"], "numbers written as texts"
+        assert score().run.data.metrics["labelled/rmse"] == metrics["labelled/rmse"], (
+            "numbers written as texts"
+        )
         texts.assign(**{COLUMNS[0]: pd.Timestamp("2020-01-01")}).to_parquet(file, index=False)
         with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
             score()
 
 
 def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -> None:
-    """Texts that pandas takes for missing, codes, odd texts, blanks, and numbers that are too large."""
+    """Texts that pandas takes for missing, codes, odd texts, blanks, and numbers that are too
+    large.
+    """
     rng = np.random.default_rng(5)
     state, code = rng.choice(["NA", "CA", "", " "], 300), rng.choice(["007", "7", "12"], 300)
     size = rng.normal(size=300).round(3).astype(str)
@@ -123,11 +162,21 @@ def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -
     y = np.where((state == "NA") | (code == "7"), 5.0, 0.0)
     texts = pd.DataFrame({"state": state, "code": code, "y": y})
     texts.to_parquet(tmp_path / "train.parquet", index=False)
-    words = ["data=table", f"data.train={tmp_path}/train.parquet", "task.target=y", "task.kind=regression"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/train.parquet",
+        "task.target=y",
+        "task.kind=regression",
+    ]
     words += ["task.validation=0", "model.params.n_estimators=4"]
     model = job("train", *words, "data.types={state: text}", "data.types.code=category")
     texts.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
-    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scores")
+    job(
+        "score",
+        f"model_uri={model.said['model_uri']}",
+        f"input={tmp_path}/new.csv",
+        f"output={tmp_path}/scores",
+    )
     scores = pd.read_parquet(tmp_path / "scores")["prediction"].to_numpy()
     assert len(set(scores)) > 1
     loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
@@ -144,7 +193,12 @@ def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -
     pd.DataFrame({"size": size, "y": y}).to_csv(tmp_path / "train.csv", index=False)
     model = job("train", *words, f"data.train={tmp_path}/train.csv")
     (tmp_path / "new.csv").write_text("size\n0.5\n \n?\n 0.5 \n1e39\nNA\n")
-    job("score", f"model_uri={model.said['model_uri']}", f"input={tmp_path}/new.csv", f"output={tmp_path}/more")
+    job(
+        "score",
+        f"model_uri={model.said['model_uri']}",
+        f"input={tmp_path}/new.csv",
+        f"output={tmp_path}/more",
+    )
     scores = pd.read_parquet(tmp_path / "more")["prediction"].to_numpy()
     assert np.isnan(scores).tolist() == [False] * 4 + [True, False]
     assert scores[0] == scores[3]
@@ -161,7 +215,13 @@ def test_a_model_of_many_features_is_promoted(job: Any, store: str, tmp_path: Pa
     rng = np.random.default_rng(6)
     rows = pd.DataFrame(rng.normal(size=(80, 1200)).round(2)).add_prefix("gene ")
     rows.assign(y=rows["gene 7"]).to_parquet(tmp_path / "wide.parquet", index=False)
-    words = ["data=table", f"data.train={tmp_path}/wide.parquet", "task.target=y", "model=ridge", "task.validation=0"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/wide.parquet",
+        "task.target=y",
+        "model=ridge",
+        "task.validation=0",
+    ]
     job("train", *words, "tracking.register=wide")
     assert job("promote", "model_uri=models:/wide/1").said["moved"]
     mlflow.MlflowClient(store).copy_model_version("models:/wide/1", "wide")
@@ -169,14 +229,25 @@ def test_a_model_of_many_features_is_promoted(job: Any, store: str, tmp_path: Pa
     assert (done["moved"], done["metrics"]["difference/rmse"]) == (True, 0)
 
 
-def test_what_a_user_may_not_expect_is_said(job: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An index in CSV, blanks after commas, rows that are dropped, dates that fit either order, a loss near 0."""
+def test_what_a_user_may_not_expect_is_said(
+    job: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An index in CSV, blanks after commas, rows that are dropped, dates that fit either order, a
+    loss near 0.
+    """
     rng = np.random.default_rng(6)
     x = rng.normal(size=600)
-    rows = pd.DataFrame({"x": x, "when": "01/02/2019", "y": np.where(x > 0, "a", np.where(x > -1, "b", "c"))})
+    rows = pd.DataFrame(
+        {"x": x, "when": "01/02/2019", "y": np.where(x > 0, "a", np.where(x > -1, "b", "c"))}
+    )
     rows.loc[::10, "x"] = np.inf
     (tmp_path / "train.csv").write_text(rows.to_csv().replace(",b", ", b "))
-    words = ["data=table", f"data.train={tmp_path}/train.csv", "task.target=y", "model.params.n_estimators=30"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/train.csv",
+        "task.target=y",
+        "model.params.n_estimators=30",
+    ]
     model = job("train", *words)
     assert "60 of 600 rows of train.csv are not used: non_finite" in caplog.text
     assert "month/day/year, though all fit either order" in caplog.text
@@ -190,7 +261,11 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
     job: Any, store: str, tmp_path: Path
 ) -> None:
     columns = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
-    tlc, mine, files = tmp_path / "tlc", tmp_path / "own", [f"yellow_{month}.parquet" for month in MONTHS]
+    tlc, mine, files = (
+        tmp_path / "tlc",
+        tmp_path / "own",
+        [f"yellow_{month}.parquet" for month in MONTHS],
+    )
     mine.mkdir()
     for month, file in zip(MONTHS, files, strict=True):
         write(tlc, month)
@@ -202,7 +277,13 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
 
     def scores(ended: Any, given: Path, *words: str) -> Any:
         out = tmp_path / "scored"
-        job("score", f"model_uri={ended.said['model_uri']}", f"input={given}", f"output={out}", *words)
+        job(
+            "score",
+            f"model_uri={ended.said['model_uri']}",
+            f"input={given}",
+            f"output={out}",
+            *words,
+        )
         return pq.read_table(out / files[1])
 
     usual, own = train(tlc), train(mine, f"data.{columns}", "tracking.register=own")
@@ -227,7 +308,10 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
     kept = scores(usual, mine, columns, "keep=[pickup,tip_amount]")
     assert kept["probability"].equals(expected)
     assert kept.column_names[:2] == ["started_at", "tip_amount"]
-    for words, error in (((), r"D007.*by columns=\{"), (["columns={up: x}"], "C003.*unknown column of taxi 'up'")):
+    for words, error in (
+        ((), r"D007.*by columns=\{"),
+        (["columns={up: x}"], "C003.*unknown column of taxi 'up'"),
+    ):
         with pytest.raises(TipcastError, match=error):
             scores(usual, mine, *words)
 
@@ -239,7 +323,9 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
 
 @pytest.fixture(scope="module")
 def doubtful(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A training on a table with a constant column, a column without a value, names of rows and a rare class."""
+    """A training on a table with a constant column, a column without a value, names of rows and a
+    rare class.
+    """
     folder = tmp_path_factory.mktemp("doubtful")
     draw = np.random.default_rng(0)
     rows = pd.DataFrame({"x": draw.normal(size=1_000)})
@@ -247,7 +333,12 @@ def doubtful(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     rows.loc[:9, "kind"] = "rare"
     rows = rows.assign(name=[f"r{number}" for number in range(1_000)], year=2019, empty=np.nan)
     rows.to_csv(folder / "rows.csv", index=False)
-    words = ("data=table", f"data.train={folder}/rows.csv", "data.test_share=0.2", "task.target=kind")
+    words = (
+        "data=table",
+        f"data.train={folder}/rows.csv",
+        "data.test_share=0.2",
+        "task.target=kind",
+    )
     return run_job(store, "train", *words, "model.params.n_estimators=3")
 
 
@@ -273,11 +364,15 @@ def test_a_class_of_few_test_rows_and_a_constant_feature_are_in_the_note(doubtfu
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_inspect_names_constant_columns(tmp_path: Path, ending: str) -> None:
-    rows = pd.DataFrame({"x": [1.0, 2.0, 3.0], "year": 2019, "city": "Bern", "some": [1.0, np.nan, 1.0]})
+    rows = pd.DataFrame(
+        {"x": [1.0, 2.0, 3.0], "year": 2019, "city": "Bern", "some": [1.0, np.nan, 1.0]}
+    )
     path = tmp_path / f"rows.{ending}"
     rows.to_csv(path, index=False) if ending == "csv" else rows.to_parquet(path)
     said = inspected(path)
-    assert [row["column"] for row in said["columns"] if "same value in all rows" in row["note"]] == ["year", "city"]
+    assert [
+        row["column"] for row in said["columns"] if "same value in all rows" in row["note"]
+    ] == ["year", "city"]
 
 
 def inspected(path: Path) -> Any:
@@ -290,26 +385,44 @@ def gaps(count: int) -> pd.DataFrame:
     """Make rows whose town, and whether a size is missing, tell the class and the value."""
     draw = np.random.default_rng(3)
     rows = pd.DataFrame(
-        {"size": draw.normal(50, 10, count), "town": draw.choice(["Ulm", "Bonn", "Jena", "Köln"], count)}
+        {
+            "size": draw.normal(50, 10, count),
+            "town": draw.choice(["Ulm", "Bonn", "Jena", "Köln"], count),
+        }
     )
     rows["size"] = rows["size"].where(draw.random(count) < 0.6)
-    rows["cost"] = 5.0 * rows["size"].isna() + 3.0 * rows["town"].isin(["Bonn", "Ulm"]) + draw.normal(0, 0.5, count)
+    rows["cost"] = (
+        5.0 * rows["size"].isna()
+        + 3.0 * rows["town"].isin(["Bonn", "Ulm"])
+        + draw.normal(0, 0.5, count)
+    )
     return rows.assign(sold=np.where(rows["cost"] > 3.5, "yes", "no"))
 
 
 @pytest.mark.parametrize(
     ("model", "target", "metric", "least"),
     [
-        ("xgboost", "sold", "auc", 0.97), ("random_forest", "sold", "auc", 0.97), ("logistic", "sold", "auc", 0.97),
-        ("hist_gradient_boosting", "sold", "auc", 0.97), ("knn", "sold", "auc", 0.97), ("svc", "sold", "auc", 0.97),
-        ("incremental", "sold", "auc", 0.97), ("linear", "cost", "r2", 0.9), ("ridge", "cost", "r2", 0.9),
+        ("xgboost", "sold", "auc", 0.97),
+        ("random_forest", "sold", "auc", 0.97),
+        ("logistic", "sold", "auc", 0.97),
+        ("hist_gradient_boosting", "sold", "auc", 0.97),
+        ("knn", "sold", "auc", 0.97),
+        ("svc", "sold", "auc", 0.97),
+        ("incremental", "sold", "auc", 0.97),
+        ("linear", "cost", "r2", 0.9),
+        ("ridge", "cost", "r2", 0.9),
     ],
-)  # fmt: skip
+)
 def test_gaps_and_texts_tell_every_model_what_they_hold(
     job: Any, store: str, tmp_path: Path, model: str, target: str, metric: str, least: float
 ) -> None:
     gaps(1200).to_csv(tmp_path / "rows.csv", index=False)
-    words = ["data=table", f"data.train={tmp_path}/rows.csv", "task.features=[size,town]", f"task.target={target}"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/rows.csv",
+        "task.features=[size,town]",
+        f"task.target={target}",
+    ]
     trained = job("train", *words, f"model={model}", "tracking.register=gaps")
     assert trained.run.data.metrics[f"test/{metric}"] > least
 
@@ -327,26 +440,47 @@ def test_gaps_and_texts_tell_every_model_what_they_hold(
 
 def test_clusters_of_texts_are_judged_by_a_column_for_each(job: Any, tmp_path: Path) -> None:
     gaps(600).to_parquet(tmp_path / "rows.parquet")
-    words = ["data=table", f"data.train={tmp_path}/rows.parquet", "task.features=[size,town]", "model=kmeans"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/rows.parquet",
+        "task.features=[size,town]",
+        "model=kmeans",
+    ]
     metrics = job("train", *words, "model.params.n_clusters=4").run.data.metrics
     assert np.isfinite([value for name, value in metrics.items() if name.startswith("test/")]).all()
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_cells_and_names_in_either_unicode_form_get_one_score(job: Any, tmp_path: Path, form: Any) -> None:
+def test_cells_and_names_in_either_unicode_form_get_one_score(
+    job: Any, tmp_path: Path, form: Any
+) -> None:
     """By files, frames and the server of MLflow; what is no number is refused by all."""
     other = "NFD" if form == "NFC" else "NFC"
     column, sent = (unicodedata.normalize(each, "größe") for each in (form, other))
     size = np.arange(300.0)
-    frame = pd.DataFrame({column: size.astype(str), "art": ["x", "y", "z"] * 100, "y": size % 7 + size})
+    frame = pd.DataFrame(
+        {column: size.astype(str), "art": ["x", "y", "z"] * 100, "y": size % 7 + size}
+    )
     frame.loc[::29, column] = ""
     frame.to_csv(tmp_path / "train.csv", index=False)
-    words = ["data=table", f"data.train={tmp_path}/train.csv", "task.target=y", "task.kind=regression"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/train.csv",
+        "task.target=y",
+        "task.kind=regression",
+    ]
     model = job("train", *words, "model.params.n_estimators=4", f"data.types={{{sent}: number}}")
     loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
     assert loaded.metadata.get_input_schema().input_names()[0] == column
 
-    for cell, readable in {"": True, "\t": True, " 12 ": True, "1e2": True, "1,5": False, "true": False}.items():
+    for cell, readable in {
+        "": True,
+        "\t": True,
+        " 12 ": True,
+        "1e2": True,
+        "1,5": False,
+        "true": False,
+    }.items():
         rows = pd.DataFrame({sent: ["3", cell], "art": ["x", "y"]})
         bodies = {
             "application/json": json.dumps({"dataframe_split": rows.to_dict("split")}),
@@ -362,13 +496,22 @@ def test_cells_and_names_in_either_unicode_form_get_one_score(job: Any, tmp_path
 
         given = tmp_path / f"{form}{ord(cell[:1] or '0')}.csv"
         rows.to_csv(given, index=False)
-        job("score", f"model_uri={model.said['model_uri']}", f"input={given}", f"output={tmp_path}/{given.stem}")
+        job(
+            "score",
+            f"model_uri={model.said['model_uri']}",
+            f"input={given}",
+            f"output={tmp_path}/{given.stem}",
+        )
         scores = pd.read_parquet(tmp_path / given.stem)["prediction"].to_numpy()
         np.testing.assert_allclose(loaded.predict(rows), scores, rtol=1e-6)
-        np.testing.assert_allclose(loaded.predict(rows.rename(columns={sent: column})), scores, rtol=1e-6)
+        np.testing.assert_allclose(
+            loaded.predict(rows.rename(columns={sent: column})), scores, rtol=1e-6
+        )
         for kind, body in bodies.items():
             answer = invocations(body, kind, loaded, loaded.metadata.get_input_schema())
-            np.testing.assert_allclose(json.loads(answer.response)["predictions"], scores, rtol=1e-6, err_msg=kind)
+            np.testing.assert_allclose(
+                json.loads(answer.response)["predictions"], scores, rtol=1e-6, err_msg=kind
+            )
 
     with pytest.raises(MlflowException, match="missing column"):
         loaded.predict(rows.drop(columns=sent))

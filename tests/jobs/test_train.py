@@ -1,4 +1,6 @@
-"""`tipcast train` as a user runs it, every model, and real trips with the quality they are known to allow."""
+"""`tipcast train` as a user runs it, every model, and real trips with the quality they are known to
+allow.
+"""
 
 import contextlib
 import dataclasses
@@ -33,7 +35,13 @@ from tipcast.jobs.train_plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "benchmarks" / "outside" / "conf"
-COMMAND = ["train", "data.rows=20000", "tracking.register=tipcast", "print=json", "cluster.performance_report=true"]
+COMMAND = [
+    "train",
+    "data.rows=20000",
+    "tracking.register=tipcast",
+    "print=json",
+    "cluster.performance_report=true",
+]
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
 
@@ -43,24 +51,44 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("train")
     done = python(folder, "-m", "tipcast", *COMMAND)
     assert done.returncode == 0, done.stderr
-    said, client = json.loads(done.stdout.splitlines()[-1]), mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    said, client = (
+        json.loads(done.stdout.splitlines()[-1]),
+        mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}"),
+    )
     run = client.get_run(said["run_id"])
     return SimpleNamespace(folder=folder, stderr=done.stderr, said=said, client=client, run=run)
 
 
 def test_the_last_line_says_everything(trained: Any) -> None:
     said = trained.said
-    assert list(said) == ["run_id", "experiment_id", "run", "tracking_uri", "model_uri", "metrics", "phases", "command"]
+    assert list(said) == [
+        "run_id",
+        "experiment_id",
+        "run",
+        "tracking_uri",
+        "model_uri",
+        "metrics",
+        "phases",
+        "command",
+    ]
     assert said["model_uri"] == "models:/tipcast/1"
-    page = f"#/experiments/{said['experiment_id']}/runs/{said['run_id']}?workflowType=machine_learning"
+    page = (
+        f"#/experiments/{said['experiment_id']}/runs/{said['run_id']}?workflowType=machine_learning"
+    )
     assert said["run"] == f"http://127.0.0.1:5000/{page}"
     assert said["tracking_uri"].startswith("sqlite:///")
-    assert said["metrics"]["test/auc_low"] < said["metrics"]["test/auc"] < said["metrics"]["test/auc_high"]
+    assert (
+        said["metrics"]["test/auc_low"]
+        < said["metrics"]["test/auc"]
+        < said["metrics"]["test/auc_high"]
+    )
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
     assert len(trained.stderr.splitlines()) < 10
     names = {path.name for path in trained.folder.iterdir()}
-    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}, "nothing else is left"
+    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}, (
+        "nothing else is left"
+    )
     note = trained.run.data.tags["mlflow.note.content"]
     assert said["command"] in note
     assert f"{said['metrics']['test/auc']:.3f}" in note
@@ -76,7 +104,9 @@ def test_the_run_holds_parameters_and_where_it_came_from(trained: Any) -> None:
     assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
     tags = run.data.tags
     assert own_tags(run) == TAGS
-    view = json.loads(trained.client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.tipcast"])
+    view = json.loads(
+        trained.client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.tipcast"]
+    )
     assert view["selectedColumns"][:2] == ["metrics.`test/auc`", "metrics.`validation/auc`"]
     assert "/runs?viewStateShareKey=tipcast" in trained.stderr
     assert not any(name.startswith("system/") for name in run.data.metrics)
@@ -97,7 +127,9 @@ def test_the_run_holds_metrics(trained: Any) -> None:
     rows = {name: metrics[f"{name}/rows"] for name in ("train", "validation", "test")}
     assert rows["train"] + rows["validation"] == pytest.approx(20_000, rel=0.02)
     assert rows["test"] == pytest.approx(20_000, rel=0.02)
-    assert rows["validation"] / (rows["train"] + rows["validation"]) == pytest.approx(0.15, abs=0.02)
+    assert rows["validation"] / (rows["train"] + rows["validation"]) == pytest.approx(
+        0.15, abs=0.02
+    )
     for name, value in trained.said["metrics"].items():
         assert metrics[name] == pytest.approx(value)
     for name in PHASES:
@@ -107,7 +139,10 @@ def test_the_run_holds_metrics(trained: Any) -> None:
     assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
     rate = max(metrics["test/positive_rate"], 1 - metrics["test/positive_rate"])
     assert trained.said["metrics"]["baseline/accuracy"] == pytest.approx(rate)
-    first = "select key from latest_metrics where key not like 'system/%' order by timestamp, rowid limit 1"
+    first = (
+        "select key from latest_metrics where key not like 'system/%' order by timestamp, "
+        "rowid limit 1"
+    )
     with contextlib.closing(sqlite3.connect(trained.folder / "mlflow.db")) as database:
         assert database.execute(first).fetchone() == ("test/auc",)
 
@@ -147,11 +182,14 @@ def test_tables_and_configuration(trained: Any) -> None:
     curve = np.array(table["data"], dtype=float)
     assert curve[0, :2].tolist() == [0, 0]
     assert curve[-1, :2].tolist() == [1, 1]
-    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(trained.said["metrics"]["test/auc"], abs=1e-3)
+    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(
+        trained.said["metrics"]["test/auc"], abs=1e-3
+    )
     config = yaml.safe_load(_artifact(trained, "config.yaml"))
     assert config["data"]["rows"] == 20_000
     assert config["model"]["params"]["tree_method"] == "hist"
-    for path in (trained.folder / "mlruns").rglob("*.json"):  # as a browser reads it, which knows no Infinity
+    # as a browser reads it, which knows no Infinity
+    for path in (trained.folder / "mlruns").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(constant))
 
 
@@ -159,7 +197,10 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
     words = ("train", "model=logistic", "data.rows=20000", "cluster.n_workers=2")
     for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
         more = (*words, f"data.block_rows={block}")
-        parts, joined = (job(*more, f"cluster.partition_per_worker={each}").run.data.metrics for each in (False, True))
+        parts, joined = (
+            job(*more, f"cluster.partition_per_worker={each}").run.data.metrics
+            for each in (False, True)
+        )
         assert parts["test/partitions"] == 20_000 // block
         for split in ("train", "validation", "test"):
             assert joined[f"{split}/partitions"] == 2
@@ -182,28 +223,45 @@ def _files(train: Path, test: Path) -> list[str]:
 
 
 def test_real_yellow_trips(job: Callable[..., Any], taxi: Path) -> None:
-    files = (taxi / "yellow" / f"yellow_tripdata_{name}.parquet" for name in ("2018_120k", "2019-03_10k"))
+    files = (
+        taxi / "yellow" / f"yellow_tripdata_{name}.parquet" for name in ("2018_120k", "2019-03_10k")
+    )
     ended = job("train", *_files(*files))
     assert ended.auc >= 0.585
-    assert any(entry.dataset.name.split()[-1].startswith("2018-01-01") for entry in ended.run.inputs.dataset_inputs)
+    assert any(
+        entry.dataset.name.split()[-1].startswith("2018-01-01")
+        for entry in ended.run.inputs.dataset_inputs
+    )
     assert ended.run.data.metrics["train/dropped/fare_not_positive"] > 0
 
 
 def test_real_green_trips(job: Callable[..., Any], taxi: Path) -> None:
     folder = taxi / "no_repo_license"
-    ended = job("train", *_files(folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"))
+    ended = job(
+        "train",
+        *_files(
+            folder / "green_tripdata_2020-10.csv.gz", folder / "green_tripdata_2023-12.parquet"
+        ),
+    )
     assert ended.auc >= 0.665
     assert ended.run.data.params["task.threshold"] == "0.2"
 
 
-def test_a_course_s_published_number(job: Callable[..., Any], taxi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_course_s_published_number(
+    job: Callable[..., Any], taxi: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """mlops-zoomcamp, module 1: least squares on the pair of zones, one-hot, and the distance."""
     monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
     green = taxi / "no_repo_license" / "green_months" / "green_tripdata_2021-01.parquet"
     files = (green, green.with_stem("green_tripdata_2021-02"))
     if not all(file.exists() for file in files):
         pytest.skip(f"no months of green trips below {taxi}")
-    words = ["task=zoomcamp_duration", "model=linear", "model.fit.standardize=false", "data.limits.stray=null"]
+    words = [
+        "task=zoomcamp_duration",
+        "model=linear",
+        "model.fit.standardize=false",
+        "data.limits.stray=null",
+    ]
     metrics = job("train", f"--config-dir={COURSE}", *words, *_files(*files)).run.data.metrics
     assert metrics["test/rmse"] == pytest.approx(7.7587152, abs=1e-6)
     assert metrics["test/rows"] == 61_921
@@ -218,22 +276,38 @@ def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
     shutil.copyfile(tmp_path / "yellow_2019-02.parquet", tmp_path / "copy_2019-02.parquet")
     words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
     (composed,) = compose("train", [*words, "task.validation=0.1"])
-    assert make_plan(to_object(composed.config)).recipe.cutoff == of_months("2019-12")[1] - 9 * 86_400_000_000
+    assert (
+        make_plan(to_object(composed.config)).recipe.cutoff
+        == of_months("2019-12")[1] - 9 * 86_400_000_000
+    )
     assert "copy_2019-02.parquet and yellow_2019-02.parquet have the same content" in caplog.text
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(tmp_path: Path, ending: str) -> None:
-    rows = pd.DataFrame({"word": [f"w{row}" if row < 60 else "often" for row in range(300)], "y": [0, 1, 1] * 100})
+def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(
+    tmp_path: Path, ending: str
+) -> None:
+    rows = pd.DataFrame(
+        {"word": [f"w{row}" if row < 60 else "often" for row in range(300)], "y": [0, 1, 1] * 100}
+    )
     rows.to_csv(tmp_path / "t.csv", index=False)
     rows.to_parquet(tmp_path / "t.parquet", row_group_size=80)
-    words = ["data=table", f"data.train={tmp_path}/t.{ending}", "data.block_bytes=1024", "+data.types.word=category"]
+    words = [
+        "data=table",
+        f"data.train={tmp_path}/t.{ending}",
+        "data.block_bytes=1024",
+        "+data.types.word=category",
+    ]
     (composed,) = compose("train", [*words, "task.target=y"])
     plan = make_plan(to_object(composed.config))
     drawn = dataclasses.replace(plan.recipe.draw, parts=("train", "validation", "test"))
     recipe = dataclasses.replace(plan.test_recipe, draw=drawn)
-    parts = draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in plan.test.fragments], recipe)
-    train, held_out, test = (pd.concat([part[side].x for part in parts])["word"] for side in range(3))
+    parts = draw_all(
+        [prepare_fragment(part, CpuFrames(), recipe) for part in plan.test.fragments], recipe
+    )
+    train, held_out, test = (
+        pd.concat([part[side].x for part in parts])["word"] for side in range(3)
+    )
     (listed,) = (each.categories for each in plan.dataset.columns if each.name == "word")
     assert 30 < len(listed) < 60
     assert {*train, *held_out} == {*range(len(listed))}

@@ -1,4 +1,6 @@
-"""Hydra's launcher `dask` under Hydra's own suite for launchers, unchanged, and on a cluster that is up."""
+"""Hydra's launcher `dask` under Hydra's own suite for launchers, unchanged, and on a cluster that
+is up.
+"""
 
 import subprocess
 import sys
@@ -16,7 +18,8 @@ from omegaconf import DictConfig
 
 @hydra.main(version_base="1.3", config_path=None)
 def app(config: DictConfig) -> None:
-    logging.getLogger("distributed.worker").error("Failed to communicate with scheduler during heartbeat.")
+    logger = logging.getLogger("distributed.worker")
+    logger.error("Failed to communicate with scheduler during heartbeat.")
     if config.get("x") == config.get("bad"):
         raise ValueError(f"x is {config.x}")
     open("done", "w").write(str(config.get("x")))
@@ -28,7 +31,9 @@ if __name__ == "__main__":
 
 @pytest.fixture(autouse=True)
 def _found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let applications in other folders find this source, and Hydra be of no version that another test has set."""
+    """Let applications in other folders find this source, and Hydra be of no version that another
+    test has set.
+    """
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))
     monkeypatch.delitem(Singleton._instances, VersionBase, raising=False)
 
@@ -41,22 +46,42 @@ class TestLauncher(LauncherTestSuite):
 
 def _app(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "app.py").write_text(APP)
-    command = [sys.executable, "app.py", "-m", "hydra/launcher=dask", "hydra.job.chdir=true", "hydra.sweep.dir=out"]
-    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    command = [
+        sys.executable,
+        "app.py",
+        "-m",
+        "hydra/launcher=dask",
+        "hydra.job.chdir=true",
+        "hydra.sweep.dir=out",
+    ]
+    return subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
 
 
 def test_jobs_run_on_the_workers_of_an_address(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-        ended = _app(tmp_path, f"hydra.launcher.address='{cluster.scheduler_address}'", "+x=range(0,4)")
+    with LocalCluster(
+        n_workers=2, threads_per_worker=2, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        ended = _app(
+            tmp_path, f"hydra.launcher.address='{cluster.scheduler_address}'", "+x=range(0,4)"
+        )
     assert ended.returncode == 0, ended.stderr
     assert [(tmp_path / f"out/{n}/done").read_text() for n in range(4)] == ["0", "1", "2", "3"]
 
 
 def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
-    ended = _app(tmp_path, "hydra.launcher.n_workers=1", "hydra.sweeper.max_batch_size=2", "+x=1,2,3,4", "+bad=3")
+    ended = _app(
+        tmp_path,
+        "hydra.launcher.n_workers=1",
+        "hydra.sweeper.max_batch_size=2",
+        "+x=1,2,3,4",
+        "+bad=3",
+    )
     assert ended.returncode == 1
     assert "x is 3" in ended.stderr
-    assert "during heartbeat" not in ended.stderr  # Dask tells so, with a traceback, where a worker's end cuts it off
+    # Dask tells so, with a traceback, where a worker's end cuts it off
+    assert "during heartbeat" not in ended.stderr
     assert [n for n in range(4) if (tmp_path / f"out/{n}/done").exists()] == [0, 1, 3]

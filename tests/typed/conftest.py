@@ -1,4 +1,6 @@
-"""A shell, and a folder with the files, runs and models that the documents' commands name, made once a test run."""
+"""A shell, and a folder with the files, runs and models that the documents' commands name, made
+once a test run.
+"""
 
 import contextlib
 import json
@@ -35,10 +37,19 @@ tipcast train -q seed=4 data.rows=2000 model.params.n_estimators=5 print=json > 
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return a user's variables: the console scripts first, published months that were downloaded before."""
-    outside = {name: os.environ[name] for name in os.environ if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))}
+    """Return a user's variables: the console scripts first, published months that were downloaded
+    before.
+    """
+    outside = {
+        name: os.environ[name]
+        for name in os.environ
+        if not name.startswith(("MLFLOW_", "PYTEST_", "TIPCAST_"))
+    }
     scripts = str(Path(sys.executable).parent)
-    return outside | {"PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "TIPCAST_CACHE": str(folder / "trips")}
+    return outside | {
+        "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}",
+        "TIPCAST_CACHE": str(folder / "trips"),
+    }
 
 
 @contextlib.contextmanager
@@ -48,9 +59,14 @@ def started(
     """Start a command in a shell, which writes to a file; all of its session ends at the end."""
     with (folder / output).open("ab") as file:
         process = subprocess.Popen(
-            ["bash", "-ec", command], cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=file,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            ["bash", "-ec", command],
+            cwd=folder,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield process
     finally:
@@ -83,12 +99,23 @@ def _make(folder: Path) -> None:
     run(MADE, folder, environment(folder))
     _make_files(folder)
     with contextlib.closing(sqlite3.connect(folder / "mlflow.db")) as store:
-        versions = dict(store.execute("select version, run_id from model_versions where name = 'tipcast'"))
-        (experiment,) = store.execute("select experiment_id from runs where run_uuid = ?", [versions[1]]).fetchone()
+        versions = dict(
+            store.execute("select version, run_id from model_versions where name = 'tipcast'")
+        )
+        (experiment,) = store.execute(
+            "select experiment_id from runs where run_uuid = ?", [versions[1]]
+        ).fetchone()
         store.execute("pragma wal_checkpoint(truncate)")
-    ids = {"run": versions[3], "spare": versions[2], "first": versions[1], "experiment": str(experiment)}
+    ids = {
+        "run": versions[3],
+        "spare": versions[2],
+        "first": versions[1],
+        "experiment": str(experiment),
+    }
     for name in ("sweep", "many", "gone"):
-        ids[name] = json.loads((folder / f"{name}.json").read_text(encoding="utf-8").splitlines()[-1])["run_id"]
+        ids[name] = json.loads(
+            (folder / f"{name}.json").read_text(encoding="utf-8").splitlines()[-1]
+        )["run_id"]
     (folder / "ids.json").write_text(json.dumps(ids), encoding="utf-8")
 
 
@@ -97,15 +124,21 @@ def _make_files(folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     months = {path.stem[-7:]: path for path in sorted((folder / "trips").glob("*.parquet"))}
     for month, path in months.items():
-        shutil.copy(path, folder / ("later" if month == "2019-07" else "months") / f"{month}.parquet")
+        shutil.copy(
+            path, folder / ("later" if month == "2019-07" else "months") / f"{month}.parquet"
+        )
     howto = (ROOT / "docs" / "howto.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"^    defaults:.*\n(?:    .*\n)*", howto, re.MULTILINE)
-    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(textwrap.dedent(block), encoding="utf-8")
+    (folder / "own" / "model" / "boosted_stumps.yaml").write_text(
+        textwrap.dedent(block), encoding="utf-8"
+    )
     (folder / "features.py").write_text("", encoding="utf-8")
     renamed = {"tpep_pickup_datetime": "started_at", "fare_amount": "price"}
     for name, month in {"a": "2019-01", "b": "2019-02", "c": "2019-03"}.items():
         trips = pd.read_parquet(months[month]).rename(columns=renamed)
-        trips.rename(columns={"price": "fare_amount"} if name == "c" else {}).to_parquet(folder / f"{name}.parquet")
+        trips.rename(columns={"price": "fare_amount"} if name == "c" else {}).to_parquet(
+            folder / f"{name}.parquet"
+        )
     trips = pd.read_parquet(months["2019-04"]).head(50)
     trips.to_csv(folder / "trips.csv", index=False)
     trips = trips.astype({name: str for name in trips.select_dtypes("datetime").columns})
@@ -117,11 +150,16 @@ def _make_files(folder: Path) -> None:
     houses = pd.DataFrame({"rooms": range(1000), "age": [year % 90 for year in range(1000)]})
     houses.assign(price=houses["rooms"] * 3 - houses["age"]).to_parquet(folder / "houses.parquet")
     for month, made in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
-        green, later = pd.read_parquet(months[made]), pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{made}-01")
+        green, later = (
+            pd.read_parquet(months[made]),
+            pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{made}-01"),
+        )
         for column in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
             green[column.replace("tpep", "lpep")] = green.pop(column) + later
         green.to_parquet(folder / f"green_tripdata_{month}.parquet")
     for name in ("MLproject", "conda.yaml"):
         shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "benchmarks" / "outside" / "conf", folder / "benchmarks" / "outside" / "conf")
+    shutil.copytree(
+        ROOT / "benchmarks" / "outside" / "conf", folder / "benchmarks" / "outside" / "conf"
+    )
     shutil.copytree(ROOT / "examples", folder / "examples")

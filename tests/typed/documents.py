@@ -1,4 +1,6 @@
-"""The commands that README.md and docs show, and commands.yaml: what runs each of them, or why it cannot run."""
+"""The commands that README.md and docs show, and commands.yaml: what runs each of them, or why it
+cannot run.
+"""
 
 import re
 from collections.abc import Iterator
@@ -18,8 +20,9 @@ TEXTS = re.compile(r"```(?:python|yaml|toml|json)\n.*?```", re.DOTALL)
 
 HEAD = """# Commands that run as typed
 
-Every command of README.md and these pages. `make test-typed` gives those of the first table to a shell, in a
-fresh folder that has the files, runs and models that they name, and looks at what they leave.
+Every command of README.md and these pages. `make test-typed` gives those of the first table to a
+shell, in a fresh folder that has the files, runs and models that they name, and looks at what they
+leave.
 `python -m tests.typed` writes this page from `tests/typed/commands.yaml`.
 
 **{} ran, {} cannot run on a machine of two cores without more.**
@@ -62,10 +65,14 @@ def with_ids(text: str, ids: dict[str, str]) -> str:
 
 
 def shown() -> dict[str, list[str]]:
-    """Return command -> the pages that show it, in their order; blanks between words count once, comments not."""
+    """Return command -> the pages that show it, in their order; blanks between words count once,
+    comments not.
+    """
     found: dict[str, list[str]] = {}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
-        for command in dict.fromkeys(_of_page(path.read_text(encoding="utf-8")) if path != PAGE else []):
+        for command in dict.fromkeys(
+            _of_page(path.read_text(encoding="utf-8")) if path != PAGE else []
+        ):
             found.setdefault(command, []).append(path.name)
     return found
 
@@ -82,16 +89,26 @@ def _of_page(text: str) -> Iterator[str]:
                     command += " " + next(lines).strip()
                 yield re.sub(r"\s+", " ", command).strip()
     for row in re.findall(r"^\|.*", text, re.MULTILINE):
-        yield from (word.replace("\\|", "|") for word in re.findall(r"`([^`]+)`", row) if COMMAND.match(word))
+        yield from (
+            word.replace("\\|", "|")
+            for word in re.findall(r"`([^`]+)`", row)
+            if COMMAND.match(word)
+        )
 
 
 def entries() -> dict[str, Entry]:
-    """Return command -> its entry in commands.yaml, where commands that are treated alike stand together."""
-    groups: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8"))
+    """Return command -> its entry in commands.yaml, where commands that are treated alike stand
+    together.
+    """
+    groups: list[dict[str, Any]] = yaml.safe_load(
+        (Path(__file__).parent / "commands.yaml").read_text(encoding="utf-8")
+    )
     found: dict[str, Entry] = {}
     for group in groups:
         like = group.pop("like", None)
-        for command in group.pop("commands", None) or [new for new in shown() if re.search(like, new)]:
+        for command in group.pop("commands", None) or [
+            new for new in shown() if re.search(like, new)
+        ]:
             assert like or command not in found, f"two entries: {command}"
             found.setdefault(command, Entry(command, **group))
     return found
@@ -105,11 +122,13 @@ def page() -> str:
     for entry in ran:
         leaves = ", ".join(map(_code, filter(None, [*entry.leaves, entry.serves])))
         added = _code(entry.more) if entry.more else ""
-        lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {', '.join(pages.get(entry.command, []))} |")
+        shown = ", ".join(pages.get(entry.command, []))
+        lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {shown} |")
     lines += ["", "## Cannot", "", "| command | needs | shown in |", "|---|---|---|"]
     for entry in table:
         if entry.cannot:
-            lines.append(f"| {_code(entry.command)} | {entry.cannot} | {', '.join(pages.get(entry.command, []))} |")
+            shown = ", ".join(pages.get(entry.command, []))
+            lines.append(f"| {_code(entry.command)} | {entry.cannot} | {shown} |")
     return HEAD.format(len(ran), len(table) - len(ran)) + "\n".join(lines) + "\n"
 
 

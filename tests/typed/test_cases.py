@@ -1,4 +1,6 @@
-"""Cases that lie beside the project: scripts that use the commands as others do, and end with 0 where all is right."""
+"""Cases that lie beside the project: scripts that use the commands as others do, and end with 0
+where all is right.
+"""
 
 import os
 import socket
@@ -12,15 +14,23 @@ from .documents import ROOT
 
 CASES = Path(os.environ.get("TIPCAST_CASES", ROOT.parent / "shared" / "cases"))
 SCRIPTS = sorted(CASES.glob("*/run.sh"))
-ABSENT = pytest.param(None, marks=pytest.mark.skip(reason="no cases are here: set TIPCAST_CASES to their folder"))
+ABSENT = pytest.param(
+    None, marks=pytest.mark.skip(reason="no cases are here: set TIPCAST_CASES to their folder")
+)
 
 
 @pytest.mark.typed
-@pytest.mark.parametrize("script", SCRIPTS or [ABSENT], ids=[path.parent.name for path in SCRIPTS] or ["none"])
+@pytest.mark.parametrize(
+    "script", SCRIPTS or [ABSENT], ids=[path.parent.name for path in SCRIPTS] or ["none"]
+)
 def test_a_case_ends_right(script: Path, tmp_path: Path) -> None:
     own = os.environ.get("TIPCAST_BIN", str(Path(sys.executable).parent))
     with socket.socket() as held:  # so that nobody else is given the port
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
-        variables = {"TIPCAST_BIN": own, "TMPDIR": str(tmp_path), "PORT": str(held.getsockname()[1])}
+        variables = {
+            "TIPCAST_BIN": own,
+            "TMPDIR": str(tmp_path),
+            "PORT": str(held.getsockname()[1]),
+        }
         run(f"bash {script}", tmp_path, environment(tmp_path) | variables)

@@ -1,6 +1,8 @@
-"""Every command of README.md and docs, as a user types it: the console script's own process, started by a shell.
+"""Every command of README.md and docs, as a user types it: the console script's own process,
+started by a shell.
 
-And commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no more than that.
+And commands.yaml and docs/commands.md have what the documents show, and docs/seeds.md claims no
+more than that.
 """
 
 import contextlib
@@ -29,7 +31,8 @@ LEFT = {
     "metric": "select run_uuid from latest_metrics where key = ?",
     "model": "select source_run_id from logged_models",
     "version": "select name, cast(version as text) from model_versions",
-    "alias": "select alias, cast(version as text) from registered_model_aliases where name = 'tipcast'",
+    "alias": "select alias, cast(version as text) from registered_model_aliases where name = "
+    "'tipcast'",
 }
 TABLE = entries()
 RUN = {name: entry for name, entry in TABLE.items() if not entry.cannot}
@@ -46,8 +49,14 @@ def test_the_page_is_as_written_from_the_table() -> None:
 
 
 def test_what_works_ran() -> None:
-    """Commands of a row of docs/seeds.md that works ran, or need a GPU, compose, and a test or result is named."""
-    rows = re.findall(r"^\| \d+ \|(.*)\|(.*)\|(.*)\| works \|$", (ROOT / "docs" / "seeds.md").read_text("utf-8"), re.M)
+    """Commands of a row of docs/seeds.md that works ran, or need a GPU, compose, and a test or
+    result is named.
+    """
+    rows = re.findall(
+        r"^\| \d+ \|(.*)\|(.*)\|(.*)\| works \|$",
+        (ROOT / "docs" / "seeds.md").read_text("utf-8"),
+        re.M,
+    )
     assert len(rows) > 60
     for _, how, shown_by in rows:
         for command in re.findall(r"`(tipcast [a-z]+(?: [^`]+)?)`", how.replace("\\|", "|")):
@@ -60,10 +69,15 @@ def test_what_works_ran() -> None:
 @pytest.mark.typed
 @pytest.mark.parametrize("entry", list(RUN.values()), ids=list(RUN))
 def test_a_command_runs_as_typed(
-    entry: Entry, template: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    entry: Entry,
+    template: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "typed"
-    shutil.copytree(template, folder, ignore=shutil.ignore_patterns("mlruns"))  # the store has absolute paths
+    # the store has absolute paths
+    shutil.copytree(template, folder, ignore=shutil.ignore_patterns("mlruns"))
     ids = json.loads((folder / "ids.json").read_text(encoding="utf-8"))
     variables = environment(folder)
     if entry.bucket:
@@ -74,9 +88,12 @@ def test_a_command_runs_as_typed(
     if entry.first:
         run(with_ids(entry.first, ids), folder, variables)
     with contextlib.ExitStack() as beside:
-        if port := urllib.parse.urlsplit(entry.serves or entry.ready).port:  # the command's text names it
+        # the command's text names it
+        if port := urllib.parse.urlsplit(entry.serves or entry.ready).port:
             beside.enter_context(filelock.FileLock(f"{template}.{port}", timeout=2 * WATCHDOG_S))
-        servers = [beside.enter_context(started(command, folder, variables)) for command in entry.beside]
+        servers = [
+            beside.enter_context(started(command, folder, variables)) for command in entry.beside
+        ]
         said = (folder / "servers").read_text
         if entry.ready:
             _answers(entry.ready, folder)
@@ -85,15 +102,24 @@ def test_a_command_runs_as_typed(
         if entry.serves:
             beside.enter_context(started(entry.typed(ids), folder, variables))
             _answers(entry.serves, folder)
-            wait_until(lambda: all(_is_left(what, folder, before, said()) for what in entry.leaves), WATCHDOG_S, said)
+            wait_until(
+                lambda: all(_is_left(what, folder, before, said()) for what in entry.leaves),
+                WATCHDOG_S,
+                said,
+            )
             return
         output = run(entry.typed(ids), folder, variables)
         assert not [server for server in servers if server.poll() is not None], said()
     assert "Traceback" not in output, output[-6000:]
     ended = _rows(folder, "select run_uuid, status from runs")
-    assert {status for made, status in ended if (made,) not in before} & {"FAILED", "KILLED"} == set(), output
+    assert {status for made, status in ended if (made,) not in before} & {
+        "FAILED",
+        "KILLED",
+    } == set(), output
     for what in entry.leaves:
-        assert _is_left(with_ids(what, ids), folder, before, output), f"{what}: not there after\n{output}"
+        assert _is_left(with_ids(what, ids), folder, before, output), (
+            f"{what}: not there after\n{output}"
+        )
 
 
 def _answers(url: str, folder: Path) -> None:
@@ -104,7 +130,9 @@ def _answers(url: str, folder: Path) -> None:
         with contextlib.suppress(OSError):
             if address.path:
                 return bool(urllib.request.urlopen(url, timeout=5).status == 200)
-            socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5).close()
+            socket.create_connection(
+                (str(address.hostname), int(address.port or 0)), timeout=5
+            ).close()
             return True
         return False
 
@@ -131,7 +159,8 @@ def _fill_bucket(folder: Path) -> None:
     import pandas as pd
     import s3fs
 
-    store = s3fs.S3FileSystem(s3_additional_kwargs={"ACL": "public-read"})  # the command reads as nobody
+    # the command reads as nobody
+    store = s3fs.S3FileSystem(s3_additional_kwargs={"ACL": "public-read"})
     store.mkdir("bucket")
     for month in ("2019-01", "2019-02"):
         with store.open(f"bucket/{month}.csv", "wb") as file:

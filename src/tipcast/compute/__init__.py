@@ -1,1 +1,3 @@
-"""Backends: clusters of workers and their frame libraries; the only room that knows about devices."""
+"""Backends: clusters of workers and their frame libraries; the only room that knows about
+devices.
+"""

@@ -1,4 +1,6 @@
-"""Clusters: what is refused before anything starts, how each kind is opened, waited for and ended."""
+"""Clusters: what is refused before anything starts, how each kind is opened, waited for and
+ended.
+"""
 
 import atexit
 import contextlib
@@ -38,45 +40,65 @@ LOG = logging.getLogger("tipcast")
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time out while NCCL
-starts, which does no harm here: these workers are killed with the job."""
+"""Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time
+out while NCCL starts, which does no harm here: these workers are killed with the job."""
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Keys that hold a size or a share of memory."""
 
-cores = dask.system.cpu_count  # that this process may use, by its affinity and its container's limit
+# that this process may use, by its affinity and its container's limit
+cores = dask.system.cpu_count
 
 SAFE_PATH = "PYTHONSAFEPATH"
 """Variable that keeps the working folder off a new process's path."""
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
-TLS_FIX = "name PEM files in Dask's configuration: ca-file, client.cert and client.key below distributed.comm.tls"
+TLS_FIX = (
+    "name PEM files in Dask's configuration: ca-file, client.cert and client.key below "
+    "distributed.comm.tls"
+)
 QUIET = (
-    "distributed.worker", "distributed.scheduler", "distributed.client", "distributed.nanny", "distributed.core",
-    "distributed.sizeof", "asyncio", "tornado", "tornado.application",
-)  # fmt: skip
-"""Loggers to silence: errors reach the driver as exceptions, the rest comes of shutdowns and profiling."""
+    "distributed.worker",
+    "distributed.scheduler",
+    "distributed.client",
+    "distributed.nanny",
+    "distributed.core",
+    "distributed.sizeof",
+    "asyncio",
+    "tornado",
+    "tornado.application",
+)
+"""Loggers to silence: errors reach the driver as exceptions, the rest comes of shutdowns and
+profiling.
+"""
 
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
 PAUSED_LOOK_S = 5.0
 """Seconds between two checks whether all workers are paused."""
 CLOSE_S = 10.0
-"""Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for ever."""
+"""Seconds that a cluster may take to close: a nanny whose worker died while it started may wait for
+ever.
+"""
 
 
 def check(spec: schema.ClusterSpec) -> None:
     """Refuse a cluster that cannot or must not be opened, without opening it.
 
-    C003 an unknown kind, a bad value or a bad certificate, C004 certificates that are missing, C009 an address that
-    needs TLS, K002 processes that a daemon may not start, K006 fewer GPUs than workers.
+    C003 an unknown kind, a bad value or a bad certificate, C004 certificates that are missing, C009
+    an address that needs TLS, K002 processes that a daemon may not start, K006 fewer GPUs than
+    workers.
     """
-    kind = next((name for name, of_kind in schema.CLUSTERS.items() if type(spec) is of_kind), "local")
+    kind = next(
+        (name for name, of_kind in schema.CLUSTERS.items() if type(spec) is of_kind), "local"
+    )
     if spec.kind != kind:
         fix = f"leave it out and choose cluster={kind}, or another of {', '.join(schema.CLUSTERS)}"
         raise must_be("cluster.kind", kind, spec.kind, fix)
     for name in SIZES:
         value = getattr(spec, name, None)
         try:
-            good = value is None or (0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0)
+            good = value is None or (
+                0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0
+            )
         except (ValueError, TypeError):
             good = False
         if not good:
@@ -85,17 +107,31 @@ def check(spec: schema.ClusterSpec) -> None:
     if isinstance(spec, schema.LocalCluster):
         most = max(4 * cores(), 8)
         if (spec.n_workers or 1) > most:
-            raise must_be("cluster.n_workers", f"at most {most} on {cores()} cores", spec.n_workers, "use fewer")
+            raise must_be(
+                "cluster.n_workers",
+                f"at most {most} on {cores()} cores",
+                spec.n_workers,
+                "use fewer",
+            )
         if spec.environment and spec.processes is False:
             fix = "set the variables of the command itself"
             raise incompatible("cluster.environment", "cluster.processes=false", fix)
     local = isinstance(spec, schema.LocalCluster | schema.LocalCudaCluster)
     if local and multiprocessing.current_process().daemon and not in_threads(spec):
-        what = "a daemonic process, as a task of Celery or of a multiprocessing.Pool, may start no worker processes"
+        what = (
+            "a daemonic process, as a task of Celery or of a multiprocessing.Pool, may start "
+            "no worker processes"
+        )
         other = "run it in a process that is no daemon"
-        fix = f"set cluster.processes=false, or {other}" if isinstance(spec, schema.LocalCluster) else other
+        fix = (
+            f"set cluster.processes=false, or {other}"
+            if isinstance(spec, schema.LocalCluster)
+            else other
+        )
         raise TipcastError("K002", f"cluster={spec.kind}", what, fix)
-    if isinstance(spec, schema.LocalCudaCluster) and (spec.n_workers or 0) > (there := len(gpus.visible())):
+    if isinstance(spec, schema.LocalCudaCluster) and (spec.n_workers or 0) > (
+        there := len(gpus.visible())
+    ):
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
         fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
         raise TipcastError("K006", "cluster.n_workers", what, fix)
@@ -122,12 +158,17 @@ def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
     if in_threads(spec):
         own = {"processes": False, "host": None}
         if spec.processes is None:
-            LOG.warning("workers are threads (cluster.processes=false): a daemonic process may start no others")
+            LOG.warning(
+                "workers are threads (cluster.processes=false): a daemonic process may start no "
+                "others"
+            )
     return local(LocalCluster, spec, n_workers, {}, threads_per_worker=threads, **own)
 
 
 def in_threads(spec: schema.ClusterSpec) -> bool:
-    """Tell whether the workers are threads of this process: as asked for, or in a daemon, which has no children."""
+    """Tell whether the workers are threads of this process: as asked for, or in a daemon, which has
+    no children.
+    """
     if not isinstance(spec, schema.LocalCluster):
         return False
     free = spec.processes is None and not spec.environment
@@ -135,7 +176,9 @@ def in_threads(spec: schema.ClusterSpec) -> bool:
 
 
 def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
-    """Return the number of workers of a local cluster and the threads of each, by default chosen for the machine."""
+    """Return the number of workers of a local cluster and the threads of each, by default chosen
+    for the machine.
+    """
     n_workers = spec.n_workers or math.ceil(cores() / CORES_PER_PROCESS)
     return n_workers, spec.threads_per_worker or max(cores() // n_workers, 1)
 
@@ -157,7 +200,9 @@ def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
     with (
         # A stolen task moves its rows from one GPU through the host's memory to another.
         dask.config.set({"distributed.scheduler.work-stealing": False}),
-        local(LocalCUDACluster, spec, spec.n_workers or len(gpus.visible()), variables, **own) as client,
+        local(
+            LocalCUDACluster, spec, spec.n_workers or len(gpus.visible()), variables, **own
+        ) as client,
     ):
         yield client
 
@@ -166,7 +211,10 @@ def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
 def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
     """Connect and wait for the workers; K001 where no scheduler answers in time."""
     if _is_open(spec):
-        LOG.warning("%s is reached without TLS (cluster.insecure): whoever reaches it can run code there", spec.address)
+        LOG.warning(
+            "%s is reached without TLS (cluster.insecure): whoever reaches it can run code there",
+            spec.address,
+        )
     security = _certificates(spec)
 
     async def answer() -> None:
@@ -178,8 +226,14 @@ def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
         LoopRunner().run_sync(wait_for, answer(), spec.connect_timeout_s + HANDSHAKE_S)
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
-        why = str(problem) or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
-        fix = "start one with `dask scheduler`, set cluster.address, or raise cluster.connect_timeout_s"
+        why = (
+            str(problem)
+            or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+        )
+        fix = (
+            "start one with `dask scheduler`, set cluster.address, or raise "
+            "cluster.connect_timeout_s"
+        )
         raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
     with client:
         fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
@@ -194,7 +248,9 @@ def _is_open(spec: schema.SchedulerCluster) -> bool:
 
 
 def _certificates(spec: schema.SchedulerCluster) -> Security | None:
-    """Return those of Dask's configuration where the address needs them; C003 bad ones, C004 none."""
+    """Return those of Dask's configuration where the address needs them; C003 bad ones, C004
+    none.
+    """
     if not spec.address.startswith("tls://"):
         return None
     security = Security(require_encryption=True)
@@ -210,12 +266,14 @@ def _certificates(spec: schema.SchedulerCluster) -> Security | None:
 class Nanny(distributed.Nanny):
     """A nanny that survives a worker process that ends, or hangs, while it starts.
 
-    Dask's own starts the next process through the same object, so that a start that was cut short takes the next one's
-    word from its queue, and the nanny believes for ever that its worker is starting.
+    Dask's own starts the next process through the same object, so that a start that was cut short
+    takes the next one's word from its queue, and the nanny believes for ever that its worker is
+    starting.
     """
 
     def __init__(self, *args: Any, environment: Mapping[str, str], **settings: Any) -> None:
-        # Dask-CUDA's own ``env``, with the worker's GPU, replaces what one gives its cluster by that name.
+        # Dask-CUDA's own ``env``, with the worker's GPU, replaces what one gives its cluster by
+        # that name.
         super().__init__(*args, **settings | {"env": {**environment, **settings.get("env", {})}})
 
     async def instantiate(self) -> Status:
@@ -224,7 +282,9 @@ class Nanny(distributed.Nanny):
         return await super().instantiate()
 
     async def kill(self, timeout: float = 5, reason: str = "nanny-kill") -> None:
-        """Kill the worker process; at once where it has not come up, as Dask would wait for its answer for ever."""
+        """Kill the worker process; at once where it has not come up, as Dask would wait for its
+        answer for ever.
+        """
         if self.process is None or self.process.status not in {Status.starting, Status.failed}:
             await super().kill(timeout, reason)
         elif self.process.pid:
@@ -233,7 +293,9 @@ class Nanny(distributed.Nanny):
 
 
 class Quiet(WorkerPlugin):
-    """Silences workers' loggers, also of workers that join later and do not read the driver's settings."""
+    """Silences workers' loggers, also of workers that join later and do not read the driver's
+    settings.
+    """
 
     name = "tipcast-quiet"
 
@@ -244,8 +306,13 @@ class Quiet(WorkerPlugin):
 
 def known(client: Client) -> dict[str, Any]:
     """Return what the scheduler knows about each worker, by address."""
-    # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it is returned.
-    answer = client.sync(client.scheduler.identity, n_workers=-1) if client.scheduler else {"workers": {}}
+    # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it
+    # is returned.
+    answer = (
+        client.sync(client.scheduler.identity, n_workers=-1)
+        if client.scheduler
+        else {"workers": {}}
+    )
     return dict(answer["workers"])
 
 
@@ -265,11 +332,13 @@ def at_work(
     now: Callable[[], float] = time.monotonic,
     pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
 ) -> Iterator[None]:
-    """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with tasks waiting.
+    """End a block when all workers have been paused for lack of memory for ``wait_s``, idle, with
+    tasks waiting.
 
     K003 after that time; the client is closed by then. ``pause`` waits between two looks.
     """
-    # Dask leaves workers paused where what they hold cannot be moved to disk: whoever waits for a task waits for ever.
+    # Dask leaves workers paused where what they hold cannot be moved to disk: whoever waits for a
+    # task waits for ever.
     over, given_up = threading.Event(), threading.Event()
 
     def look() -> None:
@@ -300,13 +369,20 @@ def _all_paused(dask_scheduler: Any) -> bool:
     there = dask_scheduler.workers.values()
     idle = all(worker.status.name == "paused" and not worker.executing for worker in there)
     waiting_states = ("processing", "queued", "no-worker")
-    return bool(there) and idle and any(task.state in waiting_states for task in dask_scheduler.tasks.values())
+    return (
+        bool(there)
+        and idle
+        and any(task.state in waiting_states for task in dask_scheduler.tasks.values())
+    )
 
 
 def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield each future with its result as it ends; raise its error, also of one that was cancelled."""
+    """Yield each future with its result as it ends; raise its error, also of one that was
+    cancelled.
+    """
     for future, result in as_completed(list(futures), client.loop, with_results=True):
-        if isinstance(result, CancelledError):  # as all are when the scheduler goes: Dask makes the error the result
+        # as all are when the scheduler goes: Dask makes the error the result
+        if isinstance(result, CancelledError):
             raise result
         yield future, result
 
@@ -323,10 +399,11 @@ def local(
     variables: Mapping[str, str],
     **own: Any,
 ) -> Iterator[Client]:
-    """Start a cluster of this machine, wait for its workers, close it at the end, even where Dask's closing hangs.
+    """Start a cluster of this machine, wait for its workers, close it at the end, even where Dask's
+    closing hangs.
 
-    Workers get the ``variables`` that the configuration does not set; ``own`` are settings of the kind of cluster.
-    K002 workers that do not come up.
+    Workers get the ``variables`` that the configuration does not set; ``own`` are settings of the
+    kind of cluster. K002 workers that do not come up.
     """
     settings = {
         "n_workers": n_workers,
@@ -335,29 +412,41 @@ def local(
         "dashboard_address": "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
     }
-    if dask.config.get("distributed.comm.require-encryption", False):  # by the user's configuration of Dask
+    # by the user's configuration of Dask
+    if dask.config.get("distributed.comm.require-encryption", False):
         settings["security"] = Security.temporary()
         own = {name: "tls" if name == "protocol" else value for name, value in own.items()}
     processes = own.get("processes", True)
     if processes:
         hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-        configured = {name: str(value) for name, value in spec.environment.items()}  # which override all others
+        # which override all others
+        configured = {name: str(value) for name, value in spec.environment.items()}
         environment = {**variables, **hidden, **waiting(), **configured}
-        settings |= {"worker_class": Nanny, "death_timeout": spec.wait_s, "environment": environment}
+        settings |= {
+            "worker_class": Nanny,
+            "death_timeout": spec.wait_s,
+            "environment": environment,
+        }
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}),
         _main_not_run(),
         _safe_path(),
     ):
         with left_alone(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Dask-CUDA, about CPU affinity that the system does not tell it
+            # of Dask-CUDA, about CPU affinity that the system does not tell it
+            warnings.simplefilter("ignore")
             try:
                 cluster = kind(**settings | own)
             except BaseException as problem:
-                # Dask's hook at exit takes no cluster that has half started, and its processes end with this one.
+                # Dask's hook at exit takes no cluster that has half started, and its processes end
+                # with this one.
                 atexit.unregister(close_clusters)
-                if isinstance(problem, RuntimeError | EOFError | TimeoutError):  # of Dask; of the fork server
-                    what = "a worker process ended while it started, or did not come up within cluster.wait_s"
+                # of Dask; of the fork server
+                if isinstance(problem, RuntimeError | EOFError | TimeoutError):
+                    what = (
+                        "a worker process ended while it started, or did not come up within "
+                        "cluster.wait_s"
+                    )
                     fix = f"correct what it says above, {SLOW}"
                     what = f"{what}: {_first_cause(problem)}"
                     raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
@@ -391,17 +480,20 @@ def _close(cluster: SpecCluster) -> None:
     except BaseException as problem:
         _kill(cluster)
         cluster.shutdown_on_close = False  # or Dask would try again as the process ends
-        if not isinstance(problem, Exception):  # Ctrl-C; any other error matters less than the one that ended the block
+        # Ctrl-C; any other error matters less than the one that ended the block
+        if not isinstance(problem, Exception):
             raise
         LOG.debug("the cluster did not close: %r", problem)
 
 
 @contextlib.contextmanager
 def _main_not_run() -> Iterator[None]:
-    """Keep worker processes from running this process's script, which would start the job again without a main guard.
+    """Keep worker processes from running this process's script, which would start the job again
+    without a main guard.
 
-    Python runs the main script in every process that it spawns, except a package's (``python -m PACKAGE``). Workers
-    do not need it: Dask pickles what it defines by value. Other processes spawned meanwhile do not see it either.
+    Python runs the main script in every process that it spawns, except a package's (``python -m
+    PACKAGE``). Workers do not need it: Dask pickles what it defines by value. Other processes
+    spawned meanwhile do not see it either.
     """
     main = sys.modules["__main__"]
     before = getattr(main, "__spec__", None)
@@ -415,7 +507,9 @@ def _main_not_run() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _safe_path() -> Iterator[None]:
-    """Keep processes that are started from importing files of the working folder in place of libraries."""
+    """Keep processes that are started from importing files of the working folder in place of
+    libraries.
+    """
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -428,9 +522,12 @@ def _safe_path() -> Iterator[None]:
 
 
 def _kill(cluster: SpecCluster) -> None:
-    """Kill worker processes at once: a task in native code would keep them alive for many seconds."""
+    """Kill worker processes at once: a task in native code would keep them alive for many
+    seconds.
+    """
     for nanny in cluster.workers.values():
         if isinstance(nanny, distributed.Nanny) and nanny.pid:
-            nanny.close_gracefully(reason="tipcast-kill")  # or it starts another, which closing would wait for
+            # or it starts another, which closing would wait for
+            nanny.close_gracefully(reason="tipcast-kill")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Worker processes forked from a server that loads their libraries while the driver loads its own.
 
-The server is :mod:`multiprocessing`'s own: it starts no thread before it forks. A further or restarted worker costs a
-fork and shares the libraries' memory.
+The server is :mod:`multiprocessing`'s own: it starts no thread before it forks. A further or
+restarted worker costs a fork and shares the libraries' memory.
 """
 
 import contextlib
@@ -19,8 +19,8 @@ from tipcast.compute import gpus
 LOG = logging.getLogger("tipcast")
 
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Set in worker processes before they load a library: Dask's own, without MALLOC_TRIM_THRESHOLD_, which makes every
-task fault its pages in again."""
+"""Set in worker processes before they load a library: Dask's own, without MALLOC_TRIM_THRESHOLD_,
+which makes every task fault its pages in again."""
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
 """Prefixes of variables hidden from workers: only the driver talks to MLflow."""
 LIBRARIES = (
@@ -33,21 +33,24 @@ LIBRARIES = (
 )
 """Modules that every worker loads."""
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
-"""Modules that workers of GPUs load too. None calls CUDA at import, which no fork would survive: cuDF does not where
-RAPIDS_NO_INITIALIZE is set."""
+"""Modules that workers of GPUs load too. None calls CUDA at import, which no fork would survive:
+cuDF does not where RAPIDS_NO_INITIALIZE is set."""
 TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
 """Module of a model -> what a fit by several GPUs loads, which as little calls CUDA at import."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
-"""Waiting OpenMP threads spin for a moment and then sleep: sleeping at once costs an idle machine wake-ups, spinning as
-long as GNU's OpenMP does costs a busy one its cores (`benchmarks/busy_cores.py`)."""
+"""Waiting OpenMP threads spin for a moment and then sleep: sleeping at once costs an idle machine
+wake-ups, spinning as long as GNU's OpenMP does costs a busy one its cores
+(`benchmarks/busy_cores.py`)."""
 LEFT = "ignore:resource_tracker"
-"""Warning filter for Python's resource tracker, which would warn about killed processes after our last line."""
+"""Warning filter for Python's resource tracker, which would warn about killed processes after our
+last line.
+"""
 
 own_process = False
 """Whether this process runs only a tipcast command: the server is started in no other."""
 method = "spawn"
-"""How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask names it modules to preload too,
-which comes too late for a server that runs."""
+"""How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask names it
+modules to preload too, which comes too late for a server that runs."""
 
 
 def waiting() -> dict[str, str]:
@@ -57,16 +60,21 @@ def waiting() -> dict[str, str]:
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
-    """Start the server if a cluster's workers would be forked from it; it then loads modules that can be imported.
+    """Start the server if a cluster's workers would be forked from it; it then loads modules that
+    can be imported.
 
-    Libraries may read the cluster's variables as they are loaded. Call it before the process has threads: it changes
-    the environment for a moment.
+    Libraries may read the cluster's variables as they are loaded. Call it before the process has
+    threads: it changes the environment for a moment.
     """
     global method
     kind = getattr(cluster, "kind", None)
-    gpu, local = kind == "local_cuda", kind == "local" and getattr(cluster, "processes", None) is not False
+    gpu, local = (
+        kind == "local_cuda",
+        kind == "local" and getattr(cluster, "processes", None) is not False,
+    )
     forked = local or (gpu and gpus.visible())
-    if not (own_process and forked and sys.platform == "linux"):  # elsewhere libraries do not bear a fork
+    # elsewhere libraries do not bear a fork
+    if not (own_process and forked and sys.platform == "linux"):
         return
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
@@ -75,7 +83,10 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     own = {name: str(value) for name, value in cluster.environment.items()}
     os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
     several = gpu and (cluster.n_workers or len(gpus.visible())) > 1
-    more = [*(GPU_LIBRARIES if gpu else ()), *(TOGETHER[name] for name in modules if several and name in TOGETHER)]
+    more = [
+        *(GPU_LIBRARIES if gpu else ()),
+        *(TOGETHER[name] for name in modules if several and name in TOGETHER),
+    ]
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
         with left_alone():
@@ -91,9 +102,12 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def left_alone() -> Iterator[None]:
-    """Keep Ctrl-C, which a terminal sends to the whole process group, from threads and processes started here."""
+    """Keep Ctrl-C, which a terminal sends to the whole process group, from threads and processes
+    started here.
+    """
     sys.warnoptions.append(LEFT)
-    resource_tracker.ensure_running()  # where it starts with the first process, it lets the signal in again
+    # where it starts with the first process, it lets the signal in again
+    resource_tracker.ensure_running()
     sys.warnoptions.remove(LEFT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

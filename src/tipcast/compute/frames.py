@@ -1,4 +1,6 @@
-"""Frame libraries: readers that decode only the columns asked for into arrays, and frames of them, on each device."""
+"""Frame libraries: readers that decode only the columns asked for into arrays, and frames of them,
+on each device.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -19,16 +21,22 @@ NULL_TIME = np.iinfo(np.int64).min
 
 
 class CpuFrames:
-    """NumPy, pandas and pyarrow, without state; one thread per call, because Dask runs one call per core.
+    """NumPy, pandas and pyarrow, without state; one thread per call, because Dask runs one call per
+    core.
 
-    Columns come back as 1-D arrays of the device: timestamps as int64 microseconds since the epoch with the smallest
-    int64 for null; integers without nulls as they are; every other number as float64 with NaN for null.
+    Columns come back as 1-D arrays of the device: timestamps as int64 microseconds since the epoch
+    with the smallest int64 for null; integers without nulls as they are; every other number as
+    float64 with NaN for null.
     """
 
     real: type[np.floating[Any]] = np.float64
-    """Of targets that are values: scikit-learn sums in it, and rounded ones split a few nodes of a tree otherwise."""
+    """Of targets that are values: scikit-learn sums in it, and rounded ones split a few nodes of a
+    tree otherwise.
+    """
     batch_rows = 0
-    """Rows of a file that a task should read where there are so many. 0: as they are listed, about a core's cache."""
+    """Rows of a file that a task should read where there are so many. 0: as they are listed, about
+    a core's cache.
+    """
 
     @property
     def xp(self) -> ModuleType:
@@ -36,15 +44,22 @@ class CpuFrames:
         return np
 
     def read_parquet(
-        self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
+        self,
+        uri: str,
+        row_groups: Sequence[int],
+        columns: Sequence[str],
+        storage_options: Mapping[str, Any],
     ) -> dict[str, Array]:
-        """Read columns, by the file's own names, of some row groups; page checksums are verified where it has them.
+        """Read columns, by the file's own names, of some row groups; page checksums are verified
+        where it has them.
 
         OSError, ValueError or RuntimeError: the bytes are not what the footer says.
         """
         remote = "://" in uri
         with fsspec.open(uri, "rb", **storage_options) if remote else nullcontext(uri) as source:
-            file = pq.ParquetFile(source, memory_map=not remote, pre_buffer=remote, page_checksum_verification=True)
+            file = pq.ParquetFile(
+                source, memory_map=not remote, pre_buffer=remote, page_checksum_verification=True
+            )
             table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
             return self.arrays(table, columns)
 
@@ -53,7 +68,9 @@ class CpuFrames:
         return {name: _array(table.column(name)) for name in names}
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
-        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame, which copies nothing."""
+        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame, which copies
+        nothing.
+        """
         return pd.DataFrame(values, columns=list(names), copy=False)
 
     def series(self, values: Array, name: str) -> Frame:
@@ -89,20 +106,32 @@ class GpuFrames(CpuFrames):
         return module
 
     def read_parquet(
-        self, uri: str, row_groups: Sequence[int], columns: Sequence[str], storage_options: Mapping[str, Any]
+        self,
+        uri: str,
+        row_groups: Sequence[int],
+        columns: Sequence[str],
+        storage_options: Mapping[str, Any],
     ) -> dict[str, Array]:
-        """Read columns of some row groups: of local files on the device, which verifies no page checksums."""
+        """Read columns of some row groups: of local files on the device, which verifies no page
+        checksums.
+        """
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
         frame = _decoded(uri, row_groups, columns)
-        odd = [name for name, kind in frame.dtypes.items() if not isinstance(kind, np.dtype) or kind.kind not in "iufM"]
+        odd = [
+            name
+            for name, kind in frame.dtypes.items()
+            if not isinstance(kind, np.dtype) or kind.kind not in "iufM"
+        ]
         read = {name: _device_array(frame[name]) for name in columns if name not in odd}
         if odd:  # such as decimals, whose conversion must equal the host's to the last bit
             read |= super().read_parquet(uri, row_groups, odd, storage_options)
         return {name: read[name] for name in columns}
 
     def arrays(self, table: Any, names: Sequence[str]) -> dict[str, Array]:
-        return {name: self.xp.asarray(values) for name, values in super().arrays(table, names).items()}
+        return {
+            name: self.xp.asarray(values) for name, values in super().arrays(table, names).items()
+        }
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
         import cudf
@@ -116,7 +145,9 @@ class GpuFrames(CpuFrames):
 
 
 def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
-    """Decode by pylibcudf: cuDF's own reader makes columns of folders' names, and an index of columns."""
+    """Decode by pylibcudf: cuDF's own reader makes columns of folders' names, and an index of
+    columns.
+    """
     import cudf
     import pylibcudf
 
@@ -135,7 +166,11 @@ def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Fr
 
 def _device_array(column: Frame) -> Array:
     if column.dtype.kind == "M":
-        whole = column if column.dtype == np.dtype("datetime64[us]") else column.astype("datetime64[us]")
+        whole = (
+            column
+            if column.dtype == np.dtype("datetime64[us]")
+            else column.astype("datetime64[us]")
+        )
         return _filled(whole.astype("int64"), NULL_TIME)
     if column.dtype.kind == "f" or column.null_count:
         return _filled(column.astype("float64"), np.nan)

@@ -13,7 +13,17 @@ from typing import Any
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, missing
 
-PACKAGES = ("cupy", "rmm", "cudf", "dask_cudf", "cuml", "raft_dask", "dask_cuda", "xgboost", "pynvml")
+PACKAGES = (
+    "cupy",
+    "rmm",
+    "cudf",
+    "dask_cudf",
+    "cuml",
+    "raft_dask",
+    "dask_cuda",
+    "xgboost",
+    "pynvml",
+)
 """Packages of ``tipcast[gpu]``; each imports without a GPU."""
 INSTALL = "install them: pip install '.[gpu]' in the checkout (RAPIDS 26.10 for CUDA 13)"
 DRIVER = Path("/proc/driver/nvidia/version")
@@ -33,7 +43,9 @@ class Gpu:
 
 
 def visible() -> list[Gpu]:
-    """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES; none where either is missing."""
+    """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES; none where
+    either is missing.
+    """
     nvml, handles = _opened()
     with contextlib.suppress(Exception):
         return [
@@ -49,8 +61,11 @@ def visible() -> list[Gpu]:
 
 
 def _opened() -> tuple[Any, list[Any]]:
-    """Return NVML, which stays open, and its handles of the visible GPUs; none where there is no driver."""
-    with contextlib.suppress(Exception):  # whatever is wrong with package, library or driver, there is no GPU to use
+    """Return NVML, which stays open, and its handles of the visible GPUs; none where there is no
+    driver.
+    """
+    # whatever is wrong with package, library or driver, there is no GPU to use
+    with contextlib.suppress(Exception):
         import pynvml
 
         pynvml.nvmlInit()
@@ -82,7 +97,8 @@ def missing_packages() -> list[str]:
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse backend=gpu without GPUs or packages; a driver with remote workers needs the packages only.
+    """Refuse backend=gpu without GPUs or packages; a driver with remote workers needs the packages
+    only.
 
     K006 no GPU, K007 packages that are missing.
     """
@@ -92,7 +108,9 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     unseen = "pynvml" in packages and DRIVER.exists()  # by which GPUs are looked for
     if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not unseen:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        what = "no NVIDIA GPU is visible" + ("" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})")
+        what = "no NVIDIA GPU is visible" + (
+            "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})"
+        )
         fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
         raise TipcastError("K006", "backend=gpu", what, fix)
     if packages:
@@ -102,8 +120,9 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 class Watcher:
     """Samples one GPU's memory in a thread until the process ends.
 
-    NVML counts everything on the device: CUDA's context, XGBoost's own allocations, other processes. It sees an RMM
-    pool's whole size, so the unused part, from RMM's statistics, is subtracted.
+    NVML counts everything on the device: CUDA's context, XGBoost's own allocations, other
+    processes. It sees an RMM pool's whole size, so the unused part, from RMM's statistics, is
+    subtracted.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -128,7 +147,9 @@ class Watcher:
 
 
 def _pool() -> tuple[Any, Any]:
-    """Return this process's RMM pool and statistics on top of it, both None where there is no pool."""
+    """Return this process's RMM pool and statistics on top of it, both None where there is no
+    pool.
+    """
     import rmm.mr
     import rmm.statistics
 
@@ -153,5 +174,7 @@ def watch() -> None:
 
 
 def peak_bytes() -> int | None:
-    """Return the peak memory of this process's GPU since ``watch``, in bytes; None where it is not watched."""
+    """Return the peak memory of this process's GPU since ``watch``, in bytes; None where it is not
+    watched.
+    """
     return None if _watcher is None else _watcher.sample()

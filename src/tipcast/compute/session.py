@@ -37,7 +37,8 @@ NEVER = "36500 days"
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     """Refuse before anything is opened what ``session`` would refuse.
 
-    C003 an unknown backend or kind of cluster, or two that do not go together, C009, K006 and K007 of these.
+    C003 an unknown backend or kind of cluster, or two that do not go together, C009, K006 and K007
+    of these.
     """
     if backend.name not in NOT_FOR:
         raise unknown("backend.name", "backend", backend.name, NOT_FOR, "C003")
@@ -53,8 +54,8 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
     """Open the workers of a backend that passed ``check``, and make its frame library current.
 
-    Those of ``cluster.opened`` and ``own_gpus``, K003 a task's workers died, or all are paused for lack of memory,
-    K004 scheduler lost, K005 other versions there, K008 a GPU's memory is full.
+    Those of ``cluster.opened`` and ``own_gpus``, K003 a task's workers died, or all are paused for
+    lack of memory, K004 scheduler lost, K005 other versions there, K008 a GPU's memory is full.
     """
     gpu, detailed = backend.name == "gpu", LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
@@ -62,17 +63,22 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
     settings = {
         "dataframe.backend": "cudf" if gpu else "pandas",
-        # After this long without any worker Dask closes a dead worker's nanny for good, even when that worker came back
-        # in between or only takes longer to start.
+        # After this long without any worker Dask closes a dead worker's nanny for good, even when
+        # that worker came back in between or only takes longer to start.
         "distributed.deploy.lost-worker-timeout": NEVER,
         "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": cluster.allowed_failures,
         "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
-        "distributed.scheduler.worker-saturation": 1.0,  # no worker is given rows to read ahead of its work
+        # no worker is given rows to read ahead of its work
+        "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
     }
-    with dask.config.set(settings), clusters.opened(cluster) as client, clusters.at_work(client, cluster.wait_s):
+    with (
+        dask.config.set(settings),
+        clusters.opened(cluster) as client,
+        clusters.at_work(client, cluster.wait_s),
+    ):
         try:
             devices, threads = own_gpus(client) if gpu else {}, client.nthreads().values()
             device, frames = ("cuda", GpuFrames()) if gpu else ("cpu", CpuFrames())
@@ -95,23 +101,32 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
         return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
     fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
-        what = f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of memory, or gone"
+        what = (
+            f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of "
+            "memory, or gone"
+        )
         return TipcastError("K003", address, what, fix)
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
     if gpu and not own and out_of_memory(problem):
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
-        return TipcastError("K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix)
+        return TipcastError(
+            "K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix
+        )
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
     if not own and (garbled or "No module named 'tipcast" in text):
         what = "the scheduler or a worker lacks tipcast, or has other versions"
-        return TipcastError("K005", address, what, "install the same tipcast on the machines of the cluster")
+        return TipcastError(
+            "K005", address, what, "install the same tipcast on the machines of the cluster"
+        )
     return None
 
 
 @contextlib.contextmanager
 def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; log a warning where that fails."""
+    """Record Dask's performance report of a block as one self-contained HTML file; log a warning
+    where that fails.
+    """
     if not wanted:
         yield
         return
@@ -121,31 +136,42 @@ def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:
-            report.__exit__(None, None, None)  # not after a failure, which it would delay by seconds
+            # not after a failure, which it would delay by seconds
+            report.__exit__(None, None, None)
         except Exception as problem:
             LOG.warning("no Dask performance report: %s", problem)
 
 
 def peak_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes."""
-    status = Path("/proc/self/status")  # on Linux ru_maxrss begins with that of the process which started this one
-    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else None
+    # on Linux ru_maxrss begins with that of the process which started this one
+    status = Path("/proc/self/status")
+    peak = (
+        re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
+        if status.exists()
+        else None
+    )
     return int(peak[1]) * 1024 if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def peaks(client: Client) -> dict[str, int]:
-    """Return the largest resident sets and, where workers have devices, the most memory in use on one, in bytes.
+    """Return the largest resident sets and, where workers have devices, the most memory in use on
+    one, in bytes.
 
-    They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see ``gpus.Watcher``).
+    They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see
+    ``gpus.Watcher``).
     """
     processes = client.run(peak_bytes, on_error="ignore")  # one may die even now
-    devices = [peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None]
+    devices = [
+        peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None
+    ]
     most = {"driver": peak_bytes(), "worker": max(processes.values(), default=0)}
     return most | ({"device": max(devices)} if devices else {})
 
 
 def own_gpus(client: Client) -> dict[str, str]:
-    """Make the workers' GPUs ready, and return a run's parameters about them; a worker has one to itself.
+    """Make the workers' GPUs ready, and return a run's parameters about them; a worker has one to
+    itself.
 
     K006 a worker without a GPU, or one of several threads or workers, K007 one without RAPIDS.
     """
@@ -172,7 +198,9 @@ def own_gpus(client: Client) -> dict[str, str]:
 
 @travelling
 def _load() -> None:
-    """Load the libraries, read a small file, let CuPy take its memory from cuDF's pool, and watch the device's."""
+    """Load the libraries, read a small file, let CuPy take its memory from cuDF's pool, and watch
+    the device's.
+    """
     if packages := gpus.missing_packages():
         raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")
     import cudf  # noqa: F401 - its import takes seconds
@@ -182,5 +210,7 @@ def _load() -> None:
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
     with tempfile.TemporaryDirectory() as folder:  # its reader sets itself up for half a second
-        pq.write_table(pa.table({"real": [0.5, None]}), file := f"{folder}/small.parquet", compression="zstd")
+        pq.write_table(
+            pa.table({"real": [0.5, None]}), file := f"{folder}/small.parquet", compression="zstd"
+        )
         GpuFrames().read_parquet(file, [0], ["real"], {})

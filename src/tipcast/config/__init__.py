@@ -1,1 +1,3 @@
-"""Configuration: where conf/ is, the typed schemas of the jobs, and the errors every room raises."""
+"""Configuration: where conf/ is, the typed schemas of the jobs, and the errors every room
+raises.
+"""

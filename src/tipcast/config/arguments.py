@@ -1,4 +1,6 @@
-"""The ways to Hydra: what a command line, `mlflow run` and Python pass becomes overrides; code is refused."""
+"""The ways to Hydra: what a command line, `mlflow run` and Python pass becomes overrides; code is
+refused.
+"""
 
 import os
 import re
@@ -30,26 +32,45 @@ ALONE = HELP | MULTIRUN  # flags that take no value
 VALUED = {"--cfg", "--config-dir"}
 SHORT = {"-c": "--cfg", "-cd": "--config-dir"}
 PATHS = {
-    "model_uri", "resume", "repeat", "out", "output", "data.cache", "data.url", "tracking.uri",
+    "model_uri",
+    "resume",
+    "repeat",
+    "out",
+    "output",
+    "data.cache",
+    "data.url",
+    "tracking.uri",
     "tracking.artifact_root",
-}  # fmt: skip
-"""Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read otherwise or not at all."""
+}
+"""Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read
+otherwise or not at all.
+"""
 LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
 REPEAT = "repeat="  # what `from=` of a command line is
 QUOTE = "'"
 QUOTES = "'\""
 SECRET = re.compile(
-    r"(passw|pgpass|secret|token|credential|connection_?string|(access|account|api|private)_?key)", re.IGNORECASE
+    r"(passw|pgpass|secret|token|credential|connection_?string|(access|account|api|private)_?key)",
+    re.IGNORECASE,
 )
 
-OPTION = {"model": "name", "task": "name", "search": "name", "backend": "name", "data": "source", "cluster": "kind"}
+OPTION = {
+    "model": "name",
+    "task": "name",
+    "search": "name",
+    "backend": "name",
+    "data": "source",
+    "cluster": "kind",
+}
 """Group of conf/ -> its key that has the name of the option."""
 WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
 NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys are names of a user's
 COLUMNS = {"task.target", "task.features", "task.categorical", "data.time", "keep", *NAMES}
 """Keys whose values name columns."""
 IN_QUOTES = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
-WORD = re.compile(IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)""")
+WORD = re.compile(
+    IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)"""
+)
 """A text in quotes, or a bare word with a sign that Hydra's grammar takes within quotes alone."""
 SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
@@ -63,10 +84,12 @@ TO_SPELL = re.compile(r"[^\x00-\x7f]|\$(?=u[0-9a-f]+\$)")
 def to_overrides(arguments: Sequence[str]) -> list[str]:
     """Turn arguments into flags and overrides of Hydra, in their order.
 
-    Arguments are what follows the job's name: ``key=value``, flags, and what `mlflow run -P` makes of its pairs:
-    ``--key value``, also ``--overrides 'a=1 b=2'`` and ``--multirun 'a=1,2 b=3'``, which stand for several.
+    Arguments are what follows the job's name: ``key=value``, flags, and what `mlflow run -P` makes
+    of its pairs: ``--key value``, also ``--overrides 'a=1 b=2'`` and ``--multirun 'a=1,2 b=3'``,
+    which stand for several.
 
-    C005 a flag without a value or an unknown one, C006 a refused key, C007 a secret on the command line.
+    C005 a flag without a value or an unknown one, C006 a refused key, C007 a secret on the command
+    line.
     """
     result: list[str] = []
     rest, several = list(arguments), bool(MULTIRUN & set(arguments))
@@ -81,7 +104,12 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 rest[:1] = words if all("=" in word for word in words) else rest[:1]
         elif argument.startswith("-"):
             if not flag.startswith("--") or not equals and (not rest or rest[0].startswith("--")):
-                long = ", ".join(word.rstrip(",") for names in FLAGS for word in names.split() if word.startswith("--"))
+                long = ", ".join(
+                    word.rstrip(",")
+                    for names in FLAGS
+                    for word in names.split()
+                    if word.startswith("--")
+                )
                 fix = f"write KEY=VALUE, or one of {long}"
                 raise TipcastError("C005", argument, "unknown flag, or no value for it", fix)
             value = value if equals else rest.pop(0)
@@ -91,13 +119,19 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             elif key == "overrides":
                 rest = [*_words(value), *rest]
             else:  # a value that came as one word, whatever is in it
-                rest.insert(0, plain if key in PATHS | LISTS or _parses(plain) else f"{key}={quoted(value)}")
+                rest.insert(
+                    0, plain if key in PATHS | LISTS or _parses(plain) else f"{key}={quoted(value)}"
+                )
         elif name == "from" and equals:  # Python's word, which no field of a schema can have
             if not value:
                 raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
             rest.insert(0, f"{REPEAT}{value}")
         else:
-            result.append(_path(name, value, several) if key in PATHS | LISTS and equals else _with_quotes(argument))
+            result.append(
+                _path(name, value, several)
+                if key in PATHS | LISTS and equals
+                else _with_quotes(argument)
+            )
     for override in result:
         _check(override)
     return result
@@ -105,7 +139,11 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 
 def as_given(override: str) -> str:
     """Return an override as a user writes it: the run that is repeated by ``from=``."""
-    return f"from={override.removeprefix(REPEAT).strip(QUOTE)}" if override.startswith(REPEAT) else override
+    return (
+        f"from={override.removeprefix(REPEAT).strip(QUOTE)}"
+        if override.startswith(REPEAT)
+        else override
+    )
 
 
 def given(command: str) -> list[str]:
@@ -128,7 +166,9 @@ def _words(text: str) -> list[str]:
         return shlex.split(text)
     except ValueError as problem:
         fix = "close it, as in overrides=\"seed=1 data.train='a b'\""
-        raise TipcastError("C005", "overrides", f"{str(problem).lower()} in what follows it", fix) from problem
+        raise TipcastError(
+            "C005", "overrides", f"{str(problem).lower()} in what follows it", fix
+        ) from problem
 
 
 def _parses(override: str) -> bool:
@@ -141,7 +181,8 @@ def _parses(override: str) -> bool:
 
 
 def spelt(override: str) -> str:
-    """Return an override whose names of a user's that are keys, as größe in ``data.types``, are of ASCII.
+    """Return an override whose names of a user's that are keys, as größe in ``data.types``, are of
+    ASCII.
 
     Hydra's grammar takes no others there, in quotes neither. ``as_spelt`` is the way back.
     """
@@ -164,13 +205,16 @@ def as_spelt(text: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote alone."""
+    """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote
+    alone.
+    """
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), value)
     return f"'{escaped}'"
 
 
 def _with_quotes(argument: str) -> str:
-    """Return an override in which words of other than ASCII signs stand in quotes, if it needs them.
+    """Return an override in which words of other than ASCII signs stand in quotes, if it needs
+    them.
 
     Names of columns get one Unicode form, as files' names do.
     """
@@ -191,19 +235,24 @@ def _with_quotes(argument: str) -> str:
 
 
 def _path(key: str, value: str, several: bool) -> str:
-    """Return an override of a path, as text where Hydra's grammar would not take it as such; a list is as it is.
+    """Return an override of a path, as text where Hydra's grammar would not take it as such; a list
+    is as it is.
 
     ``several``: whether a comma parts values to run one after another.
     """
     plain, text = f"{key}={value}", f"{key}={quoted(value)}"
     if not _parses(plain):
-        # What looks like a list is left to Hydra, which refuses it; the bracket that begins [12]*.csv is a glob's.
-        return plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
+        # What looks like a list is left to Hydra, which refuses it; the bracket that begins
+        # [12]*.csv is a glob's.
+        return (
+            plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
+        )
     override = OverridesParser.create().parse_override(plain)
     if override.is_sweep_override():
         one = not several and "," in value and (key.lstrip("+") in PATHS or os.path.lexists(value))
     else:
-        one = isinstance(override.value(), bool | int | float | dict)  # a folder that is called 2019
+        # a folder that is called 2019
+        one = isinstance(override.value(), bool | int | float | dict)
     return text if one else plain
 
 
@@ -211,13 +260,25 @@ def _check(override: str) -> None:
     """Refuse what could run code, and secrets, which would be recorded."""
     key, value = key_of(override).partition("@")[0], override.partition("=")[2]
     if not key:
-        raise TipcastError("C005", override, "has no key before its =", "write key=value without blanks round the =")
+        raise TipcastError(
+            "C005",
+            override,
+            "has no key before its =",
+            "write key=value without blanks round the =",
+        )
     if key == "--cfg" and override != SHOW:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
     if re.match(r"hydra\b", key):  # such can name classes or search paths, and so run code
-        raise TipcastError("C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail")
+        raise TipcastError(
+            "C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail"
+        )
     if "_target_" in override:
-        raise TipcastError("C006", key, "an override cannot name a class", "choose a model by name, as model=xgboost")
+        raise TipcastError(
+            "C006",
+            key,
+            "an override cannot name a class",
+            "choose a model by name, as model=xgboost",
+        )
     if key.startswith("-") or {key, key.rpartition(".")[0]} & NAMES:  # a flag, or names of columns
         return
     if SECRET.search(key) or ("{" in value and SECRET.search(value)):
@@ -226,11 +287,17 @@ def _check(override: str) -> None:
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of Hydra."""
+    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of
+    Hydra.
+    """
     overrides: list[str] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"
-        if isinstance(value, Mapping) and prefix.removesuffix(".") not in WHOLE and key not in NAMES:
+        if (
+            isinstance(value, Mapping)
+            and prefix.removesuffix(".") not in WHOLE
+            and key not in NAMES
+        ):
             inner = dict(value)
             if not prefix and (option := inner.pop(OPTION.get(name), None)):
                 overrides.append(f"{name}={option}")
@@ -247,7 +314,9 @@ def _literal(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value).lower()  # true
     if isinstance(value, Mapping):
-        items = (f"{SIGNS.sub(ESCAPED, str(name))}: {_literal(item)}" for name, item in value.items())
+        items = (
+            f"{SIGNS.sub(ESCAPED, str(name))}: {_literal(item)}" for name, item in value.items()
+        )
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_literal, value))}]"

@@ -1,4 +1,6 @@
-"""Compose a job's configuration with Hydra, complete words of a shell, and tell mistakes in one line."""
+"""Compose a job's configuration with Hydra, complete words of a shell, and tell mistakes in one
+line.
+"""
 
 import contextlib
 import dataclasses
@@ -23,7 +25,17 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, environment, help, schema
-from tipcast.config.arguments import COLUMNS, FLAGS, HELP, MULTIRUN, SHOW, as_given, as_spelt, key_of, spelt
+from tipcast.config.arguments import (
+    COLUMNS,
+    FLAGS,
+    HELP,
+    MULTIRUN,
+    SHOW,
+    as_given,
+    as_spelt,
+    key_of,
+    spelt,
+)
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
@@ -31,7 +43,10 @@ from tipcast.config.streams import show
 FOLDER = "--config-dir="
 MOST_MEANT = 3
 """Keys that a hint names."""
-QUOTES = """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, or add --multirun to run each"""
+QUOTES = (
+    """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
+    "or add --multirun to run each"
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +57,19 @@ class Composed:
     overrides: list[str]
 
 
-def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None) -> list[Composed]:
-    """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of ``to_overrides``.
+def compose(
+    job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None
+) -> list[Composed]:
+    """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of
+    ``to_overrides``.
 
-    The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has. Returns one resolved
-    configuration, several with ``--multirun``, none where a flag only printed something. It uses Hydra's Compose API:
-    its command line takes twice as long, and would make objects of what a file names, as of callbacks or logging.
+    The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has.
+    Returns one resolved configuration, several with ``--multirun``, none where a flag only printed
+    something. It uses Hydra's Compose API: its command line takes twice as long, and would make
+    objects of what a file names, as of callbacks or logging.
 
-    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a file of conf/ that
-    cannot be read.
+    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a
+    file of conf/ that cannot be read.
     """
     _register()
     flags = [item for item in overrides if item.startswith("-")]
@@ -70,57 +89,82 @@ def compose(job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | No
                 config, _ = _by_api(job, words)
                 environment.note(config)
                 OmegaConf.resolve(config)
-                made.append(Composed(config, [*own, *(word for word in words if word not in chosen)]))
+                made.append(
+                    Composed(config, [*own, *(word for word in words if word not in chosen)])
+                )
             return made
     except (HydraException, OmegaConfBaseException) as problem:
         refused = problem.__cause__ if isinstance(problem.__cause__, TipcastError) else None
         raise refused or _explained(job, overrides, problem) from problem
-    except (yaml.YAMLError, OSError, ValueError) as problem:  # of a file, or of a value that is none of Hydra's
+    # of a file, or of a value that is none of Hydra's
+    except (yaml.YAMLError, OSError, ValueError) as problem:
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
-        raise conf_files.fault() or TipcastError(code, f"tipcast {job}", str(problem), "see --help") from problem
+        raise conf_files.fault() or TipcastError(
+            code, f"tipcast {job}", str(problem), "see --help"
+        ) from problem
     show(page)
     return []
 
 
 @functools.cache
 def _register() -> None:
-    """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take other keys too."""
+    """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take
+    other keys too.
+    """
     environment.register()
     schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
     groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
     for name, kind in [*schemas.items(), *groups.items()]:
         node = OmegaConf.structured(kind)
         for field in dataclasses.fields(kind):
-            if str(field.type).startswith("Open"):  # else Hydra takes a new key after + alone, which -P cannot pass
+            # else Hydra takes a new key after + alone, which -P cannot pass
+            if str(field.type).startswith("Open"):
                 OmegaConf.set_struct(node[field.name], False)
-        ConfigStore.instance().store(name=name, node=node, group=None if name in schemas else "schema")
+        ConfigStore.instance().store(
+            name=name, node=node, group=None if name in schemas else "schema"
+        )
 
 
 def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
-    """Make what ``plain.recorded`` tells of a run options of their groups; return the overrides that choose them."""
+    """Make what ``plain.recorded`` tells of a run options of their groups; return the overrides
+    that choose them.
+    """
     source = recorded["data"]["source"]
-    bases = {"data": "/schema/dataset@_here_", "task": "/schema/task@_here_", "model": "/schema/model@_here_"}
+    bases = {
+        "data": "/schema/dataset@_here_",
+        "task": "/schema/task@_here_",
+        "model": "/schema/model@_here_",
+    }
     if source in conf_files.options("data"):
         bases["data"] = source
     for group, base in bases.items():
-        values = {name: value for name, value in recorded[group].items() if name not in schema.OF_MACHINE}
-        ConfigStore.instance().store(schema.RECORDED, {"defaults": [base, "_self_"], **values}, group=group)
+        values = {
+            name: value for name, value in recorded[group].items() if name not in schema.OF_MACHINE
+        }
+        ConfigStore.instance().store(
+            schema.RECORDED, {"defaults": [base, "_self_"], **values}, group=group
+        )
     return [*(f"{group}={schema.RECORDED}" for group in bases), f"seed={recorded['seed']}"]
 
 
 def _combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper combines them."""
+    """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper
+    combines them.
+    """
     with _hydra():
         loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
         parsed = OverridesParser.create(loader).parse_overrides([spelt(word) for word in overrides])
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:
-        raise TipcastError("C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options")
+        raise TipcastError(
+            "C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options"
+        )
     return [[as_spelt(word) for word in words] for words in combined]
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
-    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are raised.
+    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are
+    raised.
 
     C001 an override of a key that only options of conf/ have.
     """
@@ -141,7 +185,10 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
 
 def _tests_only(key: str) -> bool:
     """Tell whether a full key is one that users neither see nor set, or is below such a key."""
-    return any(key == hidden or key.startswith((f"{hidden}.", f"{hidden}@")) for hidden in schema.TESTS_ONLY)
+    return any(
+        key == hidden or key.startswith((f"{hidden}.", f"{hidden}@"))
+        for hidden in schema.TESTS_ONLY
+    )
 
 
 def _shown(config: DictConfig) -> str:
@@ -154,7 +201,9 @@ def _shown(config: DictConfig) -> str:
 
 
 def _in_one_form(config: DictConfig, key: str) -> None:
-    """Give names of columns one Unicode form, as files' names get, and keys the signs that ``spelt`` took."""
+    """Give names of columns one Unicode form, as files' names get, and keys the signs that
+    ``spelt`` took.
+    """
     group, _, name = key.rpartition(".")
     parent = OmegaConf.select(config, group) if group else config
     if parent is None or name not in parent or OmegaConf.is_interpolation(parent, name):
@@ -166,7 +215,10 @@ def _in_one_form(config: DictConfig, key: str) -> None:
         if isinstance(value, list):
             return [plain(item) for item in value]
         if isinstance(value, dict):
-            return {plain(as_spelt(item)) if isinstance(item, str) else item: plain(value[item]) for item in value}
+            return {
+                plain(as_spelt(item)) if isinstance(item, str) else item: plain(value[item])
+                for item in value
+            }
         return value
 
     value = parent[name]
@@ -185,18 +237,23 @@ def _hydra() -> Any:
 def to_object(config: DictConfig) -> Any:
     """Return the configuration as its schema's dataclass instance.
 
-    C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out of its bounds.
+    C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out
+    of its bounds.
     """
     if missing := sorted(OmegaConf.missing_keys(config)):
         raise needs_value(missing[0])
     specification = OmegaConf.to_object(config)
     _check(specification)
-    environment.check_variables(getattr(getattr(specification, "cluster", None), "environment", None) or {})
+    environment.check_variables(
+        getattr(getattr(specification, "cluster", None), "environment", None) or {}
+    )
     return specification
 
 
 def _check(specification: Any, prefix: str = "") -> None:
-    """Refuse keys that `+key=value` added or `~key` took away, as the schemas are closed, and numbers out of bounds."""
+    """Refuse keys that `+key=value` added or `~key` took away, as the schemas are closed, and
+    numbers out of bounds.
+    """
     fields = {field.name: field for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
         if name not in fields:
@@ -208,41 +265,62 @@ def _check(specification: Any, prefix: str = "") -> None:
         schema.check_bounds(fields[name], value, f"{prefix}{name}")
 
 
-def _explained(job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException) -> TipcastError:
+def _explained(
+    job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException
+) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     several = re.match(r"Ambiguous value for argument '([^']*)'", text)
     if several or isinstance(problem, OverrideParseException):
         word = as_spelt(several[1] if several else str(getattr(problem, "override", "")))
-        safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))  # a secret may be elsewhere in it
+        # a secret may be elsewhere in it
+        safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))
         return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
     if isinstance(problem, MissingConfigException):
         group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
         options = sorted(conf_files.options(group))
-        return unknown(f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}=")
+        return unknown(
+            f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}="
+        )
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
     given = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
     if not given and not re.search(r"Key '.*' (?:is )?not in", text):
         what = str(problem.__cause__ or problem).partition("\n")[0]
-        return TipcastError("C003", where, what, f"see tipcast {job} --cfg job for the keys and their types")
+        return TipcastError(
+            "C003", where, what, f"see tipcast {job} --cfg job for the keys and their types"
+        )
     key = given[1] if given else where
     if file := re.search(r"In '([^']+)'", text):
-        if key == "task" and file[1].startswith("data/"):  # which only a job that asks something has
+        # which only a job that asks something has
+        if key == "task" and file[1].startswith("data/"):
             what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-            return TipcastError("C003", "data", what, "use data=sample, files or tlc; for a table: tipcast inspect")
+            return TipcastError(
+                "C003", "data", what, "use data=sample, files or tlc; for a table: tipcast inspect"
+            )
         fix = f"{job} has no such key: correct the file, or choose another option"
-        return conf_files.fault() or TipcastError("C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix)
+        return conf_files.fault() or TipcastError(
+            "C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix
+        )
     near = list[str]()
-    with contextlib.suppress(HydraException, OmegaConfBaseException):  # of another mistake beside it
-        config, choices = _by_api(job, [word for word in overrides if conf_files.options(word.split("=")[0])])
+    # of another mistake beside it
+    with contextlib.suppress(HydraException, OmegaConfBaseException):
+        config, choices = _by_api(
+            job, [word for word in overrides if conf_files.options(word.split("=")[0])]
+        )
         near = _meant(key, [*choices, *(name for name, *_ in help.keys(config))])
-    fix = f"did you mean {' or '.join(near)}?" if near else f"see tipcast {job} --cfg job for the keys"
+    fix = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"see tipcast {job} --cfg job for the keys"
+    )
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
 
 def _meant(key: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that an unknown one may stand for: those that end with it, else the nearest."""
+    """Return the keys that an unknown one may stand for: those that end with it, else the
+    nearest.
+    """
     leaf = key.rpartition(".")[2]
     # `~key` may name one that is there; a space has a search's values of what params have
     others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
@@ -251,7 +329,8 @@ def _meant(key: str, keys: Sequence[str]) -> list[str]:
 
 
 def complete(words: Sequence[str]) -> None:
-    """Print what `tipcast -sc install=bash` asks for: a script or, for query, how the line of COMP_LINE may go on.
+    """Print what `tipcast -sc install=bash` asks for: a script or, for query, how the line of
+    COMP_LINE may go on.
 
     C005 other words.
     """
@@ -264,7 +343,9 @@ def complete(words: Sequence[str]) -> None:
         plugin.install()
     else:
         fix = "zsh takes the same script, after bashcompinit"
-        raise must_be("--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005")
+        raise must_be(
+            "--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005"
+        )
 
 
 def candidates(line: str) -> list[str]:
@@ -273,13 +354,17 @@ def candidates(line: str) -> list[str]:
     word = words.pop() if words and not line[-1].isspace() else ""
     if not words:  # the program itself
         return []
-    job, *given = [item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}] or [""]
+    job, *given = [
+        item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}
+    ] or [""]
     if word.startswith("-"):
         flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
         return sorted(flag for flag in flags if flag.startswith(word))
     if job not in schema.JOBS:
         return [] if job else [name for name in schema.JOBS if name.startswith(word)]
-    overrides = [item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN]
+    overrides = [
+        item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN
+    ]
     _register()
     try:
         with _hydra():

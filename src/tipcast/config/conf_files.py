@@ -12,7 +12,9 @@ PACKAGE = "# @package _global_"
 
 
 def conf_dir() -> Path:
-    """Return the absolute path of the folder of configuration groups: a checkout's, else a wheel's."""
+    """Return the absolute path of the folder of configuration groups: a checkout's, else a
+    wheel's.
+    """
     package = Path(__file__).resolve().parent.parent
     checkout = package.parent.parent / "conf"
     return checkout if (checkout / "train.yaml").is_file() else package / "conf"
@@ -24,20 +26,31 @@ def use(folder: str) -> None:
 
 
 def own_dir() -> Path | None:
-    """Return the folder of a user's own options, as ``task/mine.yaml``, if one is named; C003 there is no such one."""
+    """Return the folder of a user's own options, as ``task/mine.yaml``, if one is named; C003 there
+    is no such one.
+    """
     named = os.environ.get(OWN)
     if not named:
         return None
     folder = Path(named).expanduser().absolute()
     if not folder.is_dir():
-        raise missing("--config-dir", f"folder {folder}", "name one that holds task/NAME.yaml", "C003")
+        raise missing(
+            "--config-dir", f"folder {folder}", "name one that holds task/NAME.yaml", "C003"
+        )
     return folder
 
 
 def options(group: str) -> dict[str, Path]:
-    """Return name -> file of all options of a group; a user's own do not stand for those that are there."""
+    """Return name -> file of all options of a group; a user's own do not stand for those that are
+    there.
+    """
     folders = [folder / group for folder in (own_dir(), conf_dir()) if folder is not None]
-    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml")) if path.is_file()}
+    return {
+        path.stem: path
+        for folder in folders
+        for path in sorted(folder.glob("*.yaml"))
+        if path.is_file()
+    }
 
 
 def search_path() -> list[str]:
@@ -47,8 +60,15 @@ def search_path() -> list[str]:
 
 
 def fault() -> TipcastError | None:
-    """Return what is wrong with the first YAML file that Hydra would not say, or says without its name; C012."""
-    for path in (path for folder in (own_dir(), conf_dir()) if folder for path in sorted(folder.rglob("*.yaml"))):
+    """Return what is wrong with the first YAML file that Hydra would not say, or says without its
+    name; C012.
+    """
+    for path in (
+        path
+        for folder in (own_dir(), conf_dir())
+        if folder
+        for path in sorted(folder.rglob("*.yaml"))
+    ):
         try:
             text = path.read_bytes().decode()
             tree = yaml.safe_load(text)
@@ -59,7 +79,11 @@ def fault() -> TipcastError | None:
             if isinstance(tree, dict) and isinstance(tree.get("defaults", []), list):
                 if path.parent.name != "experiment" or PACKAGE in text.splitlines():
                     continue
-                what = f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+                what = (
+                    f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+                )
         shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
-        return TipcastError("C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks")
+        return TipcastError(
+            "C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks"
+        )
     return None

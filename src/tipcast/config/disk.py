@@ -24,23 +24,31 @@ NAMED = "TIPCAST_TMPDIR"
 SHARED = Path(os.environ.get(NAMED) or tempfile.gettempdir())
 """The folder of temporary files of all processes, also where this process has one of its own."""
 OURS = f"tipcast-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())[:16]}-"
-"""Begins the names of temporary folders of this machine: what other machines have in a shared folder is theirs."""
+"""Begins the names of temporary folders of this machine: what other machines have in a shared
+folder is theirs.
+"""
 LONGEST_SHARED = 40
-"""Characters of the shared folder's path up to which sockets, as multiprocessing makes some, lie in a process's own
-folder there: the name of a socket has at most 107."""
+"""Characters of the shared folder's path up to which sockets, as multiprocessing makes some, lie in
+a process's own folder there: the name of a socket has at most 107."""
 LONGEST_OF_SOCKETS = 74
-"""Characters of a folder's path up to which multiprocessing can make its folder of sockets there."""
+"""Characters of a folder's path up to which multiprocessing can make its folder of sockets
+there.
+"""
 SHORT = "/tmp"  # noqa: S108 - multiprocessing makes a folder there that only this user may enter
 """Where sockets lie if the shared folder's path is too long for them."""
 SOCKETS = "sockets"
-"""The file, in a process's own folder, that names its folder of sockets where that lies elsewhere."""
+"""The file, in a process's own folder, that names its folder of sockets where that lies
+elsewhere.
+"""
 PYTHONS = "pymp-"
 """Begins the names of multiprocessing's folders of sockets."""
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a temporary folder, which is removed with its block, or by the next command if the process is killed."""
+    """Make a temporary folder, which is removed with its block, or by the next command if the
+    process is killed.
+    """
     remove_abandoned()
     folder, lock = _locked_folder()
     try:
@@ -51,17 +59,21 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def use_own_folder() -> None:
-    """Let this process and those that it starts make temporary files in a folder of its own, which goes as it ends.
+    """Let this process and those that it starts make temporary files in a folder of its own, which
+    goes as it ends.
 
-    MLflow, Dask and multiprocessing leave folders there, some at their ends, all where they are killed.
+    MLflow, Dask and multiprocessing leave folders there, some at their ends, all where they are
+    killed.
     """
     long = len(str(SHARED)) > LONGEST_SHARED
-    if tempfile.gettempdir() != str(SHARED) or (long and multiprocessing.parent_process()):  # whose sockets it uses
+    # whose sockets it uses
+    if tempfile.gettempdir() != str(SHARED) or (long and multiprocessing.parent_process()):
         return
     with contextlib.suppress(OSError):  # of a full disk, which whoever needs a file tells
         remove_abandoned()
         folder, _ = _locked_folder()  # the lock is open as long as the process
-        # after multiprocessing's own folder in it, which has -100; a fork of this process leaves it alone
+        # after multiprocessing's own folder in it, which has -100; a fork of this process leaves it
+        # alone
         util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)
         if long:
             _put_sockets_elsewhere(folder)
@@ -70,7 +82,9 @@ def use_own_folder() -> None:
 
 
 def _put_sockets_elsewhere(folder: Path) -> None:
-    """Let multiprocessing make its sockets where their names are short enough; the process's own folder says where."""
+    """Let multiprocessing make its sockets where their names are short enough; the process's own
+    folder says where.
+    """
     fits = len(str(SHARED)) <= LONGEST_OF_SOCKETS
     tempfile.tempdir = str(SHARED) if fits else SHORT
     try:
@@ -88,14 +102,16 @@ def _locked_folder() -> tuple[Path, int]:
         except FileNotFoundError:  # taken for an abandoned one
             continue
         with contextlib.suppress(OSError):  # of a disk without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)  # it waits for a process that takes the folder for an abandoned one
+            # it waits for a process that takes the folder for an abandoned one
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
             return folder, lock
         os.close(lock)
 
 
 def lock_file(name: str) -> Path:
-    """Return the file, in the shared folder, of a lock that all processes of this user and machine know by a name.
+    """Return the file, in the shared folder, of a lock that all processes of this user and machine
+    know by a name.
 
     It stays when the lock is released; ``remove_abandoned`` removes it.
     """
@@ -103,7 +119,9 @@ def lock_file(name: str) -> Path:
 
 
 def remove_abandoned() -> None:
-    """Remove temporary folders and locks of this user that no process of this machine holds any more."""
+    """Remove temporary folders and locks of this user that no process of this machine holds any
+    more.
+    """
     with contextlib.suppress(OSError):
         for path in SHARED.glob(f"{OURS}*"):
             with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
@@ -111,7 +129,9 @@ def remove_abandoned() -> None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a file or folder that only this user may read; OSError where a process holds its lock."""
+    """Remove a file or folder that only this user may read; OSError where a process holds its
+    lock.
+    """
     lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         facts = os.fstat(lock)
@@ -139,8 +159,8 @@ def _remove_sockets(folder: Path) -> None:
 def alone(folder: Path, what: str) -> Iterator[bool]:
     """Make a folder and keep other jobs out of it; S011, ``what``, where one is in it.
 
-    Of the folders that the block makes, this one and those above it included, empty ones are removed at its end. It
-    yields False on a disk that has no locks, which keeps nobody out.
+    Of the folders that the block makes, this one and those above it included, empty ones are
+    removed at its end. It yields False on a disk that has no locks, which keeps nobody out.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
@@ -152,9 +172,11 @@ def alone(folder: Path, what: str) -> Iterator[bool]:
 
 
 def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
-    """Make and open a folder, and lock it if its disk has locks: the folder itself, as no lock file lies in it.
+    """Make and open a folder, and lock it if its disk has locks: the folder itself, as no lock file
+    lies in it.
 
-    A job that ends may remove the folder meanwhile, if it is empty: then it is made anew. S011 where it is locked.
+    A job that ends may remove the folder meanwhile, if it is empty: then it is made anew. S011
+    where it is locked.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +203,9 @@ def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
 
 
 def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
-    """Remove folders in a folder that are empty and were not there before, and those of ``made``, the deepest first."""
+    """Remove folders in a folder that are empty and were not there before, and those of ``made``,
+    the deepest first.
+    """
     new = [above for above, _, _ in os.walk(folder, topdown=False) if above not in before]
     for path in [*map(Path, new), *made]:
         with contextlib.suppress(OSError):  # it holds something
@@ -206,7 +230,9 @@ def shortage(uri: str, message: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Give an error of the system the path that was written to, which it tells of opening a file alone."""
+    """Give an error of the system the path that was written to, which it tells of opening a file
+    alone.
+    """
     try:
         yield
     except OSError as problem:

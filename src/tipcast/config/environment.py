@@ -1,4 +1,6 @@
-"""What a configuration reads of the environment: recorded as the expression, and refused in values of `mlflow run`."""
+"""What a configuration reads of the environment: recorded as the expression, and refused in values
+of `mlflow run`.
+"""
 
 import json
 import os
@@ -12,13 +14,19 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from tipcast.config.errors import TipcastError
 
 LAUNCHED = "TIPCAST_LAUNCHED"
-"""Variable that MLproject's commands set: the values of the command line are data of whoever calls `mlflow run`."""
+"""Variable that MLproject's commands set: the values of the command line are data of whoever calls
+`mlflow run`.
+"""
 OURS = "TIPCAST_"
-"""Prefix of variables that are settings of tipcast: conf/ reads them, and their values are no secrets."""
+"""Prefix of variables that are settings of tipcast: conf/ reads them, and their values are no
+secrets.
+"""
 SHORT = 6
 """Characters from which on a variable's value is looked for in longer texts too."""
 NUMBER = re.compile(r"[-+.\deE]+")
-HARMLESS = re.compile(r"(ARROW|GOMP|KMP|LIBCUDF|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|RAPIDS|UCX)_[A-Z0-9_]+")
+HARMLESS = re.compile(
+    r"(ARROW|GOMP|KMP|LIBCUDF|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|RAPIDS|UCX)_[A-Z0-9_]+"
+)
 """Variables that tune libraries, which `mlflow run` may set for workers."""
 LOADING = re.compile(
     r"COMMAND|CONF|DEST|DIR|ERROR|FILE|LIB(RAR|S?$|S?_)|MAIL|MODULE|NCCL_NET$|PATH|PLUGIN|TOOL|TRACE|TUNER"
@@ -44,12 +52,19 @@ def register() -> None:
 
 
 def _variable(name: str, *default: str | None) -> str | None:
-    """Return a variable, or the default: OmegaConf's own resolver, which notes what it reads; C006 see ``launched``."""
+    """Return a variable, or the default: OmegaConf's own resolver, which notes what it reads; C006
+    see ``launched``.
+    """
     if name.startswith(OURS):
         return os.environ.get(name, *default) if default else os.environ[name]
     if launched():
         fix = "write the value, or run tipcast itself"
-        raise TipcastError("C006", f"${{oc.env:{name}}}", "values of `mlflow run` may not read the environment", fix)
+        raise TipcastError(
+            "C006",
+            f"${{oc.env:{name}}}",
+            "values of `mlflow run` may not read the environment",
+            fix,
+        )
     if name not in os.environ and default:
         return None if default[0] is None else str(default[0])
     if name not in os.environ:
@@ -89,9 +104,11 @@ def expression(path: str, value: object) -> str | None:
 
 
 def concealed(text: str) -> str:
-    """Return a text with expressions in place of the values that configurations have read of the environment.
+    """Return a text with expressions in place of the values that configurations have read of the
+    environment.
 
-    Values are found as they are, as JSON and as addresses write them. A number is left, or other numbers would change.
+    Values are found as they are, as JSON and as addresses write them. A number is left, or other
+    numbers would change.
     """
     for value in sorted(_read, key=len, reverse=True):  # one may be the beginning of another
         if len(value) < SHORT or NUMBER.fullmatch(value):
@@ -102,7 +119,9 @@ def concealed(text: str) -> str:
 
 
 def check_variables(variables: Mapping[str, Any]) -> None:
-    """Refuse variables of workers by which values of `mlflow run` would choose what code runs; C006."""
+    """Refuse variables of workers by which values of `mlflow run` would choose what code runs;
+    C006.
+    """
     for name in variables if launched() else ():
         if not HARMLESS.fullmatch(name) or LOADING.search(name):
             fix = "leave it out, or run tipcast itself"
@@ -111,12 +130,16 @@ def check_variables(variables: Mapping[str, Any]) -> None:
 
 
 def check_dask() -> None:
-    """Refuse files of Dask's configuration that are no mappings in YAML; C003. Dask reads them as it is imported."""
+    """Refuse files of Dask's configuration that are no mappings in YAML; C003. Dask reads them as
+    it is imported.
+    """
     try:
         import dask.config  # noqa: F401
     except ValueError as problem:
         text = " ".join(str(problem).split())
         file = re.search(r"config file at '(.+?)'", text)
-        what = f"Dask cannot read its configuration: {text.rpartition('malformed')[2].lstrip(' ,-')}"
+        what = (
+            f"Dask cannot read its configuration: {text.rpartition('malformed')[2].lstrip(' ,-')}"
+        )
         fix = "correct the file, or move it away"
         raise TipcastError("C003", file[1] if file else "Dask", what, fix) from problem

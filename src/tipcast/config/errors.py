@@ -18,9 +18,10 @@ MAX_LINE = 300
 class TipcastError(Exception):
     """A mistake the user can mend, or a failure outside tipcast, told in one line.
 
-    ``code`` is a letter and three digits: C configuration, D data, K cluster, T tracking or artifact store, M model or
-    registry, S sweep or score finished with failures. ``where`` is the file, key, address or model that it is about,
-    ``what`` is wrong there, and ``fix`` says what the user can do.
+    ``code`` is a letter and three digits: C configuration, D data, K cluster, T tracking or
+    artifact store, M model or registry, S sweep or score finished with failures. ``where`` is the
+    file, key, address or model that it is about, ``what`` is wrong there, and ``fix`` says what the
+    user can do.
     """
 
     def __init__(self, code: str, where: object, what: str, fix: str) -> None:
@@ -42,7 +43,9 @@ class TipcastError(Exception):
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
 
 
-def must_be(where: object, rule: str, got: object, fix: str = "correct the value", code: str = "C003") -> TipcastError:
+def must_be(
+    where: object, rule: str, got: object, fix: str = "correct the value", code: str = "C003"
+) -> TipcastError:
     """Return the error of a value that breaks a rule, as ``at least 1``."""
     return TipcastError(code, where, f"must be {rule}, got {got}", fix)
 
@@ -52,8 +55,12 @@ def needs_value(where: object, fix: str = "", code: str = "C004") -> TipcastErro
     return TipcastError(code, where, "needs a value", fix or f"add {where}=...")
 
 
-def unknown(where: object, what: str, name: str, choices: Collection[str], code: str, prefix: str = "") -> TipcastError:
-    """Return the error of a name that is not among the choices; it suggests the nearest one, else lists them all."""
+def unknown(
+    where: object, what: str, name: str, choices: Collection[str], code: str, prefix: str = ""
+) -> TipcastError:
+    """Return the error of a name that is not among the choices; it suggests the nearest one, else
+    lists them all.
+    """
     near = difflib.get_close_matches(name, choices, 1)
     fix = f"did you mean {prefix}{near[0]}?" if near else f"use one of {', '.join(choices)}"
     return TipcastError(code, where, f"unknown {what} '{name}'", fix)
@@ -64,20 +71,28 @@ def missing(where: object, what: str, fix: str, code: str) -> TipcastError:
     return TipcastError(code, where, f"missing {what}", fix)
 
 
-def incompatible(where: object, other: str, fix: str = "leave one of the two out", code: str = "C003") -> TipcastError:
+def incompatible(
+    where: object, other: str, fix: str = "leave one of the two out", code: str = "C003"
+) -> TipcastError:
     """Return the error of two settings that exclude each other."""
     return TipcastError(code, where, f"cannot be combined with {other}", fix)
 
 
 def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> TipcastError:
-    """Return the error of something that cannot be read, written or parsed, with the first line of the reason."""
-    return TipcastError(code, where, f"cannot be {verb}: {str(why).strip().partition(chr(10))[0]}", fix)
+    """Return the error of something that cannot be read, written or parsed, with the first line of
+    the reason.
+    """
+    return TipcastError(
+        code, where, f"cannot be {verb}: {str(why).strip().partition(chr(10))[0]}", fix
+    )
 
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came from.
+    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came
+    from.
 
-    tblib, which Dask loads, takes along the exceptions that an error came from, and some of those cannot be pickled.
+    tblib, which Dask loads, takes along the exceptions that an error came from, and some of those
+    cannot be pickled.
     """
 
     @functools.wraps(task)

@@ -1,10 +1,13 @@
-"""Named points of a job at which a test may hold it: a fault then comes at that point, not after some seconds."""
+"""Named points of a job at which a test may hold it: a fault then comes at that point, not after
+some seconds.
+"""
 
 import os
 import time
 from pathlib import Path
 
-VARIABLE = "TIPCAST_GATE"  # POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens
+# POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens
+VARIABLE = "TIPCAST_GATE"
 
 
 def gate(point: str) -> None:
@@ -12,7 +15,8 @@ def gate(point: str) -> None:
     held, _, path = os.environ.get(VARIABLE, "").partition(":")
     if not path:
         return
-    with Path(path).open("a") as passed:  # one short write: whole lines, in the order of their events
+    # one short write: whole lines, in the order of their events
+    with Path(path).open("a") as passed:
         passed.write(f"{point} {os.getpid()}\n")
     while point == held and not Path(f"{path}.go").exists():
         time.sleep(0.02)

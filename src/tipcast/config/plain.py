@@ -1,4 +1,6 @@
-"""A configuration as plain values, for a run's artifact and parameters, and read back: data that the schemas check."""
+"""A configuration as plain values, for a run's artifact and parameters, and read back: data that
+the schemas check.
+"""
 
 import contextlib
 import dataclasses
@@ -26,15 +28,19 @@ LOGIN = re.compile(
     r"(?:[^\s/@:?#\"]{1,256}|[^\s/@:\"]{0,256}:(?!\d{1,5}[/?#,;])[^\s@\"]{0,256}(?:@[^\s/@\"]{0,256}){0,4})@",
     re.IGNORECASE,
 )
-"""Name and password of an address, whatever signs are in these, up to a length that keeps the search linear."""
+"""Name and password of an address, whatever signs are in these, up to a length that keeps the
+search linear.
+"""
 NAMED = ("files", "table")  # sources whose files are named
 TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
 
 
 def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
-    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all texts, hidden.
+    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all
+    texts, hidden.
 
-    What a job's configuration has of the environment is the expression that read it; ``path`` is the value's key.
+    What a job's configuration has of the environment is the expression that read it; ``path`` is
+    the value's key.
     """
     if isinstance(value, enum.Enum):
         return value.value
@@ -44,7 +50,9 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
         return {
             name: HIDDEN
             if SECRET.search(name) and item
-            else to_plain(item, hidden or name == "storage_options", f"{path}[{name}]" if path else name)
+            else to_plain(
+                item, hidden or name == "storage_options", f"{path}[{name}]" if path else name
+            )
             for name, item in ((str(name), item) for name, item in value.items())
         }  # of storage_options all: every file system has its own names for its secrets
     if isinstance(value, list | tuple):
@@ -58,8 +66,12 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
 
 
 def redact(text: str) -> str:
-    """Return text with user information and query of every address taken out, and what is of the environment."""
-    return ADDRESS.sub(lambda found: redact_address(found[0]), without_login(environment.concealed(text)))
+    """Return text with user information and query of every address taken out, and what is of the
+    environment.
+    """
+    return ADDRESS.sub(
+        lambda found: redact_address(found[0]), without_login(environment.concealed(text))
+    )
 
 
 def without_login(text: str) -> str:
@@ -68,7 +80,9 @@ def without_login(text: str) -> str:
 
 
 def redact_address(uri: str) -> str:
-    """Return an address without user information and query, of http without its fragment too; a path as it is."""
+    """Return an address without user information and query, of http without its fragment too; a
+    path as it is.
+    """
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return uri
@@ -78,7 +92,8 @@ def redact_address(uri: str) -> str:
         rest = parts.netloc.rpartition("@")[2] + rest[len(parts.netloc) :]
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
         rest = rest.rpartition("@")[2] if "@" in rest else "..."
-    ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"  # a glob's question mark is no query
+    # a glob's question mark is no query
+    ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"
     return f"{scheme}://{re.split(ends, rest, maxsplit=1)[0]}"
 
 
@@ -94,39 +109,51 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
-    """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model, search and seed.
+    """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model,
+    search and seed.
 
-    What the command line gives of backend, cluster, tracking and output, and how the machine reaches the data, stays.
-    A value of the environment is read again if the command line has its key with the same expression.
-    ``where`` names the run. S003 the text is not what a sweep writes.
+    What the command line gives of backend, cluster, tracking and output, and how the machine
+    reaches the data, stays. A value of the environment is read again if the command line has its
+    key with the same expression. ``where`` names the run. S003 the text is not what a sweep writes.
     """
     parts = (*TRAINED, "search", "tracking")
     fix = "repeat the words that read the environment, or start a new sweep"
     with _read(text, parts, where, "S003", fix, given) as plain:
         register = given.tracking.register or plain["tracking"]["register"]
         tracking = dataclasses.replace(given.tracking, register=register)
-        return dataclasses.replace(given, **_typed(plain, (*TRAINED, "search"), given.data), tracking=tracking)
+        return dataclasses.replace(
+            given, **_typed(plain, (*TRAINED, "search"), given.data), tracking=tracking
+        )
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
-    """Return the source that a training run read, by its ``config.yaml``, with the test period ``given``, if it is.
+    """Return the source that a training run read, by its ``config.yaml``, with the test period
+    ``given``, if it is.
 
     M023 the text is not what a training writes.
     """
-    with _read(text, ("data",), where, "M023", "name its test rows: data=... data.test=...") as plain:
+    with _read(
+        text, ("data",), where, "M023", "name its test rows: data=... data.test=..."
+    ) as plain:
         source: schema.DataSpec = _typed(plain, ("data",))["data"]
         return dataclasses.replace(source, test=given.test or source.test)
 
 
-def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return how a run was trained, as plain values that the schemas take: its data, task, model and seed.
+def recorded(
+    text: str, best: str, where: str, files: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return how a run was trained, as plain values that the schemas take: its data, task, model
+    and seed.
 
     ``text`` is its ``config.yaml``, ``best`` the parameters that a sweep has found, as JSON,
-    ``files`` its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their patterns.
+    ``files`` its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place
+    of their patterns.
 
     M023 the artifacts are not what a training writes.
     """
-    with _read(text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be") as plain:
+    with _read(
+        text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be"
+    ) as plain:
         params, data, uris = json.loads(best), plain["data"], files or {}
         _refuse_active([dict(params), dict(uris)])
         if data["source"] in NAMED:
@@ -138,9 +165,16 @@ def recorded(text: str, best: str, where: str, files: Mapping[str, Any] | None =
 
 @contextlib.contextmanager
 def _read(
-    text: str, parts: Collection[str], where: str, code: str, fix: str, given: SweepConfig | None = None
+    text: str,
+    parts: Collection[str],
+    where: str,
+    code: str,
+    fix: str,
+    given: SweepConfig | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Give parts of a run's ``config.yaml``; turn what is wrong with it, or with other artifacts, into one line."""
+    """Give parts of a run's ``config.yaml``; turn what is wrong with it, or with other artifacts,
+    into one line.
+    """
     try:
         whole = yaml.safe_load(text)
         plain = {name: whole[name] for name in parts}
@@ -148,19 +182,36 @@ def _read(
             plain = _read_again(plain, dataclasses.asdict(given))
         _refuse_active(plain)
         yield plain
-    except (TipcastError, OmegaConfBaseException, yaml.YAMLError, LookupError, TypeError, ValueError) as problem:
+    except (
+        TipcastError,
+        OmegaConfBaseException,
+        yaml.YAMLError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as problem:
         why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        raise TipcastError(code, where, f"its config.yaml is not what such a job writes: {why}", fix) from problem
+        raise TipcastError(
+            code, where, f"its config.yaml is not what such a job writes: {why}", fix
+        ) from problem
 
 
 def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
-    """Return recorded values, those of the environment as ``given`` has read them at the same key and expression."""
+    """Return recorded values, those of the environment as ``given`` has read them at the same key
+    and expression.
+    """
     if isinstance(recorded, dict):
         values = given if isinstance(given, dict) else {}
-        items = ((name, item, f"{path}[{name}]" if path else name) for name, item in recorded.items())
+        items = (
+            (name, item, f"{path}[{name}]" if path else name) for name, item in recorded.items()
+        )
         return {name: _read_again(item, values.get(name), below) for name, item, below in items}
     if isinstance(recorded, list):
-        others = given if isinstance(given, list) and len(given) == len(recorded) else [None] * len(recorded)
+        others = (
+            given
+            if isinstance(given, list) and len(given) == len(recorded)
+            else [None] * len(recorded)
+        )
         pairs = zip(recorded, others, strict=True)
         return [_read_again(item, other, f"{path}[{at}]") for at, (item, other) in enumerate(pairs)]
     if isinstance(recorded, str) and environment.expression(path, given) == recorded:
@@ -168,10 +219,13 @@ def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
     return recorded
 
 
-def _typed(plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpec | None = None) -> dict[str, Any]:
+def _typed(
+    plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpec | None = None
+) -> dict[str, Any]:
     """Return parts of a configuration as their schemas check them.
 
-    How this machine reaches the data is as ``given`` has it, else as conf/ has it, never as the run had it.
+    How this machine reaches the data is as ``given`` has it, else as conf/ has it, never as the run
+    had it.
     """
     typed: dict[str, Any] = {"seed": int(plain["seed"])} if "seed" in parts else {}
     for name in (part for part in parts if part != "seed"):
@@ -179,17 +233,30 @@ def _typed(plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpe
         if name == "data" and values["source"] in schema.SOURCES:
             kind, shipped = schema.SOURCES[values["source"]], options("data")[values["source"]]
             here = yaml.safe_load(shipped.read_text("utf-8"))
-            values = values | {key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here}
-        typed[name] = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values))))
+            values = values | {
+                key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here
+            }
+        typed[name] = OmegaConf.to_object(
+            OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values)))
+        )
     return typed
 
 
 def _refuse_active(value: Any) -> None:
-    """Raise a ValueError of what OmegaConf or Hydra would act upon, and of values that were hidden."""
+    """Raise a ValueError of what OmegaConf or Hydra would act upon, and of values that were
+    hidden.
+    """
     if isinstance(value, Mapping):
-        value = [part for name, item in value.items() if name != "storage_options" for part in (str(name), item)]
+        value = [
+            part
+            for name, item in value.items()
+            if name != "storage_options"
+            for part in (str(name), item)
+        ]
     if isinstance(value, list):
         for item in value:
             _refuse_active(item)
-    elif isinstance(value, str) and ("${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")):
+    elif isinstance(value, str) and (
+        "${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")
+    ):
         raise ValueError(f"it holds {value!r}")

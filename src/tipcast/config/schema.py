@@ -1,6 +1,8 @@
-"""Typed schemas of the jobs and groups of conf/: OmegaConf checks every key and type against these dataclasses.
+"""Typed schemas of the jobs and groups of conf/: OmegaConf checks every key and type against these
+dataclasses.
 
-What a key means is said beside it in conf/, and here of those that conf/ leaves out; `--help` shows both.
+What a key means is said beside it in conf/, and here of those that conf/ leaves out; `--help` shows
+both.
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from tipcast.config.errors import must_be
 
 Open = dict[str, Any]
 OpenTexts = dict[str, str]
-"""Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their keys."""
-MISSING: Any = "???"  # OmegaConf's sign of a value that must be given; workers load this without OmegaConf
+"""Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their
+keys.
+"""
+# OmegaConf's sign of a value that must be given; workers load this without OmegaConf
+MISSING: Any = "???"
 
 
 def bounded(
-    least: float | None = None, *, above: float | None = None, below: float | None = None, default: Any = MISSING
+    least: float | None = None,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    default: Any = MISSING,
 ) -> Any:
     """Return a field whose numbers are at least, or above, and below others; null passes."""
     return field(default=default, metadata={"least": least, "above": above, "below": below})
@@ -59,11 +68,15 @@ class ClusterSpec:
 
     kind: str = MISSING
     wait_s: float = bounded(above=0, default=60.0)  # seconds that workers may take to come
-    worker_ttl_s: float = bounded(above=0, default=60.0)  # seconds without a sign of life: it is lost
-    allowed_failures: int = bounded(0, default=2)  # workers that may die of one task before it has failed
-    connect_timeout_s: float = bounded(above=0, default=10.0)  # seconds that a connection to the scheduler may take
+    # seconds without a sign of life: it is lost
+    worker_ttl_s: float = bounded(above=0, default=60.0)
+    # workers that may die of one task before it has failed
+    allowed_failures: int = bounded(0, default=2)
+    # seconds that a connection to the scheduler may take
+    connect_timeout_s: float = bounded(above=0, default=10.0)
     performance_report: bool = False  # whether Dask's report of the training is kept
-    partition_per_worker: bool = False  # whether a worker's rows are joined before a fit: twice the memory
+    # whether a worker's rows are joined before a fit: twice the memory
+    partition_per_worker: bool = False
 
 
 @dataclass
@@ -84,7 +97,8 @@ class SchedulerCluster(ClusterSpec):
 
     address: str = MISSING  # of the scheduler, as tcp://HOST:8786 or tls://HOST:8786
     n_workers: int = bounded(1, default=1)
-    insecure: bool = False  # whether it may be off this machine without TLS: whoever reaches it can run code
+    # whether it may be off this machine without TLS: whoever reaches it can run code
+    insecure: bool = False
 
 
 @dataclass
@@ -139,7 +153,8 @@ class FilesData(DataSpec):
     colour: str | None = None
     columns: OpenTexts = field(default_factory=dict)
     block_bytes: int = bounded(1024)
-    storage_options: Open = field(default_factory=dict)  # of fsspec; secrets come from the environment
+    # of fsspec; secrets come from the environment
+    storage_options: Open = field(default_factory=dict)
 
 
 @dataclass
@@ -189,7 +204,8 @@ class TableData(DataSpec):
     types: OpenTexts = field(default_factory=dict)
     test_share: float = bounded(0, below=1)  # of the rows, where test is null
     block_bytes: int = bounded(1024)
-    storage_options: Open = field(default_factory=dict)  # of fsspec; secrets come from the environment
+    # of fsspec; secrets come from the environment
+    storage_options: Open = field(default_factory=dict)
 
 
 @dataclass
@@ -197,7 +213,8 @@ class OwnData(DataSpec):
     """A dataset that an installed package or a script brings; ``source`` is its name."""
 
     options: dict[str, Any] = field(default_factory=dict)  # what the dataset's own class takes
-    columns: OpenTexts = field(default_factory=dict)  # own name -> name in the files, as {pickup: started_at}
+    # own name -> name in the files, as {pickup: started_at}
+    columns: OpenTexts = field(default_factory=dict)
 
 
 @dataclass
@@ -205,18 +222,25 @@ class TaskSpec:
     """What is predicted from what."""
 
     name: str = MISSING
-    kind: str | None = None  # classification, multiclass, regression or clustering; null: as the target column says
-    function: str | None = None  # name of a function that makes the target of raw columns; null: target as it is
+    # classification, multiclass, regression or clustering; null: as the target column says
+    kind: str | None = None
+    # name of a function that makes the target of raw columns; null: target as it is
+    function: str | None = None
     target: str | None = None  # column that is predicted; null: the dataset's own
-    positive: str | None = None  # of two classes the one whose probability is told; null: the second in their order
+    # of two classes the one whose probability is told; null: the second in their order
+    positive: str | None = None
     columns: list[str] = field(default_factory=list)  # raw columns that the function needs
     params: dict[str, Any] = field(default_factory=dict)  # of the function
-    threshold: float | None = bounded(0, below=1_000_000, default=None)  # tip over fare above which a tip is high
+    # tip over fare above which a tip is high
+    threshold: float | None = bounded(0, below=1_000_000, default=None)
     classes: list[str] = field(default_factory=list)  # names of the classes, from 0 on
     description: str = ""  # the target in words, with params in braces
-    features: list[str] | None = None  # features that the model gets; null: all that the dataset has
-    categorical: list[str] = field(default_factory=list)  # features that are categories: sets, or a column each
-    validation: float = bounded(0, below=1)  # share held out for validation: the end of the time, or rows at random
+    # features that the model gets; null: all that the dataset has
+    features: list[str] | None = None
+    # features that are categories: sets, or a column each
+    categorical: list[str] = field(default_factory=list)
+    # share held out for validation: the end of the time, or rows at random
+    validation: float = bounded(0, below=1)
 
 
 @dataclass
@@ -224,13 +248,18 @@ class ModelSpec:
     """A model: its parameters and its classes by device."""
 
     name: str = MISSING
-    kinds: list[str] = field(default_factory=list)  # kinds of tasks: classification, multiclass, regression, clustering
-    params: Open = field(default_factory=dict)  # parameters by the library's names; others may be added
-    fit: Open = field(default_factory=dict)  # what belongs to training, as rounds and early stopping
+    # kinds of tasks: classification, multiclass, regression, clustering
+    kinds: list[str] = field(default_factory=list)
+    # parameters by the library's names; others may be added
+    params: Open = field(default_factory=dict)
+    # what belongs to training, as rounds and early stopping
+    fit: Open = field(default_factory=dict)
     cpu: str | None = None  # class of tipcast's own
     gpu: str | None = None  # likewise, with backend=gpu
-    classes: dict[str, Any] = field(default_factory=dict)  # or of a library: kind -> device (-> reach) -> class
-    space: dict[str, Any] = field(default_factory=dict)  # what a sweep searches: parameter -> range or list
+    # or of a library: kind -> device (-> reach) -> class
+    classes: dict[str, Any] = field(default_factory=dict)
+    # what a sweep searches: parameter -> range or list
+    space: dict[str, Any] = field(default_factory=dict)
     tiny: dict[str, Any] = field(default_factory=dict)  # parameters of the project's tests
 
 
@@ -238,15 +267,20 @@ class ModelSpec:
 class TrackingSpec:
     """Where runs are recorded."""
 
-    uri: str | None = None  # MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db
+    # MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db
+    uri: str | None = None
     experiment: str | None = None
     register: str | None = None  # name that the model is registered under; null: it is logged alone
     run_name: str | None = None  # name of the run; null: the model and what was overridden
-    tags: OpenTexts = field(default_factory=dict)  # more tags of the run, as tracking.tags.team=cabs
-    system_metrics: bool = False  # true: the use of processor, memory, disk, network and GPUs is recorded
+    # more tags of the run, as tracking.tags.team=cabs
+    tags: OpenTexts = field(default_factory=dict)
+    # true: the use of processor, memory, disk, network and GPUs is recorded
+    system_metrics: bool = False
     max_retries: int = bounded(0, default=5)  # of one HTTP request to the tracking server
-    wait_s: float = bounded(0, below=1_000_000, default=60.0)  # how long a locked sqlite file is waited for
-    artifact_root: str | None = None  # folder of this machine that a server may name as the place of a model's files
+    # how long a locked sqlite file is waited for
+    wait_s: float = bounded(0, below=1_000_000, default=60.0)
+    # folder of this machine that a server may name as the place of a model's files
+    artifact_root: str | None = None
     insecure: bool = False  # whether a password or token may go to another machine without TLS
 
 
@@ -261,21 +295,34 @@ class SearchSpec:
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
     points: int = bounded(2, default=3)  # of a grid along each range of the model's own space
-    max_concurrent: int = bounded(1, default=8)  # most trials at once, of a search that learns from its trials
-    attempts: int = bounded(1, default=3)  # maximum worker losses per trial, not counting out-of-memory
-    trial_timeout_s: float | None = bounded(above=0, default=None)  # then its worker starts anew; null: no limit
-    trials_per_gpu: int = bounded(1, default=1)  # trials at once on each GPU; a CPU worker runs one on each thread
+    # most trials at once, of a search that learns from its trials
+    max_concurrent: int = bounded(1, default=8)
+    # maximum worker losses per trial, not counting out-of-memory
+    attempts: int = bounded(1, default=3)
+    # then its worker starts anew; null: no limit
+    trial_timeout_s: float | None = bounded(above=0, default=None)
+    # trials at once on each GPU; a CPU worker runs one on each thread
+    trials_per_gpu: int = bounded(1, default=1)
 
 
 GROUPS = {
-    "backend": BackendSpec, "dataset": OwnData, "task": TaskSpec, "model": ModelSpec, "search": SearchSpec,
+    "backend": BackendSpec,
+    "dataset": OwnData,
+    "task": TaskSpec,
+    "model": ModelSpec,
+    "search": SearchSpec,
     "tracking": TrackingSpec,
-}  # fmt: skip
-CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}  # by kind
+}
+# by kind
+CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
 SOURCES = {
-    "sample": SampleData, "files": FilesData, "tlc": TlcData, "blobs": BlobsData, "regression": RegressionData,
+    "sample": SampleData,
+    "files": FilesData,
+    "tlc": TlcData,
+    "blobs": BlobsData,
+    "regression": RegressionData,
     "table": TableData,
-}  # fmt: skip
+}
 """``data.source`` -> its schema; a source of an installed package has that of ``OwnData``."""
 
 
@@ -349,13 +396,16 @@ class PrepareConfig(_WorkersConfig):
 
     data: DataSpec = MISSING
     out: str = MISSING
-    row_group_rows: int = bounded(1)  # rows of a row group of the Parquet files: each is read by a task
+    # rows of a row group of the Parquet files: each is read by a task
+    row_group_rows: int = bounded(1)
     compression: str = MISSING  # of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
 
 
 @dataclass
 class PromoteConfig(DoctorConfig):
-    """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the version's run read."""
+    """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the
+    version's run read.
+    """
 
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
     alias: str = MISSING  # alias to move, as champion
@@ -364,11 +414,14 @@ class PromoteConfig(DoctorConfig):
 
 
 TESTS_ONLY = ("model.tiny",)
-"""Keys of options of conf/ for the project's tests and `ladder`'s warm-up: nobody sets them, no page shows them."""
+"""Keys of options of conf/ for the project's tests and `ladder`'s warm-up: nobody sets them, no
+page shows them.
+"""
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-FACTS = ("colour",)  # keys of `ScoreConfig` that say something of the files which only the dataset understands
+# keys of `ScoreConfig` that say something of the files which only the dataset understands
+FACTS = ("colour",)
 
 
 @dataclass
@@ -392,6 +445,12 @@ class ScoreConfig(_WorkersConfig):
 
 
 JOBS = {
-    "train": MultirunConfig, "sweep": SweepConfig, "ladder": LadderConfig, "prepare": PrepareConfig,
-    "score": ScoreConfig, "promote": PromoteConfig, "doctor": DoctorConfig, "inspect": InspectConfig,
-}  # fmt: skip
+    "train": MultirunConfig,
+    "sweep": SweepConfig,
+    "ladder": LadderConfig,
+    "prepare": PrepareConfig,
+    "score": ScoreConfig,
+    "promote": PromoteConfig,
+    "doctor": DoctorConfig,
+    "inspect": InspectConfig,
+}

@@ -10,14 +10,15 @@ from tipcast.config.errors import TipcastError
 def open_streams() -> None:
     """Open the streams that are closed to nowhere, and let output escape what its encoding lacks.
 
-    The number of a closed stream would be given to the next file that is opened, such as a database, into which
-    other programs then print.
+    The number of a closed stream would be given to the next file that is opened, such as a
+    database, into which other programs then print.
     """
     for number in range(3):
         with contextlib.suppress(OSError):
             os.fstat(number)
             continue
-        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number, in children too
+        # it gets the lowest free number, in children too
+        os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -31,11 +32,14 @@ def check_folder() -> None:
     try:
         os.getcwd()  # noqa: PTH109
     except OSError as problem:
-        raise TipcastError("C003", "working folder", "it was deleted", "change to another one with cd") from problem
+        raise TipcastError(
+            "C003", "working folder", "it was deleted", "change to another one with cd"
+        ) from problem
 
 
 def show(text: str) -> None:
-    """Print on standard output, at once; T010 where it cannot be written, after which nothing more is.
+    """Print on standard output, at once; T010 where it cannot be written, after which nothing more
+    is.
 
     BrokenPipeError passes: its reader has left.
     """
@@ -51,7 +55,9 @@ def show(text: str) -> None:
 
 
 def tell(line: object) -> None:
-    """Print a line on standard error, where that can be written; its end must not change the exit code."""
+    """Print a line on standard error, where that can be written; its end must not change the exit
+    code.
+    """
     try:
         print(line, file=sys.stderr, flush=True)
     except OSError:
@@ -67,5 +73,7 @@ def end_error() -> None:
 
 
 def _silence(number: int) -> None:
-    """Lead a stream to nowhere, so that nothing fails when Python writes what is left of it at its end."""
+    """Lead a stream to nowhere, so that nothing fails when Python writes what is left of it at its
+    end.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)

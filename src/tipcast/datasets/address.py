@@ -1,4 +1,6 @@
-"""Addresses of data: opening local and remote files, and naming them in messages without credentials."""
+"""Addresses of data: opening local and remote files, and naming them in messages without
+credentials.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +22,9 @@ POINTER_BYTES = 200
 
 
 def scheme(uri: str) -> str:
-    """Return ``s3``, ``https``, ``http`` or, of a local path, nothing; D021 another one, or http:// elsewhere."""
+    """Return ``s3``, ``https``, ``http`` or, of a local path, nothing; D021 another one, or http://
+    elsewhere.
+    """
     name, mark, _ = uri.partition("://")
     if not mark or name == "file":
         return ""
@@ -29,7 +33,12 @@ def scheme(uri: str) -> str:
         raise TipcastError("D021", shown(uri), what, "use a local path, s3:// or https://")
     host = _split(uri).hostname
     if name == "http" and host not in LOOPBACK:
-        raise TipcastError("D021", shown(uri), "http:// would let anyone on the way change the data", "use https://")
+        raise TipcastError(
+            "D021",
+            shown(uri),
+            "http:// would let anyone on the way change the data",
+            "use https://",
+        )
     return name
 
 
@@ -38,14 +47,22 @@ def _split(uri: str) -> SplitResult:
         return urlsplit(uri)
     except ValueError as problem:
         where = f"{uri.partition('://')[0]}://..."  # user info cannot be told from the rest
-        raise TipcastError("D021", where, f"is not an address: {problem}", "check its host") from problem
+        raise TipcastError(
+            "D021", where, f"is not an address: {problem}", "check its host"
+        ) from problem
 
 
 def shown(uri: str) -> str:
-    """Return an address without user info, query and fragment, a path relative to the working folder if it is in it."""
+    """Return an address without user info, query and fragment, a path relative to the working
+    folder if it is in it.
+    """
     if "://" not in uri:
         path = Path(uri)
-        return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else uri
+        return (
+            str(path.relative_to(Path.cwd()))
+            if path.is_absolute() and path.is_relative_to(Path.cwd())
+            else uri
+        )
     parts = _split(uri)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -56,13 +73,19 @@ def last_name(uri: str) -> str:
 
 
 def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fsspec options for an address: the user's, with limits on what a silent server costs."""
+    """Return the fsspec options for an address: the user's, with limits on what a silent server
+    costs.
+    """
     kind, chosen = scheme(uri), dict(options)
     if not kind:
         return {}
     if kind != "s3":
         return {**chosen, "client_kwargs": {"trust_env": True, **chosen.get("client_kwargs", {})}}
-    config = {"connect_timeout": _CONNECT_S, "retries": {"total_max_attempts": 3}, **chosen.get("config_kwargs", {})}
+    config = {
+        "connect_timeout": _CONNECT_S,
+        "retries": {"total_max_attempts": 3},
+        **chosen.get("config_kwargs", {}),
+    }
     return {**chosen, "config_kwargs": config}
 
 
@@ -73,7 +96,8 @@ def filesystem(uri: str, options: Mapping[str, Any]) -> Any:
 
 @contextmanager
 def reaching(uri: str) -> Iterator[None]:
-    """Turn what goes wrong on the way to a file into an error that names its address and nothing secret.
+    """Turn what goes wrong on the way to a file into an error that names its address and nothing
+    secret.
 
     D001 not there or not readable, D022 the remote end does not answer or refuses.
     """
@@ -86,13 +110,15 @@ def reaching(uri: str) -> Iterator[None]:
         error = _translated(uri, problem)
         if error is None:
             raise
-    raise error  # out here without the client library's own exception, which may not travel from a worker
+    # out here without the client library's own exception, which may not travel from a worker
+    raise error
 
 
 def _translated(uri: str, problem: BaseException) -> TipcastError | None:
     kind = scheme(uri)
     if kind in ("http", "https") and isinstance(problem, FileNotFoundError):
-        problem = problem.__cause__ or problem  # fsspec calls whatever goes wrong over http a missing file
+        # fsspec calls whatever goes wrong over http a missing file
+        problem = problem.__cause__ or problem
     status = getattr(problem, "status", None)
     if isinstance(problem, FileNotFoundError) or status == 404:
         return TipcastError("D001", shown(uri), "no such file", "check the path")
@@ -102,15 +128,25 @@ def _translated(uri: str, problem: BaseException) -> TipcastError | None:
         fix = "change its permissions"
         return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
     if refused or status in (401, 403):
-        fix = "set credentials in the environment, as AWS_ACCESS_KEY_ID; of a public bucket storage_options.anon=true"
+        fix = (
+            "set credentials in the environment, as AWS_ACCESS_KEY_ID; of a public bucket "
+            "storage_options.anon=true"
+        )
         return TipcastError("D022", shown(uri), "access is refused", fix)
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
-    return TipcastError("D022", shown(uri), what, "check the network and the address, or use local files")
+    return TipcastError(
+        "D022", shown(uri), what, "check the network and the address, or use local files"
+    )
 
 
 def changed(uri: str) -> TipcastError:
     """Return the error for a file that is not as it was listed."""
-    return TipcastError("D005", shown(uri), "has changed since it was listed", "let the file be while a job reads it")
+    return TipcastError(
+        "D005",
+        shown(uri),
+        "has changed since it was listed",
+        "let the file be while a job reads it",
+    )
 
 
 def refuse_pointer(uri: str, content: bytes) -> None:
@@ -121,7 +157,10 @@ def refuse_pointer(uri: str, content: bytes) -> None:
         raise TipcastError("D005", shown(uri), what, fix)
     if b"/annex/objects/" in begin.partition(b"\n")[0]:
         raise TipcastError(
-            "D005", shown(uri), "is a pointer of git-annex, not the data", f"run git annex get {last_name(uri)}"
+            "D005",
+            shown(uri),
+            "is a pointer of git-annex, not the data",
+            f"run git annex get {last_name(uri)}",
         )
 
 
@@ -138,7 +177,9 @@ def no_file(path: Path) -> TipcastError:
         fix = f"run git annex get {path.name}"
         return TipcastError("D001", where, "is a link of git-annex to data that is not here", fix)
     if target:
-        return TipcastError("D001", where, f"is a link to {target}, which is not there", "mend or remove it")
+        return TipcastError(
+            "D001", where, f"is a link to {target}, which is not there", "mend or remove it"
+        )
 
     what = "is not a regular file" if is_there else "no such file"
     return TipcastError("D001", where, what, "check the path")
@@ -152,7 +193,9 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
 
 
 def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
-    """Read ``length`` bytes from ``start`` on (to the end where it is -1); errors as ``reaching`` and ``seekable``."""
+    """Read ``length`` bytes from ``start`` on (to the end where it is -1); errors as ``reaching``
+    and ``seekable``.
+    """
     with opened(uri, options) as file:
         seekable(uri, file)
         file.seek(start)

@@ -1,4 +1,6 @@
-"""What a dataset is, what a user calls its columns, and the values that pass between its files and workers."""
+"""What a dataset is, what a user calls its columns, and the values that pass between its files and
+workers.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +32,29 @@ MOST_BLOCKS = 100_000
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
 COLUMN_NAMES = "column_names"
-"""Of a fragment's options, a listing's facts and a model's manifest: the dataset's name -> a file's, where mapped."""
+"""Of a fragment's options, a listing's facts and a model's manifest: the dataset's name -> a
+file's, where mapped.
+"""
 MADE = "made"
 """Format of rows that are made by their numbers, from nothing else."""
 
 
 @dataclass(frozen=True)
 class Fragment:
-    """What one Dask task reads: some row groups of a Parquet file, a byte range of a CSV file, or rows made up."""
+    """What one Dask task reads: some row groups of a Parquet file, a byte range of a CSV file, or
+    rows made up.
+    """
 
     uri: str
     format: str
     """``parquet``, ``csv``, or a dataset's own word for rows that it makes."""
     part: tuple[int, ...]
-    """Parquet: row-group numbers. CSV: byte offset and length (-1: to the end, of a compressed file). Rows that are
-    made: what their dataset needs to make them."""
+    """Parquet: row-group numbers. CSV: byte offset and length (-1: to the end, of a compressed
+    file). Rows that are made: what their dataset needs to make them."""
     columns: Mapping[str, str]
-    """Canonical name -> the file's own spelling; optional columns that the file lacks are absent."""
+    """Canonical name -> the file's own spelling; optional columns that the file lacks are
+    absent.
+    """
     period: Period | None
     """Rows of another time are stray and are dropped; None where rows have no time."""
     digest: str
@@ -54,7 +62,9 @@ class Fragment:
     rows: int | None = None
     """Rows before filtering, where a footer tells."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Reader options: ``storage`` for fsspec, ``header``, ``dates`` for CSV, ``first``: number of the first row."""
+    """Reader options: ``storage`` for fsspec, ``header``, ``dates`` for CSV, ``first``: number of
+    the first row.
+    """
 
 
 @dataclass(frozen=True)
@@ -77,13 +87,17 @@ class Listing:
     def size(self) -> str:
         """In words: files, rows where footers tell, and parts."""
         rows = [fragment.rows for fragment in self.fragments]
-        known = f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+        known = (
+            f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
+        )
         return f"{count(len(self.uris), 'file')}, {known}{count(len(rows), 'part')}"
 
 
 @dataclass(frozen=True)
 class RawColumn:
-    """A column as the user of a saved model has it: the model's manifest holds these, its signature their names."""
+    """A column as the user of a saved model has it: the model's manifest holds these, its signature
+    their names.
+    """
 
     name: str
     """Canonical."""
@@ -127,9 +141,13 @@ class ScanRequest:
     key: str = "data.columns"
     """Of the configuration of ``names``."""
     any_columns: bool = False
-    """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack, are refused."""
+    """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack,
+    are refused.
+    """
     strict: bool = True
-    """Whether every file must have all that is mapped; otherwise what a file lacks is not mapped in it."""
+    """Whether every file must have all that is mapped; otherwise what a file lacks is not mapped in
+    it.
+    """
 
 
 @dataclass(frozen=True)
@@ -152,7 +170,9 @@ class Counts:
     rows: int
     """Rows kept."""
     rows_read: int
-    """Rows before any was dropped; of a fragment's parts, counted with the first only, as are the next two."""
+    """Rows before any was dropped; of a fragment's parts, counted with the first only, as are the
+    next two.
+    """
     dropped: Mapping[str, int]
     """Reason -> rows."""
     raw_bytes: int = 0
@@ -168,8 +188,8 @@ class Counts:
 class Dataset(ABC):
     """What columns mean: which there are, which rows can be used, which features are made of them.
 
-    An instance is small and goes to the workers with every task. ``code``, the module that makes features, imports
-    nothing but NumPy, and its file travels inside saved models.
+    An instance is small and goes to the workers with every task. ``code``, the module that makes
+    features, imports nothing but NumPy, and its file travels inside saved models.
     """
 
     name: ClassVar[str]
@@ -179,7 +199,9 @@ class Dataset(ABC):
     sparse: ClassVar[tuple[str, ...]] = ()
     """Canonical columns of features that a file may lack: they are missing in all its rows."""
     nominal: ClassVar[tuple[str, ...]] = ()
-    """Features that are of use as categories alone: a task that names no features does without them."""
+    """Features that are of use as categories alone: a task that names no features does without
+    them.
+    """
 
     @property
     @abstractmethod
@@ -193,35 +215,47 @@ class Dataset(ABC):
 
     @property
     def test_share(self) -> float:
-        """Share of the training rows that is drawn to test on; 0: the test side has rows of its own."""
+        """Share of the training rows that is drawn to test on; 0: the test side has rows of its
+        own.
+        """
         return 0.0
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """Raw columns, on which a saved model that has no use of them makes no remark; empty: any name may be one."""
+        """Raw columns, on which a saved model that has no use of them makes no remark; empty: any
+        name may be one.
+        """
         return ()
 
     @abstractmethod
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List one side of the data (``train``, ``test`` or ``months``) from footers and headers alone.
+        """List one side of the data (``train``, ``test`` or ``months``) from footers and headers
+        alone.
 
-        Every file must have the canonical ``columns``; ``optional`` ones are read where it has them. C003 C004
-        configuration; D-errors, each naming the file.
+        Every file must have the canonical ``columns``; ``optional`` ones are read where it has
+        them. C003 C004 configuration; D-errors, each naming the file.
         """
 
     @abstractmethod
-    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
+    def read(
+        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Read columns of a fragment, all by default: canonical name -> (rows,) array of the
+        frames' device.
 
-        Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null,
-        categories float64 codes with NaN for null.
+        Times are int64 microseconds with the smallest int64 for null, numbers integer or float64
+        with NaN for null, categories float64 codes with NaN for null.
         """
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
-        """Return a (rows,) bool mask of the rows to keep, None for all; and reason -> rows dropped."""
-        keep, counts = self.code.impossible(columns, [name for name in columns if name != self.time], xp)
+        """Return a (rows,) bool mask of the rows to keep, None for all; and reason -> rows
+        dropped.
+        """
+        keep, counts = self.code.impossible(
+            columns, [name for name in columns if name != self.time], xp
+        )
         return (None if keep is None else ~keep), counts
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
@@ -229,33 +263,43 @@ class Dataset(ABC):
         return self.code.compute(columns, names, xp)
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own errors."""
+        """Refuse a file of which too much had to be dropped; D009 no rows, and the dataset's own
+        errors.
+        """
         for uri, counts in per_file.items():
             if counts.rows_read == 0:
                 raise TipcastError("D009", uri, "has no rows", "remove it")
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
-        """Return what a column holds that is to be predicted, by default the dataset's own; C003 where it has none."""
-        what, fix = f"data of {self.name} have no column to be named", "use a task that is made for them"
+        """Return what a column holds that is to be predicted, by default the dataset's own; C003
+        where it has none.
+        """
+        what, fix = (
+            f"data of {self.name} have no column to be named",
+            "use a task that is made for them",
+        )
         raise TipcastError("C003", "task.target", what, fix)
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the canonical raw columns that features are made of, each once."""
         return tuple(self.code.needed_columns(names))
 
-    def check_categories(self, names: Sequence[str]) -> None:  # noqa: B027 - most have nothing to refuse
+    # most have nothing to refuse
+    def check_categories(self, names: Sequence[str]) -> None:  # noqa: B027
         """Refuse features that cannot be categories; C003."""
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the dataset and the task with features as a model wants them.
 
-        ``takes_missing``: the model learns from NaN. ``one_hot``: it gives each value of a category a column. Features
-        of a dataset that has fill values of its own stay as they are.
+        ``takes_missing``: the model learns from NaN. ``one_hot``: it gives each value of a category
+        a column. Features of a dataset that has fill values of its own stay as they are.
         """
         return self, task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
-        """Return the dataset as the rows of ``fragments`` define it that a draw does not test on."""
+        """Return the dataset as the rows of ``fragments`` define it that a draw does not test
+        on.
+        """
         return self
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
@@ -263,7 +307,9 @@ class Dataset(ABC):
         return self
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        """Return the raw columns that features are made of; ``facts`` of the listing that a model was trained on."""
+        """Return the raw columns that features are made of; ``facts`` of the listing that a model
+        was trained on.
+        """
         return tuple(RawColumn(name, (name,)) for name in self.needed_columns(names))
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
@@ -276,40 +322,57 @@ class Dataset(ABC):
         """Return what a saved model's manifest must say for the dataset to be made again."""
         return {}
 
-    def check_facts(self, facts: Mapping[str, Any]) -> None:  # noqa: B027 - most have nothing to refuse
+    # most have nothing to refuse
+    def check_facts(self, facts: Mapping[str, Any]) -> None:  # noqa: B027
         """Refuse what a configuration of scoring says of its files and cannot be; C003."""
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming the file."""
+        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming
+        the file.
+        """
         what = f"is a model of {self.name}, whose rows are not read from files"
         raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
 
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
-        """Return a row for each column that says what it is taken for; empty where no file decides that."""
+        """Return a row for each column that says what it is taken for; empty where no file decides
+        that.
+        """
         return ()
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the columns that files to be scored must have, and those that are read where a file has them."""
+        """Return the columns that files to be scored must have, and those that are read where a
+        file has them.
+        """
         return self.needed_columns(names), ()
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """Return canonical name -> a file's own name, of the columns that have both; D006 where one is there twice."""
+        """Return canonical name -> a file's own name, of the columns that have both; D006 where one
+        is there twice.
+        """
         return {}
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
-        """Return what the columns of a CSV file become where they are kept beside scores, by their own names."""
+        """Return what the columns of a CSV file become where they are kept beside scores, by their
+        own names.
+        """
         import pyarrow as pa  # of no use to the workers of a sweep, which import this
 
         return dict.fromkeys(header, pa.string())
 
     def month_files(self) -> Listing:
-        """List what is to be written as one file a month, with all its columns; C003 where rows have no months."""
+        """List what is to be written as one file a month, with all its columns; C003 where rows
+        have no months.
+        """
         what = f"rows of {self.name} have no months to write"
         raise TipcastError("C003", "data.source", what, "use data=sample, data=files or data=tlc")
 
-    def month_file(self, month: str, there: Iterable[str], facts: Mapping[str, Any]) -> tuple[str, dict[str, pa.Field]]:
-        """Return the name of the file of a month, ``YYYY-MM``, and the fields of the canonical columns in its order."""
+    def month_file(
+        self, month: str, there: Iterable[str], facts: Mapping[str, Any]
+    ) -> tuple[str, dict[str, pa.Field]]:
+        """Return the name of the file of a month, ``YYYY-MM``, and the fields of the canonical
+        columns in its order.
+        """
         raise NotImplementedError
 
     def describe(self, which: str) -> str:
@@ -325,7 +388,9 @@ class Part:
     x: Frame
     """(rows, features) float32 DataFrame."""
     y: Frame | None
-    """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is predicted."""
+    """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is
+    predicted.
+    """
     counts: Counts
     place: Array | None = None
     """(rows,) of rows that are still to be drawn from, see ``Draw.places``, as the next."""
@@ -353,7 +418,9 @@ def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
 def check_blocks(name: str, rows: int, block_rows: int) -> None:
     """Refuse more blocks of made rows than one scheduler takes in without a pause; C003."""
     if rows > MOST_BLOCKS * block_rows:
-        what = f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
+        what = (
+            f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
+        )
         raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
 
 
@@ -375,20 +442,25 @@ def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
 def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tuple[str, str]]:
     """Return (name that the dataset sees, the file's own) of a file's columns, in their order.
 
-    A column that is mapped is seen by the dataset's name; another one of that very name is not seen. D006 a column that
-    stands for two or is there twice, D007 one that the file lacks; ``where`` is the file, for messages. The dataset
-    sees names in one Unicode form, as ö may be one sign or an o with two dots.
+    A column that is mapped is seen by the dataset's name; another one of that very name is not
+    seen. D006 a column that stands for two or is there twice, D007 one that the file lacks;
+    ``where`` is the file, for messages. The dataset sees names in one Unicode form, as ö may be one
+    sign or an o with two dots.
     """
     plain = [unicodedata.normalize("NFC", name) for name in own]
     asked = {key: unicodedata.normalize("NFC", column) for key, column in request.names.items()}
     twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)
     if twice is not None:
-        raise TipcastError("D006", where, f"column {twice!r} is there twice", "drop or rename one of the two")
+        raise TipcastError(
+            "D006", where, f"column {twice!r} is there twice", "drop or rename one of the two"
+        )
     lacking = {name: column for name, column in asked.items() if column not in plain}
     if lacking and request.strict:
         name, column = next(iter(lacking.items()))
         near = difflib.get_close_matches(column, plain, 1)
-        found = count(len(own), "column") + (f" found, {near[0]!r} among them" if near else " found")
+        found = count(len(own), "column") + (
+            f" found, {near[0]!r} among them" if near else " found"
+        )
         what = f"missing column {column!r}, which {request.key} maps to {name} ({found})"
         raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
     names = {name: column for name, column in asked.items() if name not in lacking}
@@ -399,7 +471,11 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
             raise TipcastError("D006", where, what, f"name another column in {request.key}")
         seen[column] = name
     pairs = zip(plain, own, strict=True)
-    return [(seen.get(name, name), written) for name, written in pairs if name in seen or name not in names]
+    return [
+        (seen.get(name, name), written)
+        for name, written in pairs
+        if name in seen or name not in names
+    ]
 
 
 def as_named(columns: Iterable[RawColumn], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
@@ -415,8 +491,15 @@ def as_named(columns: Iterable[RawColumn], facts: Mapping[str, Any]) -> tuple[Ra
     return tuple(found)
 
 
-def raw_frame(dataset: Dataset, columns: Mapping[str, Any], features: Sequence[str], facts: Mapping[str, Any]) -> Any:
-    """Return canonical host columns as the user of a model of some features has them, see ``Dataset.raw_frame``."""
+def raw_frame(
+    dataset: Dataset, columns: Mapping[str, Any], features: Sequence[str], facts: Mapping[str, Any]
+) -> Any:
+    """Return canonical host columns as the user of a model of some features has them, see
+    ``Dataset.raw_frame``.
+    """
     usual = dataset.raw_columns(features, facts)
-    names = {one.spellings[0]: own.spellings[0] for one, own in zip(usual, as_named(usual, facts), strict=True)}
+    names = {
+        one.spellings[0]: own.spellings[0]
+        for one, own in zip(usual, as_named(usual, facts), strict=True)
+    }
     return dataset.raw_frame(columns, facts).rename(columns=names)

@@ -1,4 +1,6 @@
-"""What cells of CSV among numbers and times mean: missing values, forms of numbers, of dates and of UTC."""
+"""What cells of CSV among numbers and times mean: missing values, forms of numbers, of dates and of
+UTC.
+"""
 
 import re
 from typing import Any
@@ -8,15 +10,37 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 MISSING = [
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
-    "NULL", "NaN", "None", "n/a", "nan", "null", "\\N",
-]  # fmt: skip
+    "",
+    "#N/A",
+    "#N/A N/A",
+    "#NA",
+    "-1.#IND",
+    "-1.#QNAN",
+    "-NaN",
+    "-nan",
+    "1.#IND",
+    "1.#QNAN",
+    "<NA>",
+    "N/A",
+    "NA",
+    "NULL",
+    "NaN",
+    "None",
+    "n/a",
+    "nan",
+    "null",
+    "\\N",
+]
 """What a CSV cell without a value may say: what pandas takes so, and PostgreSQL's."""
 CSV_CHUNK = 8 << 20
 """Bytes that the CSV parser works on at once."""
 _CLOCKS = (" %H:%M", " %H:%M:%S", " %I:%M:%S %p", " %I:%M %p", "")
 _SPELLED = ("%Y/%m/%d", " %Y-%m-%d")  # a blank is for any number of blanks
-_YEAR_FIRST = [pa.csv.ISO8601, "%Y-%m-%d %H:%M:%S UTC", *(f"{day}{clock}" for day in _SPELLED for clock in _CLOCKS)]
+_YEAR_FIRST = [
+    pa.csv.ISO8601,
+    "%Y-%m-%d %H:%M:%S UTC",
+    *(f"{day}{clock}" for day in _SPELLED for clock in _CLOCKS),
+]
 DATES = {
     "iso": _YEAR_FIRST,
     "month_first": [*_YEAR_FIRST, *(f"%m/%d/%Y{clock}" for clock in _CLOCKS)],
@@ -24,9 +48,13 @@ DATES = {
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell."""
 NUMBER = r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))"
-"""A cell, without blanks around it, that is a number in files of all formats and in rows to a saved model."""
+"""A cell, without blanks around it, that is a number in files of all formats and in rows to a saved
+model.
+"""
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
-"""The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what stays."""
+"""The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what
+stays.
+"""
 OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
 _LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b"
 _LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30|31)/\d+/"}
@@ -35,7 +63,8 @@ _LEAP_SECOND = r":6[01]\b"
 _ABSENT = pa.array(MISSING)
 FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
-    r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value '(?P<value>.*)'))",
+    r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value "
+    r"'(?P<value>.*)'))",
     re.DOTALL,
 )
 """What pyarrow says of the first row that does not parse."""
@@ -55,7 +84,8 @@ def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, in
 def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
     """Read texts as timestamps in microseconds; ``dates`` is a key of ``DATES``.
 
-    Returns the timestamps, None where a text has no form of a time, and the place of the first text that is wrong.
+    Returns the timestamps, None where a text has no form of a time, and the place of the first text
+    that is wrong.
     """
     bare = pc.utf8_trim_whitespace(texts)
     bare = pc.replace_substring_regex(bare, ZONE_OF_UTC, r"\1")
@@ -63,7 +93,9 @@ def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
     pa.csv.write_csv(pa.table({"time": bare}), rows, pa.csv.WriteOptions(include_header=False))
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=["time"])
     convert = pa.csv.ConvertOptions(
-        column_types={"time": pa.timestamp("us")}, null_values=MISSING, timestamp_parsers=DATES[dates]
+        column_types={"time": pa.timestamp("us")},
+        null_values=MISSING,
+        timestamp_parsers=DATES[dates],
     )
     form = pa.csv.ParseOptions(newlines_in_values=True)
     try:
@@ -75,8 +107,11 @@ def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
         return None, int(fault["row"]) - 1
 
     values, bare = values.combine_chunks(), bare.combine_chunks()
-    # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond 59.
-    moved = pc.and_(pc.match_substring_regex(bare, _LATE_DAY + _LATE[dates]), pc.less_equal(pc.day(values), 3))
+    # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond
+    # 59.
+    moved = pc.and_(
+        pc.match_substring_regex(bare, _LATE_DAY + _LATE[dates]), pc.less_equal(pc.day(values), 3)
+    )
     odd = pc.or_(moved, pc.match_substring_regex(bare, _LEAP_SECOND))
     row = pc.index(odd, value=True).as_py()
     return pa.chunked_array([values]), None if row < 0 else row

@@ -1,4 +1,6 @@
-"""CSV files: header, how dates are written, digest and blocks; reading these, and the line at fault."""
+"""CSV files: header, how dates are written, digest and blocks; reading these, and the line at
+fault.
+"""
 
 import codecs
 import csv
@@ -78,42 +80,63 @@ class Look:
     def fragments(
         self, columns: Mapping[str, str], period: Period | None, times: Sequence[str] = ()
     ) -> tuple[Fragment, ...]:
-        """Cut the file into blocks, a compressed one stays whole; ``times`` are canonical columns that hold times."""
+        """Cut the file into blocks, a compressed one stays whole; ``times`` are canonical columns
+        that hold times.
+        """
         storage, start = address.storage(self.uri, self.request.storage), self.head.start
         options = {
-            "storage": storage, "header": self.head.header, "dates": self.dates, "times": tuple(times),
-            "quoted": self.quoted, COLUMN_NAMES: dict(self.request.names),
-        }  # fmt: skip
+            "storage": storage,
+            "header": self.head.header,
+            "dates": self.dates,
+            "times": tuple(times),
+            "quoted": self.quoted,
+            COLUMN_NAMES: dict(self.request.names),
+        }
         cuts = [(start, -1)]
         if not self.packed:
             with address.opened(self.uri, storage) as file:
                 address.seekable(self.uri, file)
                 cuts = blocks(file, start, self.size, self.request.block_bytes, quoted=self.quoted)
-        parts = tuple(Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options) for cut in cuts)
+        parts = tuple(
+            Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options)
+            for cut in cuts
+        )
         if self.quoted and not self.packed:  # no other block ends within quotes
             _refuse_open_quote(parts[-1], _bytes(parts[-1], *parts[-1].part))
         return parts
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
-    """Look at a CSV file's header, its beginning, and all of its dates that are written with slashes.
+    """Look at a CSV file's header, its beginning, and all of its dates that are written with
+    slashes.
 
-    The period that the file's name tells decides between month/day and day/month. D003 to D005, D007, D016 not the CSV
-    it should be, D009 no rows.
+    The period that the file's name tells decides between month/day and day/month. D003 to D005,
+    D007, D016 not the CSV it should be, D009 no rows.
     """
-    where, storage, packed = address.shown(uri), address.storage(uri, request.storage), _is_packed(uri)
+    where, storage, packed = (
+        address.shown(uri),
+        address.storage(uri, request.storage),
+        _is_packed(uri),
+    )
     size = address.size(uri, storage)
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
     head = read_head(first, where)
     if not first[head.start :].strip():
-        raise TipcastError("D009", where, "has a header but no rows", "remove it or download it again")
+        raise TipcastError(
+            "D009", where, "has a header but no rows", "remove it or download it again"
+        )
     told, partly = "", packed or bool(address.scheme(uri))
     if partly:  # which costs too much to read without need: the store and the beginning tell
         with address.reaching(uri):
             told = f"{address.filesystem(uri, storage).ukey(uri)} {size}"
-    digest, quoted, slashed, rest = hashlib.sha256(told.encode()), packed, set[tuple[bytes, ...]](), b""
+    digest, quoted, slashed, rest = (
+        hashlib.sha256(told.encode()),
+        packed,
+        set[tuple[bytes, ...]](),
+        b"",
+    )
     for number, piece in enumerate(itertools.chain([first], stream)):
         if number == 0 or not partly:
             digest.update(piece)
@@ -130,7 +153,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time; D004 D005, and as ``reaching``."""
+    """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time; D004 D005, and as
+    ``reaching``.
+    """
     where, begun = address.shown(uri), False
     with address.opened(uri, storage) as file:
         try:
@@ -153,7 +178,8 @@ def _is_packed(uri: str) -> bool:
 
 
 def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
-    """Decide between month/day and day/month: by which dates exist, by the file's month, then as Americans do.
+    """Decide between month/day and day/month: by which dates exist, by the file's month, then as
+    Americans do.
 
     Returns a key of ``csv_cells.DATES``, and a line that says what was decided.
     """
@@ -165,8 +191,13 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
         return sum(1 <= number <= 12 for _, number in months), within
 
     month_first, day_first = fit(0), fit(1)
-    name, order = ("day_first", "day/month/year") if day_first > month_first else ("month_first", "month/day/year")
-    either = month_first == day_first and day_first[0] == len(dates)  # else one of them will not be read
+    name, order = (
+        ("day_first", "day/month/year")
+        if day_first > month_first
+        else ("month_first", "month/day/year")
+    )
+    # else one of them will not be read
+    either = month_first == day_first and day_first[0] == len(dates)
     both = ", though all fit either order: write them as 2019-02-01" if either else ""
     return name, f"dates with slashes read as {order}{both}"
 
@@ -174,9 +205,9 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
 def read_head(raw: bytes, where: str) -> Head:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
-    A byte order mark, blanks around names, blank lines below the header and extra empty fields at the end of each row
-    are habits of public data and are understood. D003 empty, D004 not a CSV file, D005 a web page, D007 no commas, D016
-    not UTF-8.
+    A byte order mark, blanks around names, blank lines below the header and extra empty fields at
+    the end of each row are habits of public data and are understood. D003 empty, D004 not a CSV
+    file, D005 a web page, D007 no commas, D016 not UTF-8.
     """
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
@@ -196,13 +227,18 @@ def read_head(raw: bytes, where: str) -> Head:
     except UnicodeDecodeError as problem:
         line, bad = raw.count(b"\n", 0, start) + 1, problem.object[problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
-        raise TipcastError("D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8") from problem
+        raise TipcastError(
+            "D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8"
+        ) from problem
     except csv.Error as problem:
-        raise TipcastError("D005", where, f"its header does not parse: {problem}", "correct it") from problem
+        raise TipcastError(
+            "D005", where, f"its header does not parse: {problem}", "correct it"
+        ) from problem
     text = ",".join(written)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
-    names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))  # as pandas has them
+    # as pandas has them
+    names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
     other = next((mark for mark in ";\t|" if mark in text), None)
     if len(names) == 1 and other:
         what = f"1 column found between commas; the delimiter seems to be {other!r}"
@@ -223,20 +259,26 @@ def _is_utf16(raw: bytes) -> bool:
 
 
 def _after_separator(raw: bytes, start: int, where: str) -> int:
-    """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing follows, D007 another."""
+    """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing
+    follows, D007 another.
+    """
     told = _SEPARATOR.match(raw, start)
     if told is None:
         return start
     if told[1] != b",":
         what = f"its first line says that the delimiter is {told[1].decode()!r}"
-        raise TipcastError("D007", where, what, "write it as CSV with commas, and without that line")
+        raise TipcastError(
+            "D007", where, what, "write it as CSV with commas, and without that line"
+        )
     if not raw[told.end() :].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
     return _row_at(raw, told.end())
 
 
 def _row(raw: bytes, start: int) -> tuple[list[str], int]:
-    """Return the fields of the row at an offset, and the offset after it; UnicodeDecodeError, csv.Error."""
+    """Return the fields of the row at an offset, and the offset after it; UnicodeDecodeError,
+    csv.Error.
+    """
     stream = io.BytesIO(raw)
     stream.seek(start)
     return next(csv.reader(line.decode() for line in iter(stream.readline, b"")), []), stream.tell()
@@ -247,8 +289,11 @@ def _row_at(raw: bytes, start: int) -> int:
     return max(raw.rfind(b"\n", start, len(raw) - len(raw[start:].lstrip())) + 1, start)
 
 
-def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: bool = False) -> list[tuple[int, int]]:
-    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at newlines.
+def blocks(
+    file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: bool = False
+) -> list[tuple[int, int]]:
+    """Cut the rows from ``start`` on into offsets and lengths of about ``block_bytes`` that end at
+    newlines.
 
     With ``quoted`` the file is read, and no newline within quotes ends a block.
     """
@@ -266,34 +311,50 @@ def blocks(file: BinaryIO, start: int, size: int, block_bytes: int, *, quoted: b
 
 
 def _refuse_open_quote(fragment: Fragment, block: bytes) -> None:
-    """Refuse rows that end within quotes, of which pyarrow takes all that follows for one field; D005."""
+    """Refuse rows that end within quotes, of which pyarrow takes all that follows for one field;
+    D005.
+    """
     if _ends_within_quotes(block):
-        opening = max((field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0)
+        opening = max(
+            (field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0
+        )
         line = _bytes(fragment, 0, fragment.part[0]).count(10) + block[:opening].count(10) + 1
-        what, fix = f"line {line}: a quote opens that is never closed", "close it, or write it twice within quotes"
+        what, fix = (
+            f"line {line}: a quote opens that is never closed",
+            "close it, or write it twice within quotes",
+        )
         raise TipcastError("D005", address.shown(fragment.uri), what, fix)
 
 
 def _ends_within_quotes(lines: bytes) -> bool:
-    """Whether a field in quotes goes on after whole lines; a quote amid a field without quotes is a character."""
+    """Whether a field in quotes goes on after whole lines; a quote amid a field without quotes is a
+    character.
+    """
     values = np.frombuffer(b"\n" + lines, np.uint8)
     quotes = np.flatnonzero(values == ord('"'))
-    if np.isin(values[quotes[::2] - 1], [*b',\n"']).all():  # all of them quote, as nearly always: counting is faster
+    # all of them quote, as nearly always: counting is faster
+    if np.isin(values[quotes[::2] - 1], [*b',\n"']).all():
         return len(quotes) % 2 == 1
     return any(not field[1] for field in _QUOTED.finditer(lines))
 
 
-def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
+def read_table(
+    fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.DataType]
+) -> pa.Table:
     """Read columns of a fragment on the host, by one thread: Dask runs one call per core.
 
-    Numbers and times are null where a cell says one of ``csv_cells.MISSING``, blanks around it apart; texts are as they
-    stand there. Where a cell is not written as most are, numbers and times are read from texts. D001 gone, D005
-    changed, damaged or a cell or row that does not parse, D016 not UTF-8, D022 not reached.
+    Numbers and times are null where a cell says one of ``csv_cells.MISSING``, blanks around it
+    apart; texts are as they stand there. Where a cell is not written as most are, numbers and times
+    are read from texts. D001 gone, D005 changed, damaged or a cell or row that does not parse, D016
+    not UTF-8, D022 not reached.
     """
     block = _bytes(fragment, *fragment.part)
-    if fragment.options.get("quoted") and fragment.part[1] < 0:  # a compressed file is looked at as it is read
+    # a compressed file is looked at as it is read
+    if fragment.options.get("quoted") and fragment.part[1] < 0:
         _refuse_open_quote(fragment, block)
-    timeless = {name: pa.string() if pa.types.is_timestamp(kind) else kind for name, kind in types.items()}
+    timeless = {
+        name: pa.string() if pa.types.is_timestamp(kind) else kind for name, kind in types.items()
+    }
     for asked in (types, timeless, dict.fromkeys(types, pa.string())):
         try:
             table = _parse(fragment, block, names, asked)
@@ -305,10 +366,16 @@ def read_table(fragment: Fragment, names: Sequence[str], types: Mapping[str, pa.
     raise _at_fault(fragment, block, fault) from fault
 
 
-def _parse(fragment: Fragment, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not parse so."""
+def _parse(
+    fragment: Fragment, block: bytes, names: Sequence[str], types: Mapping[str, pa.DataType]
+) -> pa.Table:
+    """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not parse
+    so.
+    """
     reading = pa.csv.ReadOptions(
-        use_threads=False, block_size=csv_cells.CSV_CHUNK, column_names=list(fragment.options["header"])
+        use_threads=False,
+        block_size=csv_cells.CSV_CHUNK,
+        column_names=list(fragment.options["header"]),
     )
     convert = pa.csv.ConvertOptions(
         include_columns=list(names),
@@ -326,16 +393,23 @@ def _parse(fragment: Fragment, block: bytes, names: Sequence[str], types: Mappin
 def _of_cells(
     fragment: Fragment, block: bytes, name: str, column: pa.ChunkedArray, kind: pa.DataType | None
 ) -> pa.ChunkedArray:
-    """Return a column as the type that is asked for, where it was read as text; D005 names line, column and cell."""
+    """Return a column as the type that is asked for, where it was read as text; D005 names line,
+    column and cell.
+    """
     if kind is None or column.type == kind:
         return column
     number = pa.types.is_floating(kind)
-    values, row = csv_cells.numbers(column) if number else csv_cells.times(column, fragment.options["dates"])
+    values, row = (
+        csv_cells.numbers(column) if number else csv_cells.times(column, fragment.options["dates"])
+    )
     if row is None:
         return values
 
     text = column[row].as_py()
-    what, fix = f"cannot read {text[:40]!r}", "correct or remove that row, or download the file again"
+    what, fix = (
+        f"cannot read {text[:40]!r}",
+        "correct or remove that row, or download the file again",
+    )
     if number:
         what, fix = f"{what} as a number", "correct it, or leave it empty"
     elif csv_cells.OTHER_ZONE.search(text):
@@ -350,7 +424,9 @@ def _of_cells(
 def _bytes(fragment: Fragment, start: int, length: int) -> bytes:
     storage = fragment.options["storage"]
     if fragment.part[1] < 0:  # gzip can only be read from its beginning
-        return b"".join(pieces(fragment.uri, storage))[start : None if length < 0 else start + length]
+        return b"".join(pieces(fragment.uri, storage))[
+            start : None if length < 0 else start + length
+        ]
     block = address.read_range(fragment.uri, storage, start, length)
     if len(block) != length:
         raise address.changed(fragment.uri)
@@ -387,9 +463,13 @@ def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastE
     line = _line(fragment, block, int(fault["row"]) - 1)
     fix = "correct or remove that row, or download the file again"
     if not fault["column"]:
-        return TipcastError("D005", where, f"{line} has {fault['fields']} fields, not {fault['expected']}", fix)
+        return TipcastError(
+            "D005", where, f"{line} has {fault['fields']} fields, not {fault['expected']}", fix
+        )
     column = f"column {fragment.options['header'][int(fault['column'])]!r}"
     if fault["value"] is None or "\ufffd" in fault["value"]:
         fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
         return TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix)
-    return TipcastError("D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix)
+    return TipcastError(
+        "D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix
+    )

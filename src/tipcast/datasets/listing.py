@@ -1,4 +1,6 @@
-"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing and reading them."""
+"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing
+and reading them.
+"""
 
 import hashlib
 import itertools
@@ -21,7 +23,9 @@ from tipcast.datasets.base import COLUMN_NAMES, FileScan, Fragment, Listing, Sca
 PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
-"""Code of a file without rows, which is passed over beside others: Spark writes one where a partition is empty."""
+"""Code of a file without rows, which is passed over beside others: Spark writes one where a
+partition is empty.
+"""
 LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9]*.metadata.json"}
 """Format of tables whose log alone tells which of their files count -> the files of the log."""
 
@@ -29,10 +33,11 @@ LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9
 def scan_files(
     named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
 ) -> tuple[list[FileScan], tuple[str, ...]]:
-    """Find the files that are named, and look at the footer or header of each; also return lines worth a log line.
+    """Find the files that are named, and look at the footer or header of each; also return lines
+    worth a log line.
 
-    Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022 D025 and the errors
-    of ``scan``, each naming the file or the configuration's ``key``.
+    Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022
+    D025 and the errors of ``scan``, each naming the file or the configuration's ``key``.
     """
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
     uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
@@ -55,18 +60,30 @@ def scan_files(
         raise rowless[0]
     if not rowless:
         return scans, ()
-    return scans, (f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",)
+    return scans, (
+        f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",
+    )
 
 
-def request_of(spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any) -> ScanRequest:
-    """Return what is asked of the files that a configuration of data names; ``more`` as ``ScanRequest`` has it."""
+def request_of(
+    spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any
+) -> ScanRequest:
+    """Return what is asked of the files that a configuration of data names; ``more`` as
+    ``ScanRequest`` has it.
+    """
     given = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
     own = {field: getattr(spec, key) for field, key in given.items() if hasattr(spec, key)}
-    return ScanRequest(tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **own, **more)
+    return ScanRequest(
+        tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **own, **more
+    )
 
 
-def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()) -> Listing:
-    """Make one listing of files: in time order where they have periods, then by name, part.9 before part.10."""
+def gather(
+    scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()
+) -> Listing:
+    """Make one listing of files: in time order where they have periods, then by name, part.9 before
+    part.10.
+    """
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
     periods = [file.period for file in ordered if file.period]
     parts = [part for file in ordered for part in file.fragments]
@@ -74,7 +91,9 @@ def gather(scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
     return Listing(
         fragments=tuple(parts),
-        period=(min(start for start, _ in periods), max(stop for _, stop in periods)) if periods else None,
+        period=(min(start for start, _ in periods), max(stop for _, stop in periods))
+        if periods
+        else None,
         uris=tuple(address.shown(file.uri) for file in ordered),
         digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
         name=name,
@@ -92,20 +111,31 @@ def named_by(spec: object, which: str) -> Any:
 
 
 def patterns(named: Any, key: str) -> list[str]:
-    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names nothing."""
-    chosen = [named] if isinstance(named, str | Path) else list(named) if isinstance(named, Iterable) else []
-    if not chosen or not all(isinstance(pattern, str | Path) and str(pattern) for pattern in chosen):
+    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names
+    nothing.
+    """
+    chosen = (
+        [named]
+        if isinstance(named, str | Path)
+        else list(named)
+        if isinstance(named, Iterable)
+        else []
+    )
+    if not chosen or not all(
+        isinstance(pattern, str | Path) and str(pattern) for pattern in chosen
+    ):
         fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
         raise TipcastError("C004", key, "names no file", fix)
     return [str(pattern) for pattern in chosen]
 
 
 def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
-    """Return path below the folder, or the glob's fixed part -> address of the files that a name stands for, sorted.
+    """Return path below the folder, or the glob's fixed part -> address of the files that a name
+    stands for, sorted.
 
-    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong that begin with an
-    underscore. D001 nothing there, D002 a folder without data files, D021 D022 addresses, D025 a table that its log
-    describes.
+    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong
+    that begin with an underscore. D001 nothing there, D002 a folder without data files, D021 D022
+    addresses, D025 a table that its log describes.
     """
     kind, where = address.scheme(pattern), address.shown(pattern)
     if kind in ("http", "https"):
@@ -123,7 +153,8 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             folder = path.endswith("/") or not (magic or path.lower().endswith((*PARQUET, *CSV)))
         else:
             folder = store.isdir(path)
-        if not folder and (not magic or store.isfile(path)):  # a file's name may have brackets that are no pattern
+        # a file's name may have brackets that are no pattern
+        if not folder and (not magic or store.isfile(path)):
             if not kind and not store.isfile(path):
                 raise address.no_file(Path(path))
             return {address.last_name(path): prefix + path}
@@ -133,15 +164,24 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
             files = store.glob(path)
-        steps = {file: file[len(start) + 1 :].split("/") for file in files if file.lower().endswith((*PARQUET, *CSV))}
+        steps = {
+            file: file[len(start) + 1 :].split("/")
+            for file in files
+            if file.lower().endswith((*PARQUET, *CSV))
+        }
         hidden = (".", "_") if folder else (".",)
-        data = sorted(file for file in steps if not any(step.startswith(hidden) for step in steps[file]))
+        data = sorted(
+            file for file in steps if not any(step.startswith(hidden) for step in steps[file])
+        )
         if not kind:
             data = [file for file in data if _is_there(Path(file))]
         above = {str(each) for file in data for each in Path(file).parents if each.name}
         for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
             if store.glob(f"{table}/{log}"):
-                what = f"is a table of {name}: its log alone tells which of its files hold rows that count"
+                what = (
+                    f"is a table of {name}: its log alone tells which of its files hold rows "
+                    "that count"
+                )
                 fix = "read it with a library of that format, and write one Parquet file"
                 raise TipcastError("D025", address.shown(prefix + table), what, fix)
     if not data and folder:
@@ -149,22 +189,26 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
     uris = {"/".join(steps[file]): prefix + file for file in data}
-    check_partitions(uris.values(), prefix + start, request)  # here too: one partition alone, and files to be scored
+    # here too: one partition alone, and files to be scored
+    check_partitions(uris.values(), prefix + start, request)
     return uris
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path is that of a regular file; D001 a link that leads nowhere, whose rows would be missing."""
+    """Whether a path is that of a regular file; D001 a link that leads nowhere, whose rows would be
+    missing.
+    """
     if path.is_symlink() and not path.exists():
         raise address.no_file(path)
     return path.is_file()
 
 
 def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
-    """Find all files below a folder, also in folders that are links; a link back to a folder above is passed over.
+    """Find all files below a folder, also in folders that are links; a link back to a folder above
+    is passed over.
 
-    ``passed`` are the real folders on the way there. OSError where a folder may not be looked into, which is not to say
-    that it is empty.
+    ``passed`` are the real folders on the way there. OSError where a folder may not be looked into,
+    which is not to say that it is empty.
     """
     way = (*passed, folder.resolve())
     with os.scandir(folder) as scanned:
@@ -184,12 +228,17 @@ def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
-    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use; D025."""
+    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use;
+    D025.
+    """
     for file in files if request.any_columns else ():
         if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            fix = "read the folder with pandas.read_parquet or pyarrow.dataset, and write one Parquet file"
+            fix = (
+                "read the folder with pandas.read_parquet or pyarrow.dataset, and write one "
+                "Parquet file"
+            )
             raise TipcastError("D025", address.shown(folder or file), what, fix)
 
 
@@ -198,26 +247,40 @@ def check_format(uri: str) -> str:
     name = address.last_name(uri).lower()
     if name.endswith((*PARQUET, *CSV)):
         return "parquet" if name.endswith(PARQUET) else "csv"
-    raise TipcastError("D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS)
+    raise TipcastError(
+        "D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS
+    )
 
 
 def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
-    """Return one line that names two files of equal digest, whose rows would count twice, or nothing."""
+    """Return one line that names two files of equal digest, whose rows would count twice, or
+    nothing.
+    """
     uris: dict[str, list[str]] = {}
     for uri, digest in {fragment.uri: fragment.digest for fragment in fragments}.items():
         uris.setdefault(digest, []).append(uri)
-    copies = [(address.shown(same[0]), address.shown(other)) for same in uris.values() for other in same[1:]]
+    copies = [
+        (address.shown(same[0]), address.shown(other))
+        for same in uris.values()
+        for other in same[1:]
+    ]
     if not copies:
         return ()
     more = f" (and {len(copies) - 1} more such files)" if copies[1:] else ""
-    return (f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of them",)
+    return (
+        f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of "
+        "them",
+    )
 
 
-def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames' device.
+def read_fragment(
+    fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+) -> dict[str, Array]:
+    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames'
+    device.
 
-    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with NaN for null. D001
-    gone, D005 damaged, D016 not UTF-8, D022 not reached.
+    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with
+    NaN for null. D001 gone, D005 damaged, D016 not UTF-8, D022 not reached.
     """
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
@@ -226,6 +289,11 @@ def read_fragment(fragment: Fragment, frames: Frames, columns: Sequence[str] | N
     if fragment.format == "parquet":
         read = parquet.read(fragment, own, frames)
     else:
-        types = [pa.timestamp("us") if name in fragment.options["times"] else pa.float64() for name in wanted]
-        read = frames.arrays(delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own)
+        types = [
+            pa.timestamp("us") if name in fragment.options["times"] else pa.float64()
+            for name in wanted
+        ]
+        read = frames.arrays(
+            delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own
+        )
     return {name: read[column] for name, column in zip(wanted, own, strict=True)}

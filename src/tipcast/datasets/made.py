@@ -1,4 +1,6 @@
-"""Tables whose rows are made on the workers by their numbers, the same on every device and in blocks of any size."""
+"""Tables whose rows are made on the workers by their numbers, the same on every device and in
+blocks of any size.
+"""
 
 import hashlib
 import math
@@ -23,7 +25,9 @@ LEVELS = 1 << 16
 
 
 def normal(bits: Array) -> Array:
-    """Return (rows,) standard normal numbers, float64: each the sum of two quantiles out of a table."""
+    """Return (rows,) standard normal numbers, float64: each the sum of two quantiles out of a
+    table.
+    """
     places = bits.view(np.uint16).reshape(-1, 4)
     table = module_of(bits).asarray(_quantiles())
     return (table[places[:, 0]] + table[places[:, 2]]) * math.sqrt(0.5)
@@ -38,7 +42,9 @@ def _quantiles() -> Array:
 
 @dataclass(frozen=True)
 class Made(Table):
-    """A table with the features ``x0``, ``x1``, ... and a target; files with such columns can be scored."""
+    """A table with the features ``x0``, ``x1``, ... and a target; files with such columns can be
+    scored.
+    """
 
     spec: Any = None
     """The configuration; None: rows are read from files."""
@@ -51,7 +57,8 @@ class Made(Table):
     def open(cls, spec: Any) -> Self:
         """Make the dataset of its configuration; C003 for numbers that no rows can be made of."""
         if spec.gigabytes is not None:
-            rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))  # 4 bytes a value on workers
+            # 4 bytes a value on workers
+            rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))
             spec = replace(spec, rows=rows, gigabytes=None)
         if spec.test_rows is None:
             spec = replace(spec, test_rows=min(max(spec.rows // 5, 1_000), 20_000))
@@ -76,23 +83,43 @@ class Made(Table):
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
         own = {0: "regression", 2: "classification"}.get(len(classes), "multiclass")
         if name not in (None, self.target) or kind not in (None, own):
-            raise must_be("task.target", f"{self.target}, which is {own}", f"{name}, {kind}", f"use {self.target}")
+            raise must_be(
+                "task.target",
+                f"{self.target}, which is {own}",
+                f"{name}, {kind}",
+                f"use {self.target}",
+            )
         return TargetColumn(self.target, own, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List the blocks of a side, ``train`` or ``test``, each of which has rows of its own."""
         spec, rows = self.spec, {"train": self.spec.rows, "test": self.spec.test_rows}[which]
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
-        depends = sorted((name, value) for name, value in vars(spec).items() if name not in ("limits", "gigabytes"))
+        depends = sorted(
+            (name, value)
+            for name, value in vars(spec).items()
+            if name not in ("limits", "gigabytes")
+        )
         digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
         names, part = {column.name: column.name for column in self.columns}, (int(which == "test"),)
         fragments = tuple(
-            Fragment(uri, MADE, part, names, None, digest, min(spec.block_rows, rows - first), {"first": first})
+            Fragment(
+                uri,
+                MADE,
+                part,
+                names,
+                None,
+                digest,
+                min(spec.block_rows, rows - first),
+                {"first": first},
+            )
             for first in range(0, rows, spec.block_rows)
         )
         return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
-    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    def read(
+        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+    ) -> dict[str, Array]:
         """Make rows on the device, or read those of a file."""
         if fragment.format != MADE:
             return super().read(fragment, frames, columns)
@@ -100,7 +127,9 @@ class Made(Table):
         wanted = fragment.columns if columns is None else columns
 
         def bits(column: int) -> Array:
-            key = np.random.SeedSequence([self.spec.seed, side, column]).generate_state(1, np.uint64)[0]
+            key = np.random.SeedSequence([self.spec.seed, side, column]).generate_state(
+                1, np.uint64
+            )[0]
             # by each row's number, so that blocks of any size hold the same rows
             return random_bits(frames.xp, int(key), first, first + (fragment.rows or 0))
 
@@ -109,28 +138,37 @@ class Made(Table):
 
     @abstractmethod
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        """Make at least some columns, (rows,) float64 or classes as int64, of uint64 random bits by column number."""
+        """Make at least some columns, (rows,) float64 or classes as int64, of uint64 random bits by
+        column number.
+        """
 
 
 class Blobs(Made):
-    """Gaussian blobs around centres drawn by the seed within ``spread`` of 0, as scikit-learn's ``make_blobs``."""
+    """Gaussian blobs around centres drawn by the seed within ``spread`` of 0, as scikit-learn's
+    ``make_blobs``.
+    """
 
     name = "blobs"
     target = "label"
 
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         spec = self.spec
-        centers = np.random.default_rng([spec.seed]).uniform(-spec.spread, spec.spread, (spec.centers, spec.columns))
+        centers = np.random.default_rng([spec.seed]).uniform(
+            -spec.spread, spec.spread, (spec.centers, spec.columns)
+        )
         label = (bits(spec.columns) % np.uint64(spec.centers)).astype(np.int64)
         made = {self.target: label}
         for at, name in enumerate(self.features):
             if name in wanted:
-                made[name] = module_of(label).asarray(centers[:, at])[label] + spec.cluster_std * normal(bits(at))
+                made[name] = module_of(label).asarray(centers[:, at])[
+                    label
+                ] + spec.cluster_std * normal(bits(at))
         return made
 
 
 class Regression(Made):
-    """A linear regression of standard normal features, with normal noise, as scikit-learn's ``make_regression``.
+    """A linear regression of standard normal features, with normal noise, as scikit-learn's
+    ``make_regression``.
 
     The first ``informative`` features have coefficients up to 100, drawn by the seed.
     """
@@ -140,11 +178,14 @@ class Regression(Made):
 
     def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
         spec = self.spec
-        coefficients = np.random.default_rng([spec.seed]).uniform(0, 100, min(spec.informative, spec.columns))
+        coefficients = np.random.default_rng([spec.seed]).uniform(
+            0, 100, min(spec.informative, spec.columns)
+        )
         made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted}
         if self.target in wanted:
             target = spec.noise * normal(bits(spec.columns))
-            for at, coefficient in enumerate(coefficients):  # devices round a product of matrices differently
+            # devices round a product of matrices differently
+            for at, coefficient in enumerate(coefficients):
                 name = self.features[at]
                 target += float(coefficient) * (made[name] if name in made else normal(bits(at)))
             made[self.target] = target

@@ -26,7 +26,9 @@ from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Pe
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 
 KEY = b"tipcast"
-"""Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``, ``dropped`` by reason."""
+"""Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,
+``dropped`` by reason.
+"""
 PIECE = 1 << 20
 UNFINISHED = re.compile(r".+\.[0-9a-f]{8}-[0-9a-f]{8}\.tmp")
 """Names of unfinished files, as ``write_month`` makes them."""
@@ -50,7 +52,9 @@ class Month:
 
 
 def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
-    """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time order."""
+    """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time
+    order.
+    """
     months = []
     start, stop = timed(listing.period)
     first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
@@ -59,39 +63,58 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
             parts = [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]
-            recipe = hashlib.sha256(json.dumps([VERSION, period, layout, parts]).encode()).hexdigest()
-            name, fields = dataset.month_file(month, {name for f in fragments for name in f.columns}, listing.facts)
+            recipe = hashlib.sha256(
+                json.dumps([VERSION, period, layout, parts]).encode()
+            ).hexdigest()
+            name, fields = dataset.month_file(
+                month, {name for f in fragments for name in f.columns}, listing.facts
+            )
             months.append(Month(name, period, fragments, fields, layout, recipe))
     return months
 
 
 @travelling
 def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[str, Any]:
-    """Write one month, on a worker, whole or not at all; return its ``KEY``. ``token`` is that of ``unfinished``."""
+    """Write one month, on a worker, whole or not at all; return its ``KEY``. ``token`` is that of
+    ``unfinished``.
+    """
     filesystem, path = url_to_fs(f"{out}/{month.name}")
-    part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"  # Dask may give a lost worker's task to another one
+    # Dask may give a lost worker's task to another one
+    part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
     rows, dropped = 0, Counter[str]()
     schema, compression = pa.schema(month.fields.values()), month.layout["compression"]
     with (
         filesystem.open(part, "wb") as file,
-        pq.ParquetWriter(pages := Hashed(file), schema, compression=compression, write_page_checksum=True) as writer,
+        pq.ParquetWriter(
+            pages := Hashed(file), schema, compression=compression, write_page_checksum=True
+        ) as writer,
     ):
         gate("month")
         for fragment in month.fragments:
-            read = dataset.read(fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns])
+            read = dataset.read(
+                fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns]
+            )
             time, (start, stop) = read[str(dataset.time)], timed(fragment.period)
-            if month.period[0] <= start < month.period[1]:  # counted with the first month of the fragment
+            # counted with the first month of the fragment
+            if month.period[0] <= start < month.period[1]:
                 dropped[OUTSIDE_PERIOD] += int(((time < start) | (time >= stop)).sum())
             inside = np.flatnonzero((time >= month.period[0]) & (time < month.period[1]))
             columns = [
-                _column(read[name][inside], field.type) if name in read else pa.nulls(len(inside), field.type)
+                _column(read[name][inside], field.type)
+                if name in read
+                else pa.nulls(len(inside), field.type)
                 for name, field in month.fields.items()
             ]
             table = pa.Table.from_arrays(columns, schema=schema)
             writer.write_table(table, row_group_size=month.layout["row_group_rows"])
             rows += len(inside)
-        written = {"rows": rows, "sha256": pages.digest.hexdigest(), "recipe": month.recipe, "dropped": dict(+dropped)}
+        written = {
+            "rows": rows,
+            "sha256": pages.digest.hexdigest(),
+            "recipe": month.recipe,
+            "dropped": dict(+dropped),
+        }
         writer.add_key_value_metadata({KEY: json.dumps(written)})
     if address.scheme(out):
         filesystem.mv(part, path)
@@ -101,13 +124,16 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values  # whose NaT becomes null
+    # whose NaT becomes null
+    values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values
     return pa.array(values, from_pandas=True).cast(kind, safe=False)
 
 
 @contextlib.contextmanager
 def unfinished(out: str) -> Iterator[str]:
-    """Yield a token for the names of unfinished files, which go if the block, their writers' session, fails."""
+    """Yield a token for the names of unfinished files, which go if the block, their writers'
+    session, fails.
+    """
     token = uuid.uuid4().hex[:8]
     try:
         yield token
@@ -136,18 +162,25 @@ def alone(out: str) -> Iterator[None]:
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:
-    """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is somebody else's."""
+    """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is
+    somebody else's.
+    """
     filesystem, path = url_to_fs(f"{out}/{month.name}")
     if not address.scheme(out) and Path(path).is_symlink():
         fix = "name another folder, or remove the link"
-        raise TipcastError("C011", address.shown(f"{out}/{month.name}"), "is a link to what is elsewhere", fix)
+        raise TipcastError(
+            "C011", address.shown(f"{out}/{month.name}"), "is a link to what is elsewhere", fix
+        )
     try:
         with filesystem.open(path) as file:
             footer = pq.read_metadata(file)
             written: dict[str, Any] = json.loads(footer.metadata[KEY])
             if written["recipe"] != month.recipe:
                 return None
-            left, digest = filesystem.size(path) - footer.serialized_size - FOOTER_ENDS, hashlib.sha256()
+            left, digest = (
+                filesystem.size(path) - footer.serialized_size - FOOTER_ENDS,
+                hashlib.sha256(),
+            )
             file.seek(0)
             while piece := file.read(min(left, PIECE)):
                 digest.update(piece)

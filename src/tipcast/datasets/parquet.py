@@ -47,7 +47,9 @@ class Footer:
 
     @functools.cached_property
     def types(self) -> dict[str, pa.DataType]:
-        """Type of each column; of an extension, as pandas' periods, the same whether or not this process knows it."""
+        """Type of each column; of an extension, as pandas' periods, the same whether or not this
+        process knows it.
+        """
         found = {}
         for field in self.schema:
             known = getattr(field.type, "extension_name", None)
@@ -63,9 +65,14 @@ class Footer:
 
     @functools.cached_property
     def index(self) -> frozenset[str]:
-        """Names of columns that were a DataFrame's index when it was written, but for those that a user maps."""
-        told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())
-        unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")  # where a writer left out what pandas told
+        """Names of columns that were a DataFrame's index when it was written, but for those that a
+        user maps.
+        """
+        told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get(
+            "index_columns", ()
+        )
+        # where a writer left out what pandas told
+        unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")
         own = {name for seen, name in self.names if seen not in self.request.names}
         return frozenset(name for name in own if name in told or unnamed.fullmatch(name))
 
@@ -78,18 +85,26 @@ class Footer:
     def nulls(self) -> dict[str, int]:
         """Rows without a value of each column that all row groups tell it of."""
         counts: dict[str, list[int | None]] = defaultdict(list)
-        for group, at in itertools.product(range(self.metadata.num_row_groups), range(self.metadata.num_columns)):
+        for group, at in itertools.product(
+            range(self.metadata.num_row_groups), range(self.metadata.num_columns)
+        ):
             chunk = self.metadata.row_group(group).column(at)
             told = chunk.statistics is not None and chunk.statistics.has_null_count
             counts[chunk.path_in_schema].append(chunk.statistics.null_count if told else None)
         empty = {field.name: self.rows for field in self.schema if pa.types.is_null(field.type)}
-        return {name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows} | empty
+        return {
+            name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows
+        } | empty
 
     def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
-        """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS`` rows."""
+        """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS``
+        rows.
+        """
         storage = address.storage(self.uri, self.request.storage)
         options = {"storage": storage, COLUMN_NAMES: dict(self.request.names)}
-        rows = [self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)]
+        rows = [
+            self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)
+        ]
         found = (
             Fragment(self.uri, "parquet", (group,), columns, period, self.digest, number, options)
             for group, number in enumerate(rows)
@@ -113,7 +128,9 @@ class Hashed:
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:
-    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows, D022 not reached."""
+    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows,
+    D022 not reached.
+    """
     where, storage = address.shown(uri), address.storage(uri, request.storage)
     with address.opened(uri, storage) as file:
         address.seekable(uri, file)
@@ -127,7 +144,9 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
             metadata = pq.read_metadata(file)
             metadata.schema.to_arrow_schema()
             chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
-            pages = sum(metadata.row_group(group).column(at).total_compressed_size for group, at in chunks)
+            pages = sum(
+                metadata.row_group(group).column(at).total_compressed_size for group, at in chunks
+            )
         except (OSError, ValueError, NotImplementedError) as problem:
             address.size(uri, storage)  # a remote end that fails looks like damage
             what = "is not a Parquet file, or its footer is damaged"
@@ -135,22 +154,31 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         file.seek(size - metadata.serialized_size - FOOTER_ENDS)
         footer = file.read()
     if pages > size - len(footer):  # so that no worker has to find out
-        raise TipcastError("D005", where, "is shorter than its Parquet footer says", "download or write it again")
+        raise TipcastError(
+            "D005", where, "is shorter than its Parquet footer says", "download or write it again"
+        )
     if metadata.num_rows == 0:
         raise TipcastError("D009", where, "has no rows", "remove it or download it again")
-    return Footer(uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request)
+    return Footer(
+        uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request
+    )
 
 
 def is_number(kind: pa.DataType) -> bool:
     """Whether a column's type is a number, or nothing at all."""
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_null(kind)
     )
 
 
 @contextmanager
 def undamaged(fragment: Fragment) -> Iterator[None]:
-    """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not reached."""
+    """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not
+    reached.
+    """
     where = address.shown(fragment.uri)
     try:
         yield
@@ -159,23 +187,37 @@ def undamaged(fragment: Fragment) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
         if "cuda error" in str(problem).lower():
             raise
-        if address.scheme(fragment.uri):  # a remote end that fails looks like damage: see whether it still answers
+        # a remote end that fails looks like damage: see whether it still answers
+        if address.scheme(fragment.uri):
             address.size(fragment.uri, fragment.options["storage"])
         groups = " to ".join(map(str, dict.fromkeys((fragment.part[0], fragment.part[-1]))))
-        raise TipcastError("D005", where, f"row groups {groups} are damaged", "download or write it again") from problem
+        raise TipcastError(
+            "D005", where, f"row groups {groups} are damaged", "download or write it again"
+        ) from problem
 
 
 def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
-    """Read columns of a fragment onto the frames' device; errors as ``undamaged``, and D005 for a file that changed."""
+    """Read columns of a fragment onto the frames' device; errors as ``undamaged``, and D005 for a
+    file that changed.
+    """
     with undamaged(fragment):
-        found = frames.read_parquet(fragment.uri, fragment.part, columns, fragment.options["storage"])
+        found = frames.read_parquet(
+            fragment.uri, fragment.part, columns, fragment.options["storage"]
+        )
     if any(len(values) != fragment.rows for values in found.values()):
         raise address.changed(fragment.uri)
     return found
 
 
 def read_host(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Read columns of a fragment on the host, of the types that the file has; errors as ``undamaged``."""
-    with undamaged(fragment), fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file:
-        table = pq.ParquetFile(file).read_row_groups(list(fragment.part), columns=list(names), use_threads=False)
+    """Read columns of a fragment on the host, of the types that the file has; errors as
+    ``undamaged``.
+    """
+    with (
+        undamaged(fragment),
+        fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file,
+    ):
+        table = pq.ParquetFile(file).read_row_groups(
+            list(fragment.part), columns=list(names), use_threads=False
+        )
         return table.select(list(names))

@@ -1,11 +1,21 @@
-"""Datasets by the source that a configuration names, or by the name that a saved model's manifest has."""
+"""Datasets by the source that a configuration names, or by the name that a saved model's manifest
+has.
+"""
 
 import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.config.schema import BlobsData, DataSpec, FilesData, RegressionData, SampleData, TableData, TlcData
+from tipcast.config.schema import (
+    BlobsData,
+    DataSpec,
+    FilesData,
+    RegressionData,
+    SampleData,
+    TableData,
+    TlcData,
+)
 from tipcast.datasets.base import Dataset, check_names
 from tipcast.datasets.made import Blobs, Regression
 from tipcast.datasets.table import Table
@@ -16,22 +26,29 @@ GROUP = "tipcast.datasets"
 
 NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
-SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(list(NAMES.items())[1:])
+SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(
+    list(NAMES.items())[1:]
+)
 """``data.source`` -> the class."""
 
 SPECS = {
-    "sample": SampleData, "files": FilesData, "tlc": TlcData,
-    "table": TableData, "blobs": BlobsData, "regression": RegressionData,
-}  # fmt: skip
+    "sample": SampleData,
+    "files": FilesData,
+    "tlc": TlcData,
+    "table": TableData,
+    "blobs": BlobsData,
+    "regression": RegressionData,
+}
 """``data.source`` -> the class of its configuration."""
 
 
 def register(name: str, dataset: Any) -> None:
-    """Make a dataset known under a name: that of its configuration's ``source`` and of ``Dataset.name``.
+    """Make a dataset known under a name: that of its configuration's ``source`` and of
+    ``Dataset.name``.
 
-    Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what ``Dataset.facts``
-    put into a saved model's manifest. An installed package does the same with an entry point of the group
-    ``tipcast.datasets``.
+    Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what
+    ``Dataset.facts`` put into a saved model's manifest. An installed package does the same with an
+    entry point of the group ``tipcast.datasets``.
     """
     SOURCES[name] = NAMES[name] = dataset
 
@@ -39,8 +56,8 @@ def register(name: str, dataset: Any) -> None:
 def open_dataset(spec: DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
-    C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its files for what its
-    columns mean.
+    C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its
+    files for what its columns mean.
     """
     opened = _named(SOURCES, spec.source)
     if opened is None:
@@ -61,13 +78,20 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     trained_on = _named(NAMES, name)
     if trained_on is None:
         what = f"was trained on a dataset that is not known here: {name}"
-        raise TipcastError("M002", "the model", what, f"install the package that has it as an entry point in {GROUP}")
+        raise TipcastError(
+            "M002",
+            "the model",
+            what,
+            f"install the package that has it as an entry point in {GROUP}",
+        )
     dataset: Dataset = trained_on.of_model(manifest)
     return dataset
 
 
 def _named(classes: Mapping[str, Any], name: str) -> Any:
     """Return a dataset's class, that of an installed package too; None where there is none."""
-    for entry in importlib.metadata.entry_points(group=GROUP, name=name) if name not in classes else ():
+    for entry in (
+        importlib.metadata.entry_points(group=GROUP, name=name) if name not in classes else ()
+    ):
         register(name, entry.load())
     return classes.get(name)

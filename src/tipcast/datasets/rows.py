@@ -1,4 +1,6 @@
-"""Rows on the workers: what each makes of a fragment, futures of that, and the sums the driver knows of it."""
+"""Rows on the workers: what each makes of a fragment, futures of that, and the sums the driver
+knows of it.
+"""
 
 import functools
 import itertools
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("tipcast")
 
 TASKS_PER_WORKER = 6
-"""Fragments that each of several workers should get at least, so that all hold about as many rows and end together."""
+"""Fragments that each of several workers should get at least, so that all hold about as many rows
+and end together.
+"""
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
 MUCH = 0.05
@@ -40,7 +44,9 @@ class Recipe:
     dataset: Dataset
     task: Task
     cutoff: int | None = None
-    """Microseconds since 1970: rows of a time from here on go into the second part. None: one part."""
+    """Microseconds since 1970: rows of a time from here on go into the second part. None: one
+    part.
+    """
     draw: Draw | None = None
     """Rows go into its parts at random, see ``draw_parts``. None: by ``cutoff``."""
 
@@ -69,10 +75,11 @@ class Recipe:
 
 @travelling
 def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tuple[Part, ...]:
-    """Read the recipe's columns of one fragment, and make features and target on the frames' device.
+    """Read the recipe's columns of one fragment, and make features and target on the frames'
+    device.
 
-    Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from are one part till
-    all fragments are read, see ``draw_parts``.
+    Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from
+    are one part till all fragments are read, see ``draw_parts``.
     """
     xp, dataset, task = frames.xp, recipe.dataset, recipe.task
     columns = dataset.read(fragment, frames, recipe.wanted(fragment))
@@ -109,8 +116,12 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
 
 
 @travelling
-def draw_parts(prepared: Sequence[Part], number: int, ends: Array, recipe: Recipe) -> tuple[Part, ...]:
-    """Divide the one part of the fragment of a number into those of ``recipe.draw``, see ``ends_of``."""
+def draw_parts(
+    prepared: Sequence[Part], number: int, ends: Array, recipe: Recipe
+) -> tuple[Part, ...]:
+    """Divide the one part of the fragment of a number into those of ``recipe.draw``, see
+    ``ends_of``.
+    """
     (whole,), draw = prepared, recipe.draw
     assert draw is not None  # noqa: S101 - nothing else is divided
     side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
@@ -118,7 +129,9 @@ def draw_parts(prepared: Sequence[Part], number: int, ends: Array, recipe: Recip
 
 
 def draw_all(prepared: list[tuple[Part, ...]], recipe: Recipe) -> list[tuple[Part, ...]]:
-    """Divide all fragments within their list, where one process has them and the recipe has a draw."""
+    """Divide all fragments within their list, where one process has them and the recipe has a
+    draw.
+    """
     ends = ends_of([parts[0].strata for parts in prepared])
     for at in range(len(prepared) if recipe.draw else 0):
         prepared[at] = draw_parts(prepared[at], at, ends, recipe)
@@ -131,9 +144,12 @@ def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...
     for chosen in sides:
         x, y = whole.x, whole.y
         if not chosen.all():
-            # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows need none.
+            # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows
+            # need none.
             rows = module_of(chosen).flatnonzero(chosen) if chosen.any() else slice(0)
-            x, y = (None if each is None else each.iloc[rows].reset_index(drop=True) for each in (x, y))
+            x, y = (
+                None if each is None else each.iloc[rows].reset_index(drop=True) for each in (x, y)
+            )
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
         parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, **_target_counts(y, task))))
         read = Counts(0, 0, {})  # what was read is counted with the first part
@@ -154,7 +170,8 @@ def _target_counts(target: Any, task: Task) -> dict[str, Any]:
 def held_out_rows(
     fragment: Fragment, recipe: Recipe, facts: Mapping[str, object], rows: int
 ) -> tuple[dict[str, Array], "pd.DataFrame"]:
-    """Read the first clean ``rows`` of a fragment on the host: canonical columns, and a DataFrame under raw names.
+    """Read the first clean ``rows`` of a fragment on the host: canonical columns, and a DataFrame
+    under raw names.
 
     The ``facts`` of the listing that the model is trained on decide these names.
     """
@@ -178,7 +195,9 @@ class Rows:
     x: list[Any]
     """Futures of (rows, features) float32 DataFrames."""
     y: list[Any]
-    """Futures of (rows,) Series: int32 classes or values of ``Frames.real``; empty where nothing is predicted."""
+    """Futures of (rows,) Series: int32 classes or values of ``Frames.real``; empty where nothing is
+    predicted.
+    """
     counts: Counts
     """Sums over the parts."""
     parts: tuple[int, ...]
@@ -195,11 +214,19 @@ class Rows:
         return collection(self.y) if self.y else None
 
     def summary(self) -> dict[str, float]:
-        """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by reason."""
+        """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by
+        reason.
+        """
         counts = self.counts
-        summary: dict[str, float] = {"rows": counts.rows, "partitions": len(self.parts), "bytes": counts.bytes}
+        summary: dict[str, float] = {
+            "rows": counts.rows,
+            "partitions": len(self.parts),
+            "bytes": counts.bytes,
+        }
         if len(counts.classes) == 2:
-            summary["positive_rate"] = counts.classes[1] / counts.rows if counts.rows else float("nan")
+            summary["positive_rate"] = (
+                counts.classes[1] / counts.rows if counts.rows else float("nan")
+            )
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
@@ -207,7 +234,9 @@ class Rows:
 
 
 def collection(parts: Sequence[Any]) -> Any:
-    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none of them."""
+    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none
+    of them.
+    """
     import dask.dataframe as dd  # half a second that a fit on one worker does without
 
     first = parts[0]
@@ -218,22 +247,28 @@ def collection(parts: Sequence[Any]) -> Any:
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
     client, given = session.client, dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
-    prepared = list(client.map(prepare_fragment, _fragments(session, listing), **given, key="prepare"))
+    prepared = list(
+        client.map(prepare_fragment, _fragments(session, listing), **given, key="prepare")
+    )
     if recipe.draw is None:
         return prepared
     strata = client.map(_field, prepared, side=0, name="strata", pure=False, key="strata")
     given = {"ends": client.submit(ends_of, strata, pure=False), "recipe": recipe}
-    return list(client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw"))
+    return list(
+        client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw")
+    )
 
 
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Any:
     """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    Returns as many ``Rows`` as the recipe has parts, and each file's ``Counts``; D-errors of the first fragment that
-    could not be read.
+    Returns as many ``Rows`` as the recipe has parts, and each file's ``Counts``; D-errors of the
+    first fragment that could not be read.
     """
     client, splits = session.client, []
-    counts: list[tuple[Counts, ...]] = client.gather(client.map(counted, prepared, pure=False, key="count"))
+    counts: list[tuple[Counts, ...]] = client.gather(
+        client.map(counted, prepared, pure=False, key="count")
+    )
     for side in range(len(counts[0])):
         every = [each[side] for each in counts]
         filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
@@ -247,14 +282,18 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
 
 
 def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
-    """Return what each task reads: the listing's fragments, joined where the device's frames want many rows at once."""
+    """Return what each task reads: the listing's fragments, joined where the device's frames want
+    many rows at once.
+    """
     rows = sum(fragment.rows or 0 for fragment in listing.fragments)
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
     return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
-    """Return the same rows as one partition on each worker, all of like size; most are joined where they lie."""
+    """Return the same rows as one partition on each worker, all of like size; most are joined where
+    they lie.
+    """
     wait(rows.x)
     workers, holders = list(client.nthreads()), client.who_has(rows.x)
     order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
@@ -263,12 +302,25 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
 
     def joined(parts: Sequence[Any]) -> list[Any]:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
-        first, stop = np.searchsorted(ends, borders[:-1], "right") - 1, np.searchsorted(ends, borders[1:])
+        first, stop = (
+            np.searchsorted(ends, borders[:-1], "right") - 1,
+            np.searchsorted(ends, borders[1:]),
+        )
         own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
-        cuts = zip(own, (borders[:-1] - ends[first]).tolist(), (borders[1:] - ends[first]).tolist(), strict=True)
+        cuts = zip(
+            own,
+            (borders[:-1] - ends[first]).tolist(),
+            (borders[1:] - ends[first]).tolist(),
+            strict=True,
+        )
         return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    return replace(rows, x=joined(rows.x), y=joined(rows.y) if rows.y else [], parts=tuple(np.diff(borders).tolist()))
+    return replace(
+        rows,
+        x=joined(rows.x),
+        y=joined(rows.y) if rows.y else [],
+        parts=tuple(np.diff(borders).tolist()),
+    )
 
 
 def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
@@ -294,7 +346,9 @@ def total(counts: Sequence[Counts]) -> Counts:
     return Counts(**sums, classes=tuple(map(sum, classes)), dropped=dict(dropped))
 
 
-def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+def per_file(
+    fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
+) -> dict[str, Counts]:
     """Return address -> sums over its fragments and their parts."""
     by_file: dict[str, list[Counts]] = defaultdict(list)
     for fragment, parts in zip(fragments, counts, strict=True):
@@ -302,21 +356,34 @@ def per_file(fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
     return {uri: total(parts) for uri, parts in by_file.items()}
 
 
-def check_counts(listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits) -> None:
-    """Refuse a file as the dataset's ``check_files`` does, and a period of which too little is left."""
+def check_counts(
+    listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits
+) -> None:
+    """Refuse a file as the dataset's ``check_files`` does, and a period of which too little is
+    left.
+    """
     recipe.dataset.check_files(listing, per_file, limits)
     every = total(list(per_file.values()))
     dropped = sum(every.dropped.values())
-    where = address.shown(next(iter(per_file))) + (f" and {len(per_file) - 1} more" if len(per_file) > 1 else "")
+    where = address.shown(next(iter(per_file))) + (
+        f" and {len(per_file) - 1} more" if len(per_file) > 1 else ""
+    )
     why = f" ({dropped:,} rows dropped: {', '.join(sorted(every.dropped))})" if dropped else ""
     check_split(where + why, every, recipe.task, limits)
     for reason, rows in every.dropped.items():
         if reason != OTHER_SIDE and rows > MUCH * every.rows_read:
-            LOG.warning("%s of %s rows of %s are not used: %s", f"{rows:,}", f"{every.rows_read:,}", where, reason)
+            LOG.warning(
+                "%s of %s rows of %s are not used: %s",
+                f"{rows:,}",
+                f"{every.rows_read:,}",
+                where,
+                reason,
+            )
 
 
 def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
-    """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message which they are.
+    """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message
+    which they are.
 
     D014 too few rows, D015 one class only, or a class that the task has no name of.
     """
@@ -329,14 +396,20 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     there = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
     if counts.classes and len(there) < 2:
         columns = " or ".join(repr(name) for name in task.columns)
-        fix = f"check column {columns}" + (", or set task.threshold" if "threshold" in task.params else "")
-        raise TipcastError("D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix)
+        fix = f"check column {columns}" + (
+            ", or set task.threshold" if "threshold" in task.params else ""
+        )
+        raise TipcastError(
+            "D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix
+        )
 
 
 def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
-    """Return the features that have one value, or none at all, in every row of ``x``, futures of (rows, features).
+    """Return the features that have one value, or none at all, in every row of ``x``, futures of
+    (rows, features).
 
-    A part is asked only for the features that are constant in the first one: of most tables there are none.
+    A part is asked only for the features that are constant in the first one: of most tables there
+    are none.
     """
     if not x:
         return []
@@ -345,7 +418,9 @@ def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
         return []
     others = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
     parts: list[dict[str, float]] = client.gather(others)
-    return [name for name, value in first.items() if all(_same(part.get(name), value) for part in parts)]
+    return [
+        name for name, value in first.items() if all(_same(part.get(name), value) for part in parts)
+    ]
 
 
 def _constants(x: Any, names: Sequence[str] | None = None) -> dict[str, float]:

@@ -1,4 +1,6 @@
-"""Splitting rows: by time, where validation is the end of the training period and test comes after it, or at random."""
+"""Splitting rows: by time, where validation is the end of the training period and test comes after
+it, or at random.
+"""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -18,21 +20,27 @@ OTHER_SIDE = "other_side"
 MINUTE = 60_000_000
 SIDES = ("test", "validation", "train")
 BLOCK = 512
-"""Rows of a class that are drawn together: a fragment draws at most two such beyond its own rows."""
+"""Rows of a class that are drawn together: a fragment draws at most two such beyond its own
+rows.
+"""
 LARGEST = np.uint64(2**64 - 1)
 
 
 def of_months(first: str, last: str | None = None) -> Period:
     """Return the period of a calendar month, ``YYYY-MM``, or that from one to another."""
     start, stop = np.datetime64(first, "M"), np.datetime64(last or first, "M") + 1
-    return int(start.astype("datetime64[us]").astype(int)), int(stop.astype("datetime64[us]").astype(int))
+    return int(start.astype("datetime64[us]").astype(int)), int(
+        stop.astype("datetime64[us]").astype(int)
+    )
 
 
 def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | None:
-    """Return where validation begins: microseconds since 1970, a whole minute, or None where validation is 0.
+    """Return where validation begins: microseconds since 1970, a whole minute, or None where
+    validation is 0.
 
-    It is a share of the time that the training files' periods cover, at its end; they may overlap, and the time of gaps
-    between them does not count. D018 overlapping periods, D019 test before train.
+    It is a share of the time that the training files' periods cover, at its end; they may overlap,
+    and the time of gaps between them does not count. D018 overlapping periods, D019 test before
+    train.
     """
     spans: list[Period] = []  # those that overlap or touch are joined
     for start, stop in sorted(set(trained)):
@@ -43,7 +51,12 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:
         what = f"lies before data.train {describe(train)}"
-        raise TipcastError("D019", f"data.test {describe(test)}", what, "test on a period after the training period")
+        raise TipcastError(
+            "D019",
+            f"data.test {describe(test)}",
+            what,
+            "test on a period after the training period",
+        )
     if test[0] < train[1]:
         what = f"overlaps data.train {describe(train)}"
         fix = "test on a period that starts when training ends, or later"
@@ -70,7 +83,9 @@ def describe(period: Period) -> str:
 
 
 def random_bits(xp: ModuleType, key: int, first: int, stop: int) -> Array:
-    """Return (stop - first,) uint64 by SplitMix64 (Steele, Lea and Flood, 2014), of integers: the same everywhere."""
+    """Return (stop - first,) uint64 by SplitMix64 (Steele, Lea and Flood, 2014), of integers: the
+    same everywhere.
+    """
     z = xp.arange(first, stop, dtype=xp.uint64)
     z *= np.uint64(0x9E3779B97F4A7C15)
     z += np.uint64(key)
@@ -82,22 +97,32 @@ def random_bits(xp: ModuleType, key: int, first: int, stop: int) -> Array:
 
 
 def rows_by_class(target: Array, classes: int = 0) -> tuple[int, ...]:
-    """Return how many rows there are of each class, of at least so many; ``target`` is (rows,) integers."""
-    return tuple(module_of(target).bincount(target, minlength=classes).tolist()) if len(target) else (0,) * classes
+    """Return how many rows there are of each class, of at least so many; ``target`` is (rows,)
+    integers.
+    """
+    return (
+        tuple(module_of(target).bincount(target, minlength=classes).tolist())
+        if len(target)
+        else (0,) * classes
+    )
 
 
 def ends_of(strata: Sequence[Sequence[int]]) -> Array:
-    """Return (1 + fragments, classes) rows up to each fragment's end, from 0 on; ``strata`` are those in each."""
+    """Return (1 + fragments, classes) rows up to each fragment's end, from 0 on; ``strata`` are
+    those in each.
+    """
     every = np.array([*zip_longest(*strata, fillvalue=0)], np.int64).reshape(-1, len(strata))
     return np.pad(np.cumsum(every, axis=1), ((0, 0), (1, 0))).T
 
 
 @dataclass(frozen=True)
 class Draw:
-    """A seeded split with exact shares of each class, the same whatever files hold the rows, on every device.
+    """A seeded split with exact shares of each class, the same whatever files hold the rows, on
+    every device.
 
-    A row is drawn by its number among the rows of its class: of each ``BLOCK`` of them those with the smallest random
-    numbers are tested on, and the next ones validated on. How many these are is rounded of all rows up to there.
+    A row is drawn by its number among the rows of its class: of each ``BLOCK`` of them those with
+    the smallest random numbers are tested on, and the next ones validated on. How many these are is
+    rounded of all rows up to there.
     """
 
     seed: int
@@ -108,20 +133,29 @@ class Draw:
     parts: tuple[str, ...] = SIDES
     """Those of ``SIDES`` that are wanted."""
 
-    def places(self, target: Array | None, answered: Array | None, rows: int, xp: ModuleType) -> Any:
-        """Return each row's place (rows,) among a fragment's rows sorted by class, and how many rows each class has.
+    def places(
+        self, target: Array | None, answered: Array | None, rows: int, xp: ModuleType
+    ) -> Any:
+        """Return each row's place (rows,) among a fragment's rows sorted by class, and how many
+        rows each class has.
 
-        ``target`` None: there is one class. Rows that are not ``answered`` are of none, their places below 0.
+        ``target`` None: there is one class. Rows that are not ``answered`` are of none, their
+        places below 0.
         """
-        most = np.int32(np.iinfo(np.int16).max - 1)  # no int8 of a task's function is too narrow for it
+        # no int8 of a task's function is too narrow for it
+        most = np.int32(np.iinfo(np.int16).max - 1)
         known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, most)
         known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
         place = xp.empty(rows, xp.int32)
-        place[xp.argsort(known, kind="stable")] = xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
+        place[xp.argsort(known, kind="stable")] = (
+            xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
+        )
         return place, rows_by_class(known + 1)[1:]
 
     def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
-        """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see ``ends_of``."""
+        """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see
+        ``ends_of``.
+        """
         found = [xp.empty(0, xp.int8)]
         for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
             if rows and rows[0] < rows[1]:
@@ -138,7 +172,9 @@ class Draw:
         edges = edges.clip(max=total)
         tested = np.rint(edges * self.test)
         held = tested + np.rint((edges - tested) * self.validation)
-        ordered = xp.concatenate([xp.sort(drawn, axis=1), xp.full((len(drawn), 1), LARGEST)], axis=1)
+        ordered = xp.concatenate(
+            [xp.sort(drawn, axis=1), xp.full((len(drawn), 1), LARGEST)], axis=1
+        )
         side = xp.zeros(drawn.shape, xp.int8)
         for border in (tested, held):
             place = xp.asarray(np.diff(border).astype(np.int64))

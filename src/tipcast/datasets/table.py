@@ -1,4 +1,6 @@
-"""Anybody's table in Parquet or CSV: numbers, booleans, texts as categories, a time to split by or a random split."""
+"""Anybody's table in Parquet or CSV: numbers, booleans, texts as categories, a time to split by or
+a random split.
+"""
 
 import functools
 from collections import Counter
@@ -15,9 +17,33 @@ from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import address, delimited, parquet, split, table_columns, table_encoding, table_features
-from tipcast.datasets.base import Dataset, FileScan, Fragment, Listing, Part, Period, RawColumn, ScanRequest
-from tipcast.datasets.listing import check_format, gather, named_by, read_fragment, request_of, scan_files
+from tipcast.datasets import (
+    address,
+    delimited,
+    parquet,
+    split,
+    table_columns,
+    table_encoding,
+    table_features,
+)
+from tipcast.datasets.base import (
+    Dataset,
+    FileScan,
+    Fragment,
+    Listing,
+    Part,
+    Period,
+    RawColumn,
+    ScanRequest,
+)
+from tipcast.datasets.listing import (
+    check_format,
+    gather,
+    named_by,
+    read_fragment,
+    request_of,
+    scan_files,
+)
 from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
@@ -25,11 +51,15 @@ from tipcast.datasets.table_time import side_of
 from tipcast.tasks.base import TargetColumn, Task
 
 FEW_VALUES = 20
-"""Whole numbers with at most so many different values are classes, unless ``task.kind`` says otherwise."""
+"""Whole numbers with at most so many different values are classes, unless ``task.kind`` says
+otherwise.
+"""
 MOST_CLASSES = 1_000
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
-NO_NAMES = "its name is one of its values: where the first line is a row, write a line of names above it"
+NO_NAMES = (
+    "its name is one of its values: where the first line is a row, write a line of names above it"
+)
 PARTIAL = "only some of the files have it"
 CHANCE = 1e-20
 """Of all rows of a text to be drawn for the test, from which on it is looked for."""
@@ -46,14 +76,20 @@ class Table(Dataset):
     time: str | None = None
     notes: tuple[str, ...] = ()
     dates: str = ""
-    """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each file decides."""
+    """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each
+    file decides.
+    """
     taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
-    """Of each column of the training files what it holds, and what it is taken for; the driver's alone."""
+    """Of each column of the training files what it holds, and what it is taken for; the driver's
+    alone.
+    """
     spec: TableData | None = None
     medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     """Of each number column of the training files: what may stand for a missing one."""
     gaps: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Columns of numbers among which NaN was seen, which a Parquet footer does not count as missing."""
+    """Columns of numbers among which NaN was seen, which a Parquet footer does not count as
+    missing.
+    """
     encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
@@ -69,21 +105,38 @@ class Table(Dataset):
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
         first, cells = scans[0].facts, scans[0].fragments[0].format == "csv"
-        every = {name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()}
-        types = table_columns.types_of(scans, {name for name, asked in spec.types.items() if asked == "none"})
+        every = {
+            name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()
+        }
+        types = table_columns.types_of(
+            scans, {name for name, asked in spec.types.items() if asked == "none"}
+        )
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
-                raise unknown("data.time" if name == spec.time else "data.types", "column", name, list(types), "D007")
+                raise unknown(
+                    "data.time" if name == spec.time else "data.types",
+                    "column",
+                    name,
+                    list(types),
+                    "D007",
+                )
         seen = table_columns.look(scans, types)
         if spec.time is not None:
             kind = types[spec.time]
             if not (seen[spec.time].are_times if cells else kind_of(kind) == "time"):
                 what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
                 where = address.shown(scans[0].uri)
-                raise TipcastError("D008", where, what, "write it as 2019-02-28 13:05, or leave data.time out")
+                raise TipcastError(
+                    "D008", where, what, "write it as 2019-02-28 13:05, or leave data.time out"
+                )
         taken = {
             name: table_columns.take(
-                name, first["written"].get(name, name), kind, seen[name], spec.types.get(name), cells=cells
+                name,
+                first["written"].get(name, name),
+                kind,
+                seen[name],
+                spec.types.get(name),
+                cells=cells,
             )
             for name, kind in types.items()
         }
@@ -91,7 +144,9 @@ class Table(Dataset):
         if cells and 2 * len(values) > len(taken):
             taken[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
         for name in (name for name in every if name not in types):
-            taken[name] = Taken(name, None, str(every[name]), Seen(), INDEX if name in first["index"] else PARTIAL)
+            taken[name] = Taken(
+                name, None, str(every[name]), Seen(), INDEX if name in first["index"] else PARTIAL
+            )
         features = [each for each in taken.values() if each.name != spec.time]
         slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
@@ -123,17 +178,25 @@ class Table(Dataset):
         if self.encoding is None:
             return tuple(lines)
         words = self.encoding.in_words(self.columns)  # which may have lost texts since
-        return tuple({**line, "given to the model": words.get(str(line["column"]), "")} for line in lines)
+        return tuple(
+            {**line, "given to the model": words.get(str(line["column"]), "")} for line in lines
+        )
 
     @property
     def test_share(self) -> float:
-        """Share of rows that is drawn to test on, where no test files are named and rows have no time."""
+        """Share of rows that is drawn to test on, where no test files are named and rows have no
+        time.
+        """
         spec = self.spec
         return spec.test_share if spec and spec.test is None and self.time is None else 0.0
 
     def facts(self) -> dict[str, Any]:
         """Return the columns, with the vocabularies of categories."""
-        return {"table": [asdict(column) for column in self.columns], "time": self.time, "dates": self.dates}
+        return {
+            "table": [asdict(column) for column in self.columns],
+            "time": self.time,
+            "dates": self.dates,
+        }
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._indicated.get(name, name) for name in names))
@@ -143,14 +206,19 @@ class Table(Dataset):
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
         """Return host columns with texts for codes."""
-        frame = super().raw_frame({name: values for name, values in columns.items() if name != self.time}, facts)
+        frame = super().raw_frame(
+            {name: values for name, values in columns.items() if name != self.time}, facts
+        )
         for name in frame.columns:
             if categories := self._by_name[name].categories:
-                nothing = "" if table_columns.ABSENT.intersection(categories) else None  # NaN may be read of these
+                # NaN may be read of these
+                nothing = "" if table_columns.ABSENT.intersection(categories) else None
                 texts = np.array([*categories, nothing], dtype=object)
                 codes = frame[name].to_numpy()
                 frame[name] = texts[np.where(np.isnan(codes), len(categories), codes).astype(int)]
-        return frame.rename(columns={name: self._by_name[name].spellings[0] for name in frame.columns})
+        return frame.rename(
+            columns={name: self._by_name[name].spellings[0] for name in frame.columns}
+        )
 
     def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
@@ -161,7 +229,10 @@ class Table(Dataset):
             raise needs_value("task.target", "add task.target=COLUMN")
         note = self.taken[name].note if name in self.taken else ""
         if name not in self.features and note:
-            what, fix = f"column {name!r} is left out: {note}", "name another column, or see data.types"
+            what, fix = (
+                f"column {name!r} is left out: {note}",
+                "name another column, or see data.types",
+            )
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
@@ -176,27 +247,45 @@ class Table(Dataset):
             whole = all(value.is_integer() for value in values)
             if kind is None and (len(values) > FEW_VALUES or not whole):
                 return TargetColumn(name, "regression")
-            classes = tuple(str(int(value)) if value.is_integer() else repr(value) for value in values)
+            classes = tuple(
+                str(int(value)) if value.is_integer() else repr(value) for value in values
+            )
             if column.booleans:
                 classes = tuple(str(bool(value)) for value in values)
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
-            raise TipcastError("D015", "data.train", what, note or "name another column as task.target")
+            raise TipcastError(
+                "D015", "data.train", what, note or "name another column as task.target"
+            )
         found = "classification" if len(classes) == 2 else "multiclass"
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
-            what = f"column {name!r} has {len(classes):,} different values: not for {kind or 'classes'}"
-            fix = "leave task.kind out, or use regression for numbers" if kind else "name another column as task.target"
+            what = (
+                f"column {name!r} has {len(classes):,} different values: not "
+                f"for {kind or 'classes'}"
+            )
+            fix = (
+                "leave task.kind out, or use regression for numbers"
+                if kind
+                else "name another column as task.target"
+            )
             raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
         return TargetColumn(name, found, classes, values)
 
     def check_categories(self, names: Sequence[str]) -> None:
-        """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may be."""
+        """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may
+        be.
+        """
         for name in (name for name in names if self._type(name) == "number"):
             values = self._values(name, table_columns.MOST_CATEGORIES)
             odd = any(value < 0 or not value.is_integer() for value in values)
             if odd or len(values) > table_columns.MOST_CATEGORIES:
-                what = f"categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers from 0: not {name!r}"
-                fix = f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
+                what = (
+                    f"categories are at most {table_columns.MOST_CATEGORIES:,} whole numbers "
+                    f"from 0: not {name!r}"
+                )
+                fix = (
+                    f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
+                )
                 raise TipcastError("C003", "task.categorical", what, fix)
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
@@ -207,7 +296,8 @@ class Table(Dataset):
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
     def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
-        """Return the table without the texts that only rows to test on have: as any that training lacks, these miss.
+        """Return the table without the texts that only rows to test on have: as any that training
+        lacks, these miss.
 
         Where a column has texts of so few rows that all may be drawn, it is read again.
         """
@@ -227,7 +317,9 @@ class Table(Dataset):
             return (replace(part, x=part.x[few], y=None, place=place[few]),)
 
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
-            learnt = [part.x for parts in draw_all([*pool.map(look, fragments)], recipe) for part in parts]
+            learnt = [
+                part.x for parts in draw_all([*pool.map(look, fragments)], recipe) for part in parts
+            ]
         columns = list(self.columns)
         for at, column in enumerate(columns):
             if codes := rare.get(column.name):
@@ -245,50 +337,73 @@ class Table(Dataset):
             saved = trained.get((column.name, column.type))
             if saved is not None:
                 categories = tuple(saved["categories"])
-                column = replace(column, categories=categories, fill=saved["fill"], indicator=saved["indicator"])
+                column = replace(
+                    column, categories=categories, fill=saved["fill"], indicator=saved["indicator"]
+                )
             columns.append(column)
 
         return replace(self, columns=tuple(columns))
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List one side, see ``Dataset.scan``; without test files both sides are of the training files."""
+        """List one side, see ``Dataset.scan``; without test files both sides are of the training
+        files.
+        """
         if self.spec is None:
             raise needs_value(f"data.{which}")
         named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
-        scans, notes = scan_files(named_by(self.spec, named), request, f"data.{named}", self.scan_file)
+        scans, notes = scan_files(
+            named_by(self.spec, named), request, f"data.{named}", self.scan_file
+        )
         if named == "test":
             notes = (*notes, *self._unknown(scans, columns))
         if self.time is not None:
             time = self.time
             share = self.spec.test_share if self.spec.test is None else None
-            scans = side_of(scans, lambda part: self.read(part, CpuFrames(), (time,))[time], time, which, share)
+            scans = side_of(
+                scans, lambda part: self.read(part, CpuFrames(), (time,))[time], time, which, share
+            )
         if which == "train":
             notes = (*notes, *self.notes)
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at a file, and hold its columns against the training files'; optional ones that do not fit go."""
+        """Look at a file, and hold its columns against the training files'; optional ones that do
+        not fit go.
+        """
         scan = _scan_file(uri, request)
         where, types = address.shown(uri), scan.facts["types"]
         for name in request.columns:
             if name not in types:
-                fix = f"use a file that has it, or map the file's name by {request.key}={{{name}: ITS_NAME}}"
+                fix = (
+                    "use a file that has it, or map the file's name "
+                    f"by {request.key}={{{name}: ITS_NAME}}"
+                )
                 raise TipcastError("D007", where, f"missing column {name!r}", fix)
             if not self._fits(name, types[name], scan):
-                what = f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
+                what = (
+                    f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
+                )
                 raise TipcastError("D008", where, what, "write it as the training files have it")
         return self._fitting(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
         arrow = {"number": pa.float64(), "time": pa.timestamp("us")}
-        plain = {column.name: column.type for column in self.columns if not (column.missing or column.booleans)}
+        plain = {
+            column.name: column.type
+            for column in self.columns
+            if not (column.missing or column.booleans)
+        }
         known = plain | {str(self.time): "time"}
         return {name: arrow.get(known.get(name, ""), pa.string()) for name in header}
 
-    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read columns, on the host those whose values a device does not read as they are stored."""
+    def read(
+        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Read columns, on the host those whose values a device does not read as they are
+        stored.
+        """
         wanted = tuple(self.features if columns is None else columns)
         host = [name for name in wanted if name in fragment.options["host"]]
         plain = [name for name in wanted if name not in host]
@@ -298,13 +413,17 @@ class Table(Dataset):
             read = read_fragment(fragment, frames, plain)
             table: Any = table_columns.stored(fragment, dict.fromkeys(host)) if host else None
         else:
-            types = {name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain}
+            types = {
+                name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain
+            }
             table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
             read = frames.arrays(table, plain)
         line = functools.partial(delimited.line_of, fragment) if fragment.format == "csv" else None
         for name in host:
             if name == self.time:  # of days
-                read |= frames.arrays(pa.table({name: table[name].cast(pa.timestamp("us"))}), [name])
+                read |= frames.arrays(
+                    pa.table({name: table[name].cast(pa.timestamp("us"))}), [name]
+                )
             else:
                 where = address.shown(fragment.uri)
                 values = table_columns.values_of(table[name], self._by_name[name], where, line)
@@ -316,7 +435,9 @@ class Table(Dataset):
         features: dict[str, Array] = {}
         for name in self.needed_columns(names):
             column = self._by_name[name]
-            features[name], indicators = table_features.filled(columns[name], column.fill, column.indicator, xp)
+            features[name], indicators = table_features.filled(
+                columns[name], column.fill, column.indicator, xp
+            )
             features |= indicators
 
         return table_features.compute(features, names, xp)
@@ -353,11 +474,15 @@ class Table(Dataset):
         return {column.indicator: column.name for column in self.columns if column.indicator}
 
     def _values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
-        """Return the different values of a number column of the training files, sorted; of more than ``most`` some."""
+        """Return the different values of a number column of the training files, sorted; of more
+        than ``most`` some.
+        """
         values: Array = np.empty(0)
         if texts := self.taken[name].seen.texts:  # all rows were looked at already
             column = pa.chunked_array([list(texts)], pa.string())
-            parts: Iterable[Array] = [table_columns.values_of(column, self._by_name[name], "data.train")]
+            parts: Iterable[Array] = [
+                table_columns.values_of(column, self._by_name[name], "data.train")
+            ]
         else:
             fragments = self.scan("train", (name,)).fragments
             parts = (self.read(fragment, CpuFrames(), (name,))[name] for fragment in fragments)
@@ -372,7 +497,9 @@ class Table(Dataset):
         """Whether the values of a file's column can be taken as training took them."""
         if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
             return True
-        return kind_of(kind) in (("time",) if self._type(name) == "time" else ("number", "category"))
+        return kind_of(kind) in (
+            ("time",) if self._type(name) == "time" else ("number", "category")
+        )
 
     def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
         """Leave out optional columns that do not fit, and say which ones the host has to read."""
@@ -388,20 +515,29 @@ class Table(Dataset):
             elif column is None or column.type == "category":
                 is_host = column is not None
             else:
-                is_host = is_text(kind) and (part.format == "parquet" or bool(column.booleans or column.missing))
+                is_host = is_text(kind) and (
+                    part.format == "parquet" or bool(column.booleans or column.missing)
+                )
             if is_host:
                 host.append(name)
         options = {"host": tuple(host)} | ({"dates": self.dates} if self.dates else {})
-        parts = tuple(replace(each, columns=own, options={**each.options, **options}) for each in scan.fragments)
+        parts = tuple(
+            replace(each, columns=own, options={**each.options, **options})
+            for each in scan.fragments
+        )
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
-    def _look_at_numbers(self, scans: Sequence[FileScan]) -> tuple[dict[str, float], frozenset[str]]:
+    def _look_at_numbers(
+        self, scans: Sequence[FileScan]
+    ) -> tuple[dict[str, float], frozenset[str]]:
         """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
 
         Returns the median of each, and the columns among whose values is NaN.
         """
         parts = [part for scan in scans for part in self._fitting(scan).fragments]
-        chosen = [parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))]
+        chosen = [
+            parts[at] for at in np.unique(np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int))
+        ]
         numbers = [column.name for column in self.columns if column.type == "number"]
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
             read = list(pool.map(lambda part: self.read(part, CpuFrames(), numbers), chosen))
@@ -418,11 +554,19 @@ class Table(Dataset):
         return medians, frozenset(gaps)
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
-        """Return a line for each column of which files have values that training lacks, with the first of them."""
-        texts = {name: frozenset(self._by_name[name].categories) for name in columns if self._type(name) == "category"}
+        """Return a line for each column of which files have values that training lacks, with the
+        first of them.
+        """
+        texts = {
+            name: frozenset(self._by_name[name].categories)
+            for name in columns
+            if self._type(name) == "category"
+        }
         notes = []
         for name, seen in table_columns.look(scans, dict.fromkeys(texts, pa.string())).items():
-            lacking = Counter({text: rows for text, rows in seen.texts.items() if text not in texts[name]})
+            lacking = Counter(
+                {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
+            )
             if lacking:
                 shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
                 of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
@@ -431,17 +575,29 @@ class Table(Dataset):
 
 
 def _scan_file(uri: str, request: ScanRequest) -> FileScan:
-    """Look at a file's footer or header, and cut it into fragments; its facts are the columns' types and names."""
+    """Look at a file's footer or header, and cut it into fragments; its facts are the columns'
+    types and names.
+    """
     facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
     if check_format(uri) == "parquet":
         footer = parquet.read_footer(uri, request)
         index = {name for name, own in footer.names if own in footer.index}
-        facts |= {"types": {name: footer.types[own] for name, own in footer.names}, "footer": footer, "index": index}
+        facts |= {
+            "types": {name: footer.types[own] for name, own in footer.names},
+            "footer": footer,
+            "index": index,
+        }
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
     look = delimited.look(uri, request, None)
     parts = look.fragments(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
-    spelled = {name: written.get(own, own) for name, own in look.names}  # blanks and all, as rows to predict may be
-    facts["index"] = {look.head.names[0]} if not look.head.written[0].strip() else {}  # as pandas writes one
-    facts |= {"types": dict.fromkeys(parts[0].columns, pa.string()), "written": spelled, "slashed": look.slashed}
+    # blanks and all, as rows to predict may be
+    spelled = {name: written.get(own, own) for name, own in look.names}
+    # as pandas writes one
+    facts["index"] = {look.head.names[0]} if not look.head.written[0].strip() else {}
+    facts |= {
+        "types": dict.fromkeys(parts[0].columns, pa.string()),
+        "written": spelled,
+        "slashed": look.slashed,
+    }
     return FileScan(uri, parts, None, look.digest, facts, look.notes)

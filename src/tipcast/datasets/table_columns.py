@@ -1,4 +1,6 @@
-"""What the columns of a table's training files hold: one pass over all rows decides how each is taken, and says so."""
+"""What the columns of a table's training files hold: one pass over all rows decides how each is
+taken, and says so.
+"""
 
 import re
 from collections import Counter, deque
@@ -17,22 +19,30 @@ from tipcast.datasets import address, csv_cells, delimited, parquet, table_featu
 from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
 TAKEN = ("number", "category", "text", "none")
-"""What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; ``none`` is left out."""
+"""What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;
+``none`` is left out.
+"""
 LEFT_OUT = "left out"
 """Word for a column that is not a feature."""
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
 FEW_TEXTS = 20
-"""A column with more different texts, most of them of one row each, is left out: they are names of rows."""
+"""A column with more different texts, most of them of one row each, is left out: they are names of
+rows.
+"""
 MOSTLY, MOST_ODD = 0.9, 10
-"""A column of texts is one of numbers where at least so much of it is, and at most so many different texts are not."""
+"""A column of texts is one of numbers where at least so much of it is, and at most so many
+different texts are not.
+"""
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
 DATE = (
     r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
-LIKE_NUMBER = re.compile(r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*")
+LIKE_NUMBER = re.compile(
+    r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*"
+)
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 ABSENT = frozenset(csv_cells.MISSING)
 ABSENT_TEXTS = pa.array(csv_cells.MISSING)
@@ -75,10 +85,11 @@ class Seen:
 
 
 def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
-    """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the empty one alone.
+    """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the
+    empty one alone.
 
-    All is Arrow's work, of which threads do some at once, but for the few texts that are remembered: none where other
-    parts have too ``many`` already.
+    All is Arrow's work, of which threads do some at once, but for the few texts that are
+    remembered: none where other parts have too ``many`` already.
     """
     if not is_text(column.type):  # a footer without statistics
         return Seen(Counter(rows=len(column), missing=column.null_count))
@@ -92,7 +103,8 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     kinds = {
         "missing": absent,
         "numbers": is_number,
-        "codes": pc.and_(is_number, _matches(bare, CODE)),  # no quantities: zeros in front, or too many digits
+        # no quantities: zeros in front, or too many digits
+        "codes": pc.and_(is_number, _matches(bare, CODE)),
         "dates": pc.and_(other, _matches(bare, DATE)),
         "booleans": pc.and_(other, pc.is_in(pc.utf8_lower(bare), pa.array(["true", "false"]))),
     }
@@ -115,7 +127,11 @@ def _matches(texts: pa.Array, pattern: str) -> pa.Array:
 def _pairs(pairs: pa.StructArray, mask: pa.Array, most: int | None = None) -> Counter[str]:
     """Return the texts that a mask chooses, at most so many, and the rows of each."""
     chosen = pairs.filter(mask).slice(0, most)
-    return Counter(dict(zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)))
+    return Counter(
+        dict(
+            zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -144,18 +160,24 @@ class Taken:
         if self.column and self.column.booleans:
             kind = "number (True is 1)"
         many, texts = self.seen.many, self.column.categories if self.column else ()
-        read = sum(rows for text, rows in self.seen.absent.items() if text in texts)  # as data.types asks for
+        # as data.types asks for
+        read = sum(rows for text, rows in self.seen.absent.items() if text in texts)
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
         return {
-            "column": self.name, "stored as": self.stored, "taken as": kind,
-            "missing": self.seen.counts["missing"] - read, "distinct": distinct, "note": self.note,
-        }  # fmt: skip
+            "column": self.name,
+            "stored as": self.stored,
+            "taken as": kind,
+            "missing": self.seen.counts["missing"] - read,
+            "distinct": distinct,
+            "note": self.note,
+        }
 
 
 def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
     """Return the type of each column that all files have, indexes apart; D008 where it has two.
 
-    A column without a value in one file has its type from another; those in ``left_out`` may have any.
+    A column without a value in one file has its type from another; those in ``left_out`` may have
+    any.
     """
     first = scans[0]
     types = dict(first.facts["types"])
@@ -163,22 +185,30 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
         one, other = (each.fragments[0].format for each in (first, scan))
         if one != other:
             what = f"is {other} where {address.shown(first.uri)} is {one}"
-            raise TipcastError("D008", address.shown(scan.uri), what, "write all files of data.train in one format")
+            raise TipcastError(
+                "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
+            )
         for name in (types.keys() & scan.facts["types"].keys()) - set(left_out):
             one, other = types[name], scan.facts["types"][name]
             if pa.types.is_null(one):
                 types[name] = other
             elif not pa.types.is_null(other) and (
-                kind_of(one) != kind_of(other) or pa.types.is_boolean(one) != pa.types.is_boolean(other)
+                kind_of(one) != kind_of(other)
+                or pa.types.is_boolean(one) != pa.types.is_boolean(other)
             ):
                 what = f"column {name!r} is {other} where {address.shown(first.uri)} has {one}"
-                raise TipcastError("D008", address.shown(scan.uri), what, "write it as one type in all files")
-    shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(first.facts["index"])
+                raise TipcastError(
+                    "D008", address.shown(scan.uri), what, "write it as one type in all files"
+                )
+    shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(
+        first.facts["index"]
+    )
     return {name: kind for name, kind in types.items() if name in shared}
 
 
 def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
-    """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors of reading.
+    """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors
+    of reading.
 
     ``types`` are those of the columns as they are stored; every column of CSV is text.
     """
@@ -186,7 +216,10 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
 
     def look_at(fragment: Fragment, names: Sequence[str]) -> list[Seen]:
         table = stored(fragment, dict.fromkeys(names, pa.string()))
-        return [count(table[name], cells=fragment.format == "csv", many=seen[name].many) for name in names]
+        return [
+            count(table[name], cells=fragment.format == "csv", many=seen[name].many)
+            for name in names
+        ]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
@@ -206,10 +239,16 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
 
 
 def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of a fragment on the host, texts of CSV without blanks around; ``types``: what CSV is read as."""
+    """Return columns of a fragment on the host, texts of CSV without blanks around; ``types``: what
+    CSV is read as.
+    """
     own = {fragment.columns[name]: kind for name, kind in types.items()}
     cells = fragment.format == "csv"
-    table = delimited.read_table(fragment, list(own), own) if cells else parquet.read_host(fragment, list(own))
+    table = (
+        delimited.read_table(fragment, list(own), own)
+        if cells
+        else parquet.read_host(fragment, list(own))
+    )
     columns = [table[name] for name in own]
     plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
     if cells:  # blanks after commas
@@ -221,7 +260,9 @@ def is_text(kind: pa.DataType) -> bool:
     """Whether a column of a type holds texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    )
 
 
 def kind_of(kind: pa.DataType) -> str:
@@ -235,12 +276,16 @@ def kind_of(kind: pa.DataType) -> str:
     return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else ""
 
 
-def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | None, *, cells: bool) -> Taken:
-    """Decide how a column is taken: as ``asked``, else as its type and values say; C003 it cannot be so.
+def take(
+    name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | None, *, cells: bool
+) -> Taken:
+    """Decide how a column is taken: as ``asked``, else as its type and values say; C003 it cannot
+    be so.
 
     ``written`` is the name as it stands in the file, ``cells`` whether that is CSV.
     """
-    spellings = tuple(dict.fromkeys(filter(None, (written, name))))  # MLflow takes no column without a name
+    # MLflow takes no column without a name
+    spellings = tuple(dict.fromkeys(filter(None, (written, name))))
     own, note = kind_of(kind), ""
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if asked not in (None, *TAKEN):
@@ -259,7 +304,9 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
         if not (takes_numbers if asked == "number" else is_text(kind)):
             example = f" (as {next(iter(seen.odd))!r})" if seen.odd else ""
             what = f"column {name!r} is {own or 'nothing'}{example}, not {asked}"
-            raise TipcastError("C003", "data.types", what, "write the column so, or leave the key out")
+            raise TipcastError(
+                "C003", "data.types", what, "write the column so, or leave the key out"
+            )
         own, note = asked, f"taken as data.types says, not as {own or 'nothing'}"
     column = None
     if own == "number":
@@ -267,17 +314,27 @@ def take(name: str, written: str, kind: pa.DataType, seen: Seen, asked: str | No
         missing = sorted({*(() if booleans else seen.odd), *(seen.absent.keys() - ABSENT)})
         column = RawColumn(name, spellings, largest=None, missing=tuple(missing), booleans=booleans)
     elif own in ("category", "text") and seen.many:
-        note = f"it has more than {MOST_CATEGORIES:,} different texts" + (f"; {note}" if note else "")
-    elif own == "category" and not note and asked is None and len(seen.texts) > max(seen.present / 2, FEW_TEXTS):
+        note = f"it has more than {MOST_CATEGORIES:,} different texts" + (
+            f"; {note}" if note else ""
+        )
+    elif (
+        own == "category"
+        and not note
+        and asked is None
+        and len(seen.texts) > max(seen.present / 2, FEW_TEXTS)
+    ):
         note = (
-            f"{len(seen.texts):,} texts in {seen.present:,} rows name rows: data.types={{{name}: category}} takes them"
+            f"{len(seen.texts):,} texts in {seen.present:,} rows name rows: "
+            f"data.types={{{name}: category}} takes them"
         )
     elif own in ("category", "text"):
         categories = tuple(sorted({*seen.texts, *(seen.absent if own == "text" else ())}))
         column = RawColumn(name, spellings, "category", categories=categories)
     else:
         note = note or ("a time is split by with data.time=" if own == "time" else f"it is {shown}")
-    return Taken(name, column, shown, seen, note, warns=bool(column and note and asked in (None, usual)))
+    return Taken(
+        name, column, shown, seen, note, warns=bool(column and note and asked in (None, usual))
+    )
 
 
 def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
@@ -287,34 +344,54 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         return "time", ""
     if cells and seen.counts["booleans"] == present:
         return "number", ""
-    named = _named(seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT}))
+    named = _named(
+        seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT})
+    )
     but = f", but for {named}" if named else ""
     if numbers >= MOSTLY * present and len(seen.odd) <= MOST_ODD and not seen.counts["codes"]:
         if cells:
-            note = f"numbers{but}: these are missing values; data.types={{{name}: category}} otherwise"
+            note = (
+                f"numbers{but}: these are missing values; data.types={{{name}: category}} otherwise"
+            )
             return "number", note if named else ""
         if len(seen.texts) != 2:  # two may well be classes, and the file says that it is text
-            return "category", f"texts that are numbers{but}: data.types={{{name}: number}} takes them so"
+            return (
+                "category",
+                f"texts that are numbers{but}: data.types={{{name}: number}} takes them so",
+            )
     texts = seen.texts or seen.odd
     with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
     if numbers < present and with_signs >= MOSTLY * len(texts) > 0:
-        return "category", "texts that look like numbers with a sign: write them as numbers to have quantities"
+        return (
+            "category",
+            "texts that look like numbers with a sign: write them as numbers to have quantities",
+        )
     for kind, rows in (("numbers", numbers), ("dates", dates)):
         if present / 2 <= rows and numbers < present:
-            return "category", f"{rows:,} of its {present:,} texts are {kind}{but if kind == 'numbers' else ''}"
+            return (
+                "category",
+                f"{rows:,} of its {present:,} texts are {kind}{but if kind == 'numbers' else ''}",
+            )
     if cells and seen.absent:
         named = _named(seen.absent)
-        return "category", f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts"
+        return (
+            "category",
+            f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts",
+        )
     return "category", ""
 
 
 def _named(counts: Counter[str]) -> str:
     """Return the three most frequent texts, each with its rows."""
-    return ", ".join(f"{text!r} ({rows:,} row{'s' * (rows != 1)})" for text, rows in counts.most_common(3))
+    return ", ".join(
+        f"{text!r} ({rows:,} row{'s' * (rows != 1)})" for text, rows in counts.most_common(3)
+    )
 
 
 def notes(taken: Sequence[Taken]) -> list[str]:
-    """Return lines of columns that are left out, those for one reason together, and of those that may surprise."""
+    """Return lines of columns that are left out, those for one reason together, and of those that
+    may surprise.
+    """
     left: dict[str, list[str]] = {}
     for each in taken:
         if each.column is None:
@@ -327,11 +404,14 @@ def notes(taken: Sequence[Taken]) -> list[str]:
     return lines
 
 
-def values_of(column: pa.ChunkedArray, known: RawColumn, where: str, line: Callable[[int], str] | None = None) -> Array:
-    """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN for null.
+def values_of(
+    column: pa.ChunkedArray, known: RawColumn, where: str, line: Callable[[int], str] | None = None
+) -> Array:
+    """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN
+    for null.
 
-    Numbers and codes of categories, int64 microseconds of days. D005 a text that is no number; ``line`` tells in words
-    the line of a row, which is counted from 0, where the file has lines.
+    Numbers and codes of categories, int64 microseconds of days. D005 a text that is no number;
+    ``line`` tells in words the line of a row, which is counted from 0, where the file has lines.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -343,14 +423,19 @@ def values_of(column: pa.ChunkedArray, known: RawColumn, where: str, line: Calla
         try:
             codes = table_features.codes(found.dictionary.to_pylist(), known.categories)
         except ValueError as problem:
-            raise TipcastError("D008", where, f"column {known.name!r}: {problem}", "write it as text") from problem
+            raise TipcastError(
+                "D008", where, f"column {known.name!r}: {problem}", "write it as text"
+            ) from problem
         places = found.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
         return np.array([*codes, np.nan])[places]
     if not is_text(column.type):
-        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # ids may be beyond 2^53
+        # ids may be beyond 2^53
+        return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
     if known.booleans:
         lower = pc.utf8_lower(pc.utf8_trim_whitespace(column))
-        column = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column))
+        column = pc.if_else(
+            pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column)
+        )
     absent = pa.array([*csv_cells.MISSING, *(text.strip() for text in known.missing)])
     values, odd = csv_cells.numbers(column, absent)
     if odd is not None:

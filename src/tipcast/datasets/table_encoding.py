@@ -1,4 +1,6 @@
-"""How a model gets the columns of a table: what stands for a missing value, and which columns are categories."""
+"""How a model gets the columns of a table: what stands for a missing value, and which columns are
+categories.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +24,9 @@ class Encoding:
         """Say of each feature's column, as it is by now, how the model gets it."""
         categorical = set(self.task.categorical)
         return {
-            column.name: in_words(column, categorical=column.name in categorical, one_hot=self.one_hot)
+            column.name: in_words(
+                column, categorical=column.name in categorical, one_hot=self.one_hot
+            )
             for column in columns
             if column.name in self.task.features
         }
@@ -37,16 +41,20 @@ def encode(
     takes_missing: bool,
     one_hot: bool,
 ) -> Encoding:
-    """Return the columns with fillings and indicators, and the task with these features and its categories.
+    """Return the columns with fillings and indicators, and the task with these features and its
+    categories.
 
-    What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the median, and the model
-    a further feature that says where, if rows of the training files lack it (``lacking``); a missing category gets the
-    code -1, or 0 in each of its columns where the model is ``one_hot``.
+    What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the
+    median, and the model a further feature that says where, if rows of the training files lack it
+    (``lacking``); a missing category gets the code -1, or 0 in each of its columns where the model
+    is ``one_hot``.
     """
     chosen = set(task.features)
     categorical = set(task.categorical)
     if one_hot:
-        categorical.update(column.name for column in columns if column.name in chosen and column.type == "category")
+        categorical.update(
+            column.name for column in columns if column.name in chosen and column.type == "category"
+        )
 
     names = {column.name for column in columns}
     encoded = []
@@ -63,7 +71,10 @@ def encode(
         tuple(encoded),
         replace(
             task,
-            features=(*task.features, *(column.indicator for column in encoded if column.indicator)),
+            features=(
+                *task.features,
+                *(column.indicator for column in encoded if column.indicator),
+            ),
             categorical=tuple(name for name in task.features if name in categorical),
             missing=math.nan,
         ),
@@ -72,7 +83,9 @@ def encode(
 
 
 def indicator_of(name: str, columns: Collection[str]) -> str:
-    """Return a name for the feature that says where a column's value is missing, which no column has."""
+    """Return a name for the feature that says where a column's value is missing, which no column
+    has.
+    """
     indicator = f"{name} is missing"
     while indicator in columns:
         indicator += "_"
@@ -80,7 +93,9 @@ def indicator_of(name: str, columns: Collection[str]) -> str:
 
 
 def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
-    """Say how the model gets a column: whether it is a category to it, and then each value a column of 0 and 1."""
+    """Say how the model gets a column: whether it is a category to it, and then each value a column
+    of 0 and 1.
+    """
     if categorical and one_hot:
         values = f"each of {len(column.categories):,} texts" if column.categories else "each value"
         return f"a column of 0 and 1 for {values}; all 0 for a missing or new one"
@@ -93,5 +108,7 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
     if column.fill is None:
         return "as it is; missing values stay missing"
     if column.indicator:
-        return f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
+        return (
+            f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
+        )
     return f"as it is; {column.fill:g}, the median, where a new row lacks it"

@@ -1,4 +1,6 @@
-"""The sides of a table whose rows have a time: which parts of its files hold rows of the side's period."""
+"""The sides of a table whose rows have a time: which parts of its files hold rows of the side's
+period.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,16 +16,21 @@ Times = Callable[[Fragment], Array]
 """Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
 
 
-def side_of(scans: Sequence[FileScan], times: Times, time: str, which: str, test_share: float | None) -> list[FileScan]:
-    """Give the files the side's period, without their parts of other times; D010 a file without a time.
+def side_of(
+    scans: Sequence[FileScan], times: Times, time: str, which: str, test_share: float | None
+) -> list[FileScan]:
+    """Give the files the side's period, without their parts of other times; D010 a file without a
+    time.
 
-    ``test_share`` is the last share of the time that the side ``test`` has, ``train`` the rest; None: the files hold
-    one side alone.
+    ``test_share`` is the last share of the time that the side ``test`` has, ``train`` the rest;
+    None: the files hold one side alone.
     """
     spans = _spans(scans, times)
     for scan, of_file in zip(scans, spans, strict=True):
         if not any(of_file):
-            raise TipcastError("D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time")
+            raise TipcastError(
+                "D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time"
+            )
 
     every = [span for of_file in spans for span in of_file if span]
     low = min(first for first, _ in every)

@@ -1,4 +1,6 @@
-"""Evaluation: metrics at any number of rows, plots and the report made of them; here are the kinds of tasks."""
+"""Evaluation: metrics at any number of rows, plots and the report made of them; here are the kinds
+of tasks.
+"""
 
 import importlib
 import re
@@ -15,27 +17,36 @@ def evaluator(kind: str) -> Evaluator:
     """Return the evaluator of a kind of task, see ``tasks.base.KINDS``; C003 for another."""
     if kind not in KINDS:
         raise unknown("task.kind", "kind", kind, KINDS, "C003")
-    judge: Evaluator = getattr(importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title())()
+    judge: Evaluator = getattr(
+        importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title()
+    )()
     return judge
 
 
 def ranking(kind: str, name: str | None, where: str) -> Metric:
-    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a user's; else C003."""
+    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a
+    user's; else C003.
+    """
     judge = evaluator(kind)
     load_entry_points()
     metrics = {choice.name: choice for choice in (*judge.metrics, *OWN[kind]) if choice.ranks}
     if name is not None and name not in metrics:
-        raise TipcastError("C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}")
+        raise TipcastError(
+            "C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}"
+        )
     return metrics[name or judge.headline.name]
 
 
-def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[RowFunction], RowFunction]:
+def metric(
+    kind: str, *, maximize: bool, name: str | None = None
+) -> Callable[[RowFunction], RowFunction]:
     """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
 
-    The function gets a part's target and predictions as arrays of its device and returns one value for each row; the
-    metric is their mean over all rows, exact for any number of parts. ``name`` is its key, the function's name where
-    None. Workers must be able to import the function's module, which an installed package makes known by an entry point
-    of the group ``tipcast.metrics``. C003 where the name is reserved, or not possible in MLflow.
+    The function gets a part's target and predictions as arrays of its device and returns one value
+    for each row; the metric is their mean over all rows, exact for any number of parts. ``name`` is
+    its key, the function's name where None. Workers must be able to import the function's module,
+    which an installed package makes known by an entry point of the group ``tipcast.metrics``. C003
+    where the name is reserved, or not possible in MLflow.
 
     Examples
     --------
@@ -47,10 +58,16 @@ def metric(kind: str, *, maximize: bool, name: str | None = None) -> Callable[[R
 
     def register(function: RowFunction) -> RowFunction:
         added = Metric(name or function.__name__, maximize)
-        if added.name in {ours.name for ours in evaluator(kind).metrics} | {"rows"}:  # jobs log how many
-            raise TipcastError("C003", f"metric {added.name}", "is one of ours", "give it another name")
-        if not re.fullmatch(r"\w[\w.\- ]*", added.name):  # which stores would have under another name
-            raise TipcastError("C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _")
+        # jobs log how many
+        if added.name in {ours.name for ours in evaluator(kind).metrics} | {"rows"}:
+            raise TipcastError(
+                "C003", f"metric {added.name}", "is one of ours", "give it another name"
+            )
+        # which stores would have under another name
+        if not re.fullmatch(r"\w[\w.\- ]*", added.name):
+            raise TipcastError(
+                "C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _"
+            )
         OWN[kind][added] = function
         return function
 

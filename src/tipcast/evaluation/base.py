@@ -1,7 +1,9 @@
-"""What predictions are judged by: metrics with their direction, and one evaluator for each kind of task.
+"""What predictions are judged by: metrics with their direction, and one evaluator for each kind of
+task.
 
-An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the driver, whose memory does
-not grow with the rows. Of clusters, which have no target, the features take its place.
+An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the
+driver, whose memory does not grow with the rows. Of clusters, which have no target, the features
+take its place.
 """
 
 import functools
@@ -18,11 +20,22 @@ import numpy as np
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.evaluation.sums import Interval, Parts, Sums, added, half_width, root_slope, summed, values_of
+from tipcast.evaluation.sums import (
+    Interval,
+    Parts,
+    Sums,
+    added,
+    half_width,
+    root_slope,
+    summed,
+    values_of,
+)
 from tipcast.tasks.base import KINDS
 
 SHOWN = 5
-"""Metrics that a job's last lines, a version's page and a promotion show: the first of an evaluation."""
+"""Metrics that a job's last lines, a version's page and a promotion show: the first of an
+evaluation.
+"""
 RowFunction = Callable[[Array, Array], Array]
 """(rows,) values of two arrays of a device."""
 Tables = dict[str, dict[str, list[Any]]]
@@ -55,7 +68,9 @@ class Evaluation:
     threshold: float | None = field(default=None, kw_only=True)
     """Scores at or above it are called positive; None where no score is called anything."""
     trial_curve: Sequence[float] = field(default=(), kw_only=True)
-    """True-positive rates at even false-positive rates, of two classes: MLflow draws those of several runs together."""
+    """True-positive rates at even false-positive rates, of two classes: MLflow draws those of
+    several runs together.
+    """
 
     @property
     def rows(self) -> int:
@@ -83,14 +98,19 @@ class Evaluator(ABC):
     """The headline first."""
     plots: ClassVar[tuple[str, ...]]
     """Functions of ``evaluation.plots`` that draw evaluations, the leading figure first."""
-    odd_predictions: ClassVar[tuple[str, str]] = ("predictions are not finite", "check the model and its input")
+    odd_predictions: ClassVar[tuple[str, str]] = (
+        "predictions are not finite",
+        "check the model and its input",
+    )
     """What D030 says of rows whose prediction cannot be, and how to mend it."""
     odd_targets: ClassVar[str] = "targets are not finite"
     """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
     loss: RowFunction
-    """(rows,) values of predictions and target whose mean is the headline, or its square; where it is such a mean."""
+    """(rows,) values of predictions and target whose mean is the headline, or its square; where it
+    is such a mean.
+    """
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
@@ -115,19 +135,23 @@ class Evaluator(ABC):
     ) -> Any:
         """Evaluate predictions without bringing rows to the driver.
 
-        D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot be.
+        D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot
+        be.
 
-        ``predictions`` are futures of what ``Scorer.score`` returns for the kind, ``targets`` of (rows,) Series or
-        arrays in the same order, for clustering of (rows, features) frames; ``client`` None: not futures, but arrays
-        of this process. Two classes: scores at or above ``threshold`` are positive; None takes the most accurate.
-        ``where`` is the data's name in error messages.
+        ``predictions`` are futures of what ``Scorer.score`` returns for the kind, ``targets`` of
+        (rows,) Series or arrays in the same order, for clustering of (rows, features) frames;
+        ``client`` None: not futures, but arrays of this process. Two classes: scores at or above
+        ``threshold`` are positive; None takes the most accurate. ``where`` is the data's name in
+        error messages.
         """
         load_entry_points()
         parts, registered = Parts((predictions, targets), client, where), OWN[self.kind]
         sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows = sums.scored + sums.not_numbers
         if not rows:
-            raise TipcastError("D014", where, "no rows to evaluate", "take a longer period or a weaker filter")
+            raise TipcastError(
+                "D014", where, "no rows to evaluate", "take a longer period or a weaker filter"
+            )
         if sums.not_numbers:
             what, fix = self.odd_predictions
             raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
@@ -138,7 +162,9 @@ class Evaluator(ABC):
         if not registered:
             return evaluation
         totals = parts.add(functools.partial(_row_sums, registered), summed)
-        added_on = {metric.name: total / rows for metric, total in zip(registered, totals, strict=True)}
+        added_on = {
+            metric.name: total / rows for metric, total in zip(registered, totals, strict=True)
+        }
         return replace(evaluation, metrics={**evaluation.metrics, **added_on})
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
@@ -149,35 +175,48 @@ class Evaluator(ABC):
         """Evaluate parts whose sums are good, in as many more passes as it takes."""
         return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]) -> tuple[float, Interval]:
-        """Compare two models' headline on the same rows, the first less the second, with its 95 % interval.
+    def difference(
+        self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]
+    ) -> tuple[float, Interval]:
+        """Compare two models' headline on the same rows, the first less the second, with its 95 %
+        interval.
 
-        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations`` are of these. The
-        interval is of the mean of rows' differences, of a root by the delta method (see ``mean_interval``).
+        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations``
+        are of these. The interval is of the mean of rows' differences, of a root by the delta
+        method (see ``mean_interval``).
         """
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
         value = evaluations[0].headline - evaluations[1].headline
         return value, Interval(value - half, value + half)
 
-    def figures(self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()) -> Iterator[Any]:
+    def figures(
+        self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+    ) -> Iterator[Any]:
         """Draw named evaluations: yield (artifact path, PNG).
 
-        The leading figure comes first, and has room for several of some kinds; the others are of the first evaluation.
+        The leading figure comes first, and has room for several of some kinds; the others are of
+        the first evaluation.
         """
-        from tipcast.evaluation import plots  # Matplotlib takes half a second, which workers need not spend
+        # Matplotlib takes half a second, which workers need not spend
+        from tipcast.evaluation import plots
 
         for name in self.plots:
             yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
 
     def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
-        """Return the metrics of a prediction without features: of classes their shares in the training rows."""
+        """Return the metrics of a prediction without features: of classes their shares in the
+        training rows.
+        """
         if not trained.classes:
             return {}
         eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
         of_classes = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
         log_loss = -float(np.dot(tested.classes, np.log(of_classes))) / tested.rows
-        return {"accuracy": tested.classes[int(of_classes.argmax())] / tested.rows, "log_loss": log_loss}
+        return {
+            "accuracy": tested.classes[int(of_classes.argmax())] / tested.rows,
+            "log_loss": log_loss,
+        }
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return metrics of single classes or clusters; of many none."""
@@ -188,11 +227,13 @@ class Evaluator(ABC):
         return {}
 
     @abstractmethod
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Any:
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+    ) -> Any:
         """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
 
-        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no row.
-        Of two classes, scores at or above ``threshold`` are called positive.
+        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no
+        row. Of two classes, scores at or above ``threshold`` are called positive.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -201,29 +242,45 @@ class Evaluator(ABC):
 
     @abstractmethod
     def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return what is logged of predictions whether or not their targets are known, as ``mean``."""
+        """Return what is logged of predictions whether or not their targets are known, as
+        ``mean``.
+        """
 
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
-        """Evaluate the counted rows whose target is known; None where that is not possible, or there is no target."""
+        """Evaluate the counted rows whose target is known; None where that is not possible, or
+        there is no target.
+        """
         return None
 
 
-def _apart(loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any) -> list[float]:
-    """Return the rows of a part, the sum of what each moves the difference of two headlines by, and of its square."""
+def _apart(
+    loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any
+) -> list[float]:
+    """Return the rows of a part, the sum of what each moves the difference of two headlines by, and
+    of its square.
+    """
     truth = values_of(target)
     apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
     return [float(len(apart)), float(apart.sum()), float(module_of(apart).dot(apart, apart))]
 
 
-def logged(judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()) -> dict[str, float]:
-    """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval, those of classes."""
+def logged(
+    judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
+) -> dict[str, float]:
+    """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval,
+    those of classes.
+    """
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
-    return metrics | {f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()}
+    return metrics | {
+        f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()
+    }
 
 
 def keys(names: Sequence[str]) -> list[str]:
-    """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal ones get a number."""
+    """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal
+    ones get a number.
+    """
     taken: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # of a key's 250 in MLflow
@@ -258,6 +315,8 @@ def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: A
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):
             what = f"returned {values.shape} of {len(predicted)} rows"
-            raise TipcastError("C003", f"metric {metric.name}", what, "return one value for each row")
+            raise TipcastError(
+                "C003", f"metric {metric.name}", what, "return one value for each row"
+            )
         sums.append(float(values.sum(dtype=xp.float64)))
     return sums

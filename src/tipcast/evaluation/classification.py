@@ -1,9 +1,10 @@
-"""Two classes: rows are counted in fine bins of their score where they lie, so that memory does not grow with them.
+"""Two classes: rows are counted in fine bins of their score where they lie, so that memory does not
+grow with them.
 
-Of up to ``MOST_EXACT`` rows all is exact: their scores are kept. Of more, rows of one bin of 2^-16 count as tied: where
-scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average precision within 1e-5; the
-AUC's interval is wider by its largest possible error. Log loss, Brier score and what depends on the threshold are exact
-of any number.
+Of up to ``MOST_EXACT`` rows all is exact: their scores are kept. Of more, rows of one bin of 2^-16
+count as tied: where scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average
+precision within 1e-5; the AUC's interval is wider by its largest possible error. Log loss, Brier
+score and what depends on the threshold are exact of any number.
 """
 
 import math
@@ -17,7 +18,19 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
-from tipcast.evaluation.sums import Z95, Floats, Interval, Ints, Parts, Sums, added, half_width, kept, summed, values_of
+from tipcast.evaluation.sums import (
+    Z95,
+    Floats,
+    Interval,
+    Ints,
+    Parts,
+    Sums,
+    added,
+    half_width,
+    kept,
+    summed,
+    values_of,
+)
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -55,11 +68,17 @@ class Binned(Sums):
     @property
     def confusion(self) -> Ints:
         """Labelled rows (2, 2) by true class and by the class they were called."""
-        (negatives, positives), tp, fp = self.bins.sum(axis=1), self.true_positives, self.false_positives
+        (negatives, positives), tp, fp = (
+            self.bins.sum(axis=1),
+            self.true_positives,
+            self.false_positives,
+        )
         return np.asarray([[negatives - fp, fp], [positives - tp, tp]])
 
     def vertices(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class there."""
+        """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class
+        there.
+        """
         if self.ranked.size:
             scores, places = np.unique(self.ranked[0], return_inverse=True)
             positives = np.bincount(places, self.ranked[1])
@@ -75,14 +94,17 @@ class ClassificationEvaluation(Evaluation):
 
     threshold: float = field(kw_only=True)
     roc: Mapping[str, Floats]
-    """``fpr``, ``tpr``, ``precision`` (points,) of calling scores at or above each ``threshold`` positive.
+    """``fpr``, ``tpr``, ``precision`` (points,) of calling scores at or above each ``threshold``
+    positive.
 
     The first point, where none is called, has the second's precision.
-    """
+"""
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
-    """How far the AUC can be from the exact one: half the share of pairs whose rows are in one bin."""
+    """How far the AUC can be from the exact one: half the share of pairs whose rows are in one
+    bin.
+    """
 
 
 @final
@@ -110,8 +132,13 @@ class Classification(Evaluator):
         """Choose a threshold where none is given; D015."""
         _, positives = sums.bins.sum(axis=1)
         if positives in (0, sums.rows):
-            what = f"all {sums.rows} rows are of class {int(positives > 0)}: no curve separates one class"
-            raise TipcastError("D015", parts.where, what, "take a period or a target with both classes")
+            what = (
+                f"all {sums.rows} rows are of class {int(positives > 0)}: no curve separates "
+                "one class"
+            )
+            raise TipcastError(
+                "D015", parts.where, what, "take a period or a target with both classes"
+            )
         if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
             borders, *counts = sums.vertices()
             below = [np.append(0, np.cumsum(side)) for side in counts]
@@ -122,12 +149,17 @@ class Classification(Evaluator):
         return self.of_sums(sums, threshold)
 
     def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
-        """Compare two models' AUC by DeLong's variance of paired curves: that of their components' differences.
+        """Compare two models' AUC by DeLong's variance of paired curves: that of their components'
+        differences.
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        curves = [(scores, *misses(p, n)) for scores, p, n in (each.sums.vertices() for each in evaluations)]
-        held = parts.client.submit(list, curves, pure=False) if parts.client else curves  # once on each worker
+        curves = [
+            (scores, *misses(p, n))
+            for scores, p, n in (each.sums.vertices() for each in evaluations)
+        ]
+        # once on each worker
+        held = parts.client.submit(list, curves, pure=False) if parts.client else curves
         parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
         sums = parts.add(_apart, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
@@ -139,17 +171,26 @@ class Classification(Evaluator):
         """Return the ROC's points, and the rate of positives by score."""
         columns = {name: evaluation.roc[name] for name in ("fpr", "tpr", "threshold")}
         tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
-        return {path: {name: each.tolist() for name, each in table.items()} for path, table in tables.items()}
+        return {
+            path: {name: each.tolist() for name, each in table.items()}
+            for path, table in tables.items()
+        }
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Binned:
-        """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1 is none."""
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+    ) -> Binned:
+        """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1
+        is none.
+        """
         predictions, target = values_of(predictions), values_of(target)
         xp = module_of(predictions)
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
             pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
             return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
-        odd, (predictions, target) = kept((predictions >= 0) & (predictions <= 1), predictions, target)
+        odd, (predictions, target) = kept(
+            (predictions >= 0) & (predictions <= 1), predictions, target
+        )
         wide = predictions.astype(xp.float64)
         places = xp.minimum((predictions * BINS).astype(xp.int32), BINS - 1)
         called = predictions >= (self.threshold if threshold is None else threshold)
@@ -172,13 +213,19 @@ class Classification(Evaluator):
             false_positives=int((called & (labels == 0)).sum()),
             log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
             squares=float(((1 - right) ** 2).sum()),
-            ranked=to_host(xp.stack([wide, positive])[:, labelled]) if rows - unknown <= MOST_EXACT else binned.ranked,
+            ranked=to_host(xp.stack([wide, positive])[:, labelled])
+            if rows - unknown <= MOST_EXACT
+            else binned.ranked,
         )
 
     def total(self, parts: Sequence[Binned]) -> Binned:
-        """Return the sums of several parts, with all scores where each has kept its own and they are few."""
+        """Return the sums of several parts, with all scores where each has kept its own and they
+        are few.
+        """
         sums = Binned(**added([Binned(), *parts], but=("ranked",)))
-        if not sums.rows or sums.rows > min(MOST_EXACT, sum(part.ranked.shape[1] for part in parts)):
+        if not sums.rows or sums.rows > min(
+            MOST_EXACT, sum(part.ranked.shape[1] for part in parts)
+        ):
             return sums
         return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
@@ -197,13 +244,18 @@ class Classification(Evaluator):
         of_one_bin = 0.0 if sums.ranked.size else float(sums.bins.prod(axis=0).sum())
         resolution = of_one_bin / (2.0 * positives * negatives)
         auc, interval = area_under(p, n, resolution)
-        hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)  # at or above each score
+        # at or above each score
+        hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)
         labelled = sums.bins.sum(axis=0)
         fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
         coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
         bins = np.flatnonzero(coarse[2])
         total, of_one, binned = coarse[:, bins]
-        calibration = {"from": bins / CALIBRATION_BINS, "to": (bins + 1) / CALIBRATION_BINS, "rows": binned}
+        calibration = {
+            "from": bins / CALIBRATION_BINS,
+            "to": (bins + 1) / CALIBRATION_BINS,
+            "rows": binned,
+        }
         calibration |= {"mean_prediction": total / binned, "positive_rate": of_one / binned}
         metrics = {
             "auc": auc,
@@ -222,12 +274,21 @@ class Classification(Evaluator):
         rates = np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), roc["fpr"], roc["tpr"]).tolist()
         threshold = self.threshold if threshold is None else threshold
         return ClassificationEvaluation(
-            metrics, interval, sums, roc, calibration, resolution, threshold=threshold, trial_curve=rates
+            metrics,
+            interval,
+            sums,
+            roc,
+            calibration,
+            resolution,
+            threshold=threshold,
+            trial_curve=rates,
         )
 
 
 def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
-    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all of them."""
+    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all
+    of them.
+    """
     below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
     chosen = thin(above / above[-1], below / below[-1])[::-1]
     hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
@@ -237,13 +298,16 @@ def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, 
     return points | {"threshold": np.append(scores, math.inf)[chosen]}
 
 
-def area_under(positives: Floats, negatives: Floats, resolution: float = 0.0) -> tuple[float, Interval]:
-    """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by DeLong's variance.
+def area_under(
+    positives: Floats, negatives: Floats, resolution: float = 0.0
+) -> tuple[float, Interval]:
+    """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by
+    DeLong's variance.
 
-    The interval is wider by ``resolution`` on each side, cut to 0..1, and all of it where a class has fewer than two
-    rows. A positive's component is the
-    share of negatives below it, a negative's the share of positives above it (ties as halves). The variance of the AUC
-    is the sum over both classes of the components' sample variance over their number. The AUC is near to normal where
+    The interval is wider by ``resolution`` on each side, cut to 0..1, and all of it where a class
+    has fewer than two rows. A positive's component is the share of negatives below it, a negative's
+    the share of positives above it (ties as halves). The variance of the AUC is the sum over both
+    classes of the components' sample variance over their number. The AUC is near to normal where
     both classes have many rows; of few, or close to 1, the interval is too short.
 
     References
@@ -257,14 +321,19 @@ def area_under(positives: Floats, negatives: Floats, resolution: float = 0.0) ->
     if min(numbers) < 2:
         return auc, Interval(0.0, 1.0)
     miss, variance = 1.0 - auc, 0.0
-    for rows, number, share in zip((positives, negatives), numbers, misses(positives, negatives), strict=True):
-        variance += max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
+    for rows, number, share in zip(
+        (positives, negatives), numbers, misses(positives, negatives), strict=True
+    ):
+        variance += (
+            max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
+        )
     half = Z95 * math.sqrt(variance)
     return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
 
 
 def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
-    """Return (vertices,) the complements of a positive's and of a negative's component at each score.
+    """Return (vertices,) the complements of a positive's and of a negative's component at each
+    score.
 
     Of these nothing cancels where an AUC is close to 1.
     """
@@ -273,12 +342,15 @@ def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
 
 
 def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
-    """Return of a part's positives, then its negatives, rows and sums of the components' differences and squares."""
+    """Return of a part's positives, then its negatives, rows and sums of the components'
+    differences and squares.
+    """
     labels = values_of(labels)
     xp, sides = module_of(labels), []
     for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
         scores = values_of(scores).astype(xp.float64)
-        at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1  # the vertex that the score is counted at
+        # the vertex that the score is counted at
+        at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1
         sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
     sums = []
     for label in (1, 0):
@@ -288,12 +360,16 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
-    """Choose vertices of a monotone curve (points,) at even distances, the first and the last among them."""
+    """Choose vertices of a monotone curve (points,) at even distances, the first and the last among
+    them.
+    """
     dx, dy = np.diff(x) == 0, np.diff(y) == 0
     straight = (dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1])
     corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
     if len(corners) <= MAX_POINTS:
         return corners
     along = (x + y)[corners]
-    chosen: NDArray[np.intp] = corners[np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))]
+    chosen: NDArray[np.intp] = corners[
+        np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))
+    ]
     return chosen

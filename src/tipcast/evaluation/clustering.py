@@ -1,8 +1,10 @@
-"""Clusters: how near rows are to their centre and how far clusters are apart, from sums made where the rows lie.
+"""Clusters: how near rows are to their centre and how far clusters are apart, from sums made where
+the rows lie.
 
-There is no target: rows are judged by their features as the model gets them. The headline is the mean squared distance
-to the row's own centre in the model's space. The Davies-Bouldin index, which more clusters do not improve by
-themselves, is of the features and of the centroids of the rows at hand.
+There is no target: rows are judged by their features as the model gets them. The headline is the
+mean squared distance to the row's own centre in the model's space. The Davies-Bouldin index, which
+more clusters do not improve by themselves, is of the features and of the centroids of the rows at
+hand.
 """
 
 import functools
@@ -14,7 +16,16 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Ints, Parts, Sums, kept, mean_interval, summed, values_of
+from tipcast.evaluation.sums import (
+    Floats,
+    Ints,
+    Parts,
+    Sums,
+    kept,
+    mean_interval,
+    summed,
+    values_of,
+)
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -37,11 +48,13 @@ class Assigned(Sums):
 def davies_bouldin(centroids: Floats, distances: Floats) -> float:
     """Return the mean over clusters of the worst ratio of two clusters' spread to their distance.
 
-    ``centroids`` are (clusters, features), ``distances`` (clusters,) those of their rows from them, in the mean.
+    ``centroids`` are (clusters, features), ``distances`` (clusters,) those of their rows from them,
+    in the mean.
 
     References
     ----------
-    Davies, Bouldin (1979), IEEE Transactions on Pattern Analysis and Machine Intelligence 1(2), 224-227.
+    Davies, Bouldin (1979), IEEE Transactions on Pattern Analysis and Machine Intelligence 1(2),
+    224-227.
 
     """
     apart = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
@@ -75,10 +88,15 @@ class Clustering(Evaluator):
         Metric("davies_bouldin", False),
     )
     plots = ("clusters",)
-    odd_predictions = ("rows have no cluster or no finite distance", "check the model and its input")
+    odd_predictions = (
+        "rows have no cluster or no finite distance",
+        "check the model and its input",
+    )
 
     def _evaluate(self, parts: Parts, sums: Assigned, threshold: float | None) -> Any:
-        """Sum features of each cluster in one pass, distances from the rows' centroids in another."""
+        """Sum features of each cluster in one pass, distances from the rows' centroids in
+        another.
+        """
         rows, of_each = sums.rows, sums.histogram
         [features] = parts.add(functools.partial(_sums, len(of_each)), summed)
         centroids = features / np.maximum(of_each, 1)[:, None]
@@ -90,14 +108,22 @@ class Clustering(Evaluator):
             "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / of_each[some]),
         }
         interval = mean_interval(rows, sums.squares, sums.fourths)
-        return ClusteringEvaluation(metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels))
+        return ClusteringEvaluation(
+            metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels)
+        )
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the rows of each cluster."""
         counts = evaluation.sums.histogram.tolist()
-        return {f"cluster_{at}/rows": float(count) for at, count in enumerate(counts) if len(counts) <= MOST_CLUSTERS}
+        return {
+            f"cluster_{at}/rows": float(count)
+            for at, count in enumerate(counts)
+            if len(counts) <= MOST_CLUSTERS
+        }
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Assigned:
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+    ) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
@@ -106,7 +132,9 @@ class Clustering(Evaluator):
             return Assigned(not_numbers=odd)
         squares = assigned[:, 1].astype(xp.float64) ** 2
         rows = to_host(xp.bincount(assigned[:, 0].astype(xp.int64)))
-        return Assigned(len(assigned), odd, 0, rows, float(squares.sum()), float(xp.dot(squares, squares)))
+        return Assigned(
+            len(assigned), odd, 0, rows, float(squares.sum()), float(xp.dot(squares, squares))
+        )
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
@@ -121,7 +149,10 @@ def _blocks(predictions: Any, x: Any) -> Any:
     xp = module_of(features)
     size = BLOCKS[xp.__name__]
     for start in range(0, len(labels), size):
-        yield labels[start : start + size].astype(xp.int64), features[start : start + size].astype(xp.float64)
+        yield (
+            labels[start : start + size].astype(xp.int64),
+            features[start : start + size].astype(xp.float64),
+        )
 
 
 def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:

@@ -1,7 +1,7 @@
 """Several classes: one confusion matrix and the log loss, summed part by part where the rows lie.
 
-The headline is the log loss: it ranks the probabilities that `score` writes, tells models apart that are right as
-often, and has a paired difference of rows. Accuracy stands beside it.
+The headline is the log loss: it ranks the probabilities that `score` writes, tells models apart
+that are right as often, and has a paired difference of rows. Accuracy stands beside it.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,17 @@ class ClassSums(Sums):
     """Sum over rows and classes of squared differences of probability and truth."""
 
     def right(self, axis: int) -> Floats:
-        """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall, 0 the precision."""
+        """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall,
+        0 the precision.
+        """
         shares: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=axis), 1)
         return shares
 
 
 def log_loss(predictions: Array, target: Array) -> Array:
-    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped for the dtype."""
+    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped
+    for the dtype.
+    """
     xp = module_of(predictions)
     came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
     eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
@@ -59,7 +63,10 @@ class Multiclass(Evaluator):
         Metric("brier", False),
     )
     plots = ("confusion",)
-    odd_predictions = ("rows have probabilities outside 0..1 or NaN", "let the model return probabilities")
+    odd_predictions = (
+        "rows have probabilities outside 0..1 or NaN",
+        "let the model return probabilities",
+    )
     odd_targets = "labels are outside the model's {sums.histogram.size} classes, which count from 0"
     loss = staticmethod(log_loss)
 
@@ -78,7 +85,9 @@ class Multiclass(Evaluator):
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> ClassSums:
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+    ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         scores = values_of(predictions)
         xp, classes = module_of(scores), scores.shape[1]
@@ -86,9 +95,13 @@ class Multiclass(Evaluator):
         rows, called = len(scores), scores.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
         if truth is None or not len(scores):
-            return ClassSums(rows, odd, rows, predicted, np.zeros((classes, classes), dtype=np.int64))
+            return ClassSums(
+                rows, odd, rows, predicted, np.zeros((classes, classes), dtype=np.int64)
+            )
         truth = truth.astype(xp.int64)
-        unknown, (scores, truth, called) = kept((truth >= 0) & (truth < classes), scores, truth, called)
+        unknown, (scores, truth, called) = kept(
+            (truth >= 0) & (truth < classes), scores, truth, called
+        )
         cells = xp.bincount(truth * classes + called, minlength=classes * classes)
         losses = log_loss(scores, truth)
         came = scores[xp.arange(len(scores)), truth].astype(xp.float64)
@@ -113,7 +126,10 @@ class Multiclass(Evaluator):
         """Evaluate the rows whose class is known; None where there are none."""
         if not sums.rows:
             return None
-        right, both = np.diag(sums.confusion), sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
+        right, both = (
+            np.diag(sums.confusion),
+            sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1),
+        )
         some = both > 0  # classes that are true or predicted of some row
         metrics = {
             "log_loss": sums.log_loss / sums.rows,

@@ -1,7 +1,8 @@
-"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, whatever settings a user has.
+"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, whatever settings a
+user has.
 
-``subtitle`` is the line below the title, as model, rows and period. Matplotlib's defaults hold while a plot is drawn,
-whatever backend, matplotlibrc or style the user has; these are put back.
+``subtitle`` is the line below the title, as model, rows and period. Matplotlib's defaults hold
+while a plot is drawn, whatever backend, matplotlibrc or style the user has; these are put back.
 """
 
 # ruff: noqa: E402 - what MPLBACKEND names is hidden while Matplotlib loads
@@ -19,7 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 _BACKEND = os.environ.get("MPLBACKEND")
-if _BACKEND:  # a notebook's kernel names one that may not be installed here, which Matplotlib refuses as it is imported
+# a notebook's kernel names one that may not be installed here, which Matplotlib refuses as it is
+# imported
+if _BACKEND:
     os.environ["MPLBACKEND"] = "agg"
 
 import matplotlib
@@ -73,7 +76,9 @@ MARKERS = "osD^vPX*"
 LEAST_ROWS = 10
 """Of a bin of the calibration curve."""
 MOST_WRITTEN = 12
-"""Classes up to which the cells of a confusion matrix have their share written in; of more only the shade tells."""
+"""Classes up to which the cells of a confusion matrix have their share written in; of more only the
+shade tells.
+"""
 MOST_BARS = 15
 MOST_FEATURES = 12
 """Whose contributions are drawn, those of the largest."""
@@ -82,7 +87,9 @@ _DEFAULTS_HOLD = threading.RLock()
 
 
 def _by_defaults(draw: Callable[P, bytes]) -> Callable[P, bytes]:
-    """Let Matplotlib's defaults hold while a function draws; one at a time, for all threads share them."""
+    """Let Matplotlib's defaults hold while a function draws; one at a time, for all threads share
+    them.
+    """
 
     @functools.wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> bytes:
@@ -95,7 +102,9 @@ def _by_defaults(draw: Callable[P, bytes]) -> Callable[P, bytes]:
 
 @_by_defaults
 def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> bytes:
-    """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the operating point."""
+    """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the
+    operating point.
+    """
     figure, axes = _page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
     _shares(axes)
@@ -103,9 +112,24 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> byte
     (right, wrong), recall = evaluation.sums.confusion[0], evaluation.metrics["recall"]
     _ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
-        text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")  # below the diagonal
-        axes.plot(each.roc["fpr"], each.roc["tpr"], color=color, linewidth=width, label=text, solid_joinstyle="round")
-    _key(axes, "lower right", reverse=True, title="95 % interval by DeLong", handlelength=1.4, borderaxespad=0.3)
+        # below the diagonal
+        text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")
+        axes.plot(
+            each.roc["fpr"],
+            each.roc["tpr"],
+            color=color,
+            linewidth=width,
+            label=text,
+            solid_joinstyle="round",
+        )
+    _key(
+        axes,
+        "lower right",
+        reverse=True,
+        title="95 % interval by DeLong",
+        handlelength=1.4,
+        borderaxespad=0.3,
+    )
     return _png(figure)
 
 
@@ -119,7 +143,14 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
     axes.axhline(rate, **GUIDE, label=f"base rate {_percent(rate, 1)}")
     _ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
     text = f"average precision {metrics['average_precision']:.3f}"
-    axes.plot(curve["tpr"], curve["precision"], color=BLUE, linewidth=2.8, label=text, solid_joinstyle="round")
+    axes.plot(
+        curve["tpr"],
+        curve["precision"],
+        color=BLUE,
+        linewidth=2.8,
+        label=text,
+        solid_joinstyle="round",
+    )
     _shares(axes)
     _key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
     return _png(figure)
@@ -133,21 +164,32 @@ def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ())
     """
     evaluation, *_ = evaluations.values()
     positive = classes[1] if classes else "1"
-    figure, axes = _page("Calibration", subtitle, "mean score of a bin", f"share of rows of class {positive}")
+    figure, axes = _page(
+        "Calibration", subtitle, "mean score of a bin", f"share of rows of class {positive}"
+    )
     bins, metrics = evaluation.calibration, evaluation.metrics
     some = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     axes.plot([0, 1], [0, 1], **GUIDE)
-    axes.plot(bins["mean_prediction"][some], bins["positive_rate"][some], "o-", color=BLUE, linewidth=2.2)
+    axes.plot(
+        bins["mean_prediction"][some], bins["positive_rate"][some], "o-", color=BLUE, linewidth=2.2
+    )
     _write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
-    text = f"expected calibration error {metrics['calibration_error']:.4f}\nBrier score {metrics['brier']:.4f}"
+    text = (
+        f"expected calibration error {metrics['calibration_error']:.4f}\nBrier "
+        f"score {metrics['brier']:.4f}"
+    )
     _write(axes, 0.97, 0.05, text, ha="right")
     _shares(axes)
     return _png(figure)
 
 
 @_by_defaults
-def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
-    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true class."""
+def confusion(
+    evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
+) -> bytes:
+    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true
+    class.
+    """
     evaluation, *_ = evaluations.values()
     matrix, called = evaluation.sums.confusion, "predicted"
     if evaluation.threshold is not None:
@@ -171,21 +213,27 @@ def confusion(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Seq
 
 
 @_by_defaults
-def predicted(evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+def predicted(
+    evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
+) -> bytes:
     """Draw predicted against true values of some rows of each part."""
     figure, axes = _page("Predicted and true values", subtitle, "true value", "predicted value")
     evaluation, *_ = evaluations.values()
     truth, values = evaluation.sums.sample.T
     axes.axline((truth[0], truth[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
     axes.scatter(truth, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
-    text = f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
+    text = (
+        f"RMSE {evaluation.interval.around(evaluation.headline)}\nR² {evaluation.metrics['r2']:.4f}"
+    )
     _write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
     axes.locator_params(nbins=6)
     return _png(figure)
 
 
 @_by_defaults
-def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: str = "Feature importance") -> bytes:
+def importance(
+    values: Mapping[str, float], subtitle: str, *, kind: str, title: str = "Feature importance"
+) -> bytes:
     """Draw shares of the total of what is measured, ``kind``, as bars, the longest 15 first."""
     total = sum(values.values()) or 1.0
     ranked = sorted(values.items(), key=lambda item: (-item[1], item[0]))[:MOST_BARS]
@@ -199,19 +247,25 @@ def importance(values: Mapping[str, float], subtitle: str, *, kind: str, title: 
 
 
 @_by_defaults
-def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str) -> bytes:
-    """Draw what each feature adds to rows' predictions: a point a row, its color the feature's value.
+def contributions(
+    values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str
+) -> bytes:
+    """Draw what each feature adds to rows' predictions: a point a row, its color the feature's
+    value.
 
-    ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows, features). The axis ends
-    where 1 of 200 points lie beyond; these are drawn at its ends.
+    ``values`` are features (rows, features), and ``added`` what each adds to the margin (rows,
+    features). The axis ends where 1 of 200 points lie beyond; these are drawn at its ends.
     """
     chosen = np.argsort(-np.abs(added).mean(axis=0), kind="stable")[:MOST_FEATURES]
     shown = [_fit(names[at], 21) for at in chosen]
     figure, axes = _rows("Contributions of features", subtitle, shown, "added to the margin")
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
-    heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)  # so that all show
-    ranks = np.stack([np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1)
+    # so that all show
+    heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)
+    ranks = np.stack(
+        [np.searchsorted(np.sort(column), column) for column in values[:, chosen].T], axis=1
+    )
     missing = np.isnan(values[:, chosen])  # sorted last
     highest = np.maximum((~missing).sum(axis=0) - 1, 1)
     colors = VALUES(ranks / highest)
@@ -231,7 +285,9 @@ def contributions(values: NDArray[Any], added: NDArray[Any], names: Sequence[str
 
 @_by_defaults
 def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
-    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the first."""
+    """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the
+    first.
+    """
     names, total = list(seconds), np.zeros(len(seconds))
     figure, axes = _rows("The same training, from rung to rung", subtitle, names, "seconds")
     for phase, color in zip(next(iter(seconds.values())), (FAINT, BLUE, ORANGE), strict=True):
@@ -245,7 +301,9 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
 
 
 @_by_defaults
-def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, classes: Sequence[str] = ()) -> bytes:
+def clusters(
+    evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, classes: Sequence[str] = ()
+) -> bytes:
     """Draw rows and the centroids of clusters that have rows."""
     first, *_ = evaluations.values()
     centres = {"centroids": first.centroids[first.sums.histogram > 0]}
@@ -253,11 +311,14 @@ def clusters(evaluations: Mapping[str, ClusteringEvaluation], subtitle: str, cla
 
 
 @_by_defaults
-def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats], subtitle: str) -> bytes:
-    """Draw rows (rows, features), and the centroids of clusterings of them, on the first two principal components.
+def centroids(
+    title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats], subtitle: str
+) -> bytes:
+    """Draw rows (rows, features), and the centroids of clusterings of them, on the first two
+    principal components.
 
-    The features are standardised. ``groups`` (rows,) color the rows; ``centres`` has the name of a clustering ->
-    (clusters, features) its centroids.
+    The features are standardised. ``groups`` (rows,) color the rows; ``centres`` has the name of a
+    clustering -> (clusters, features) its centroids.
     """
     from sklearn.decomposition import PCA  # of clusterings only
     from sklearn.preprocessing import StandardScaler
@@ -265,19 +326,31 @@ def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats]
     scaler = StandardScaler().fit(x)
 
     def standard(points: Floats, zeros: int = 0) -> Any:
-        """Add a column, and rows, of zeros: they change no component, and a single feature or row has two with them."""
+        """Add a column, and rows, of zeros: they change no component, and a single feature or row
+        has two with them.
+        """
         return np.pad(scaler.transform(points), ((0, zeros), (0, 1)))
 
     with np.errstate(invalid="ignore"):
         components = PCA(2, random_state=0).fit(standard(x, 2))
     first, second = np.nan_to_num(components.explained_variance_ratio_)
-    names = f"first component ({_percent(first)} of variance)", f"second component ({_percent(second)})"
+    names = (
+        f"first component ({_percent(first)} of variance)",
+        f"second component ({_percent(second)})",
+    )
     figure, axes = _page(title, subtitle, *names)
     _, shades = np.unique(groups, return_inverse=True)
     first, second = components.transform(standard(x)).T
-    axes.scatter(first, second, s=7, c=colormaps["tab20"](shades % 20), alpha=0.35, linewidths=0, zorder=2)
+    axes.scatter(
+        first, second, s=7, c=colormaps["tab20"](shades % 20), alpha=0.35, linewidths=0, zorder=2
+    )
     for at, (name, points) in enumerate(centres.items()):
-        look: dict[str, Any] = {"facecolors": "none", "edgecolors": INK, "linewidths": 1.6, "zorder": 6}
+        look: dict[str, Any] = {
+            "facecolors": "none",
+            "edgecolors": INK,
+            "linewidths": 1.6,
+            "zorder": 6,
+        }
         size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
         first, second = components.transform(standard(points)).T
         axes.scatter(first, second, s=size, marker=MARKERS[at % len(MARKERS)], label=name, **look)
@@ -290,7 +363,9 @@ def centroids(title: str, x: Floats, groups: Ints, centres: Mapping[str, Floats]
 
 
 def _page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
-    """Return a square figure with title and subtitle, and its axes with the names ``x`` and ``y``."""
+    """Return a square figure with title and subtitle, and its axes with the names ``x`` and
+    ``y``.
+    """
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center")
@@ -327,12 +402,16 @@ def _shares(axes: Axes) -> None:
 def _write(axes: Axes, x: float, y: float, text: str, color: str = INK, **options: Any) -> None:
     """Write a note into the axes on a white ground, so that lines beneath do not cross it."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5, "alpha": 0.85}
-    axes.text(x, y, text, **{"color": color, "fontsize": SMALL, "bbox": ground, "zorder": 6, **options})
+    axes.text(
+        x, y, text, **{"color": color, "fontsize": SMALL, "bbox": ground, "zorder": 6, **options}
+    )
 
 
 def _ring(axes: Axes, x: float, y: float, label: str) -> None:
     """Mark one point with a ring, which the legend names."""
-    axes.plot([x], [y], "o", ms=10, mfc="white", mec=INK, mew=2.2, zorder=7, clip_on=False, label=label)
+    axes.plot(
+        [x], [y], "o", ms=10, mfc="white", mec=INK, mew=2.2, zorder=7, clip_on=False, label=label
+    )
 
 
 def _percent(share: float, decimals: int = 0) -> str:
@@ -342,15 +421,23 @@ def _percent(share: float, decimals: int = 0) -> str:
 
 def _key(axes: Axes, place: str, **options: Any) -> None:
     """Show the legend at a place, on a white ground."""
-    look: dict[str, Any] = {"loc": place, "labelcolor": INK, "fontsize": SMALL, "title_fontsize": SMALL}
+    look: dict[str, Any] = {
+        "loc": place,
+        "labelcolor": INK,
+        "fontsize": SMALL,
+        "title_fontsize": SMALL,
+    }
     axes.legend(facecolor="white", edgecolor="none", framealpha=0.85, **look, **options)
 
 
 def _png(figure: Figure) -> bytes:
     """Render a figure."""
     stream = io.BytesIO()
-    with ThreadPoolExecutor(1) as elsewhere:  # Ctrl-C in the main thread: Matplotlib's C++ makes it another error
-        elsewhere.submit(figure.savefig, stream, format="png", dpi=DPI, metadata={"Software": None}).result()
+    # Ctrl-C in the main thread: Matplotlib's C++ makes it another error
+    with ThreadPoolExecutor(1) as elsewhere:
+        elsewhere.submit(
+            figure.savefig, stream, format="png", dpi=DPI, metadata={"Software": None}
+        ).result()
     return stream.getvalue()
 
 

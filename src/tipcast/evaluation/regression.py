@@ -18,7 +18,9 @@ SAMPLE = 512
 
 @dataclass(frozen=True)
 class Errors(Sums):
-    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is of all."""
+    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is of
+    all.
+    """
 
     score_sum: float = 0.0
     error_sum: float = 0.0
@@ -63,7 +65,9 @@ class Regression(Evaluator):
         away = trained.target_sum / trained.rows - sums.target_mean
         return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
 
-    def count(self, predictions: Array, target: Any = None, *, threshold: float | None = None) -> Errors:
+    def count(
+        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+    ) -> Errors:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
@@ -92,10 +96,16 @@ class Regression(Evaluator):
         )
 
     def total(self, parts: Sequence[Errors]) -> Errors:
-        """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation 2.1."""
+        """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation
+        2.1.
+        """
         parts = [Errors(), *parts]
-        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(sum(part.rows for part in parts), 1)
-        scatter = math.fsum(part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts)
+        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(
+            sum(part.rows for part in parts), 1
+        )
+        scatter = math.fsum(
+            part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
+        )
         others: dict[str, Any] = {"target_mean": mean, "target_scatter": scatter}
         others |= {"largest": max(part.largest for part in parts)}
         others |= {"sample": np.concatenate([part.sample for part in parts])}
@@ -116,4 +126,6 @@ class Regression(Evaluator):
             "bias": sums.error_sum / sums.rows,
             "max_error": sums.largest,
         }
-        return Evaluation(metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums)
+        return Evaluation(
+            metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums
+        )

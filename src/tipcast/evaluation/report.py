@@ -1,4 +1,6 @@
-"""The note of a run and the page of a version in Markdown: what came out, of which rows, how to repeat and use it."""
+"""The note of a run and the page of a version in Markdown: what came out, of which rows, how to
+repeat and use it.
+"""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
@@ -37,19 +39,24 @@ def note(
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
-    It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of time, ``phases`` in
-    seconds; ``learnt`` is of ``learnt``, ``remarks`` say what makes the result doubtful, ``repeated`` is of ``repeat``.
+    It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of
+    time, ``phases`` in seconds; ``learnt`` is of ``learnt``, ``remarks`` say what makes the result
+    doubtful, ``repeated`` is of ``repeat``.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
     head, lines = ["metric", *shown], metric_lines([*shown.values()])
     if baseline:
         head.append("baseline")
-        lines = [[*line, number(baseline[line[0]]) if line[0] in baseline else ""] for line in lines]
+        lines = [
+            [*line, number(baseline[line[0]]) if line[0] in baseline else ""] for line in lines
+        ]
     called = ""
     if test.threshold is not None:
         basis = "the most accurate one on validation rows" if validation else "set beforehand"
         called = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
-    seconds = [[name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))]
+    seconds = [
+        [name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))
+    ]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
@@ -66,13 +73,18 @@ def note(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def version_page(uri: str, model: str, judge: Evaluator, test: Evaluation, splits: Sequence[Split], run_id: str) -> str:
-    """Write a registered version's description: what it predicts, how well, from what, and how to use it.
+def version_page(
+    uri: str, model: str, judge: Evaluator, test: Evaluation, splits: Sequence[Split], run_id: str
+) -> str:
+    """Write a registered version's description: what it predicts, how well, from what, and how to
+    use it.
 
-    ``uri`` is of the logged model, which is known before the version has a number. Facts are the version's tags.
+    ``uri`` is of the logged model, which is known before the version has a number. Facts are the
+    version's tags.
     """
     parts = [
-        headline(model, judge, test).removeprefix("### "),  # MLflow's list of versions shows it as it is
+        # MLflow's list of versions shows it as it is
+        headline(model, judge, test).removeprefix("### "),
         plot(run_id, judge.figure),
         table(["test metric", "value"], metric_lines([test])[:SHOWN]),
         _splits(splits),
@@ -82,7 +94,9 @@ def version_page(uri: str, model: str, judge: Evaluator, test: Evaluation, split
 
 
 def learnt(target: str, features: Sequence[str], left_out: Mapping[str, str]) -> str:
-    """Say what is predicted from which features, and which columns are left out for which reason."""
+    """Say what is predicted from which features, and which columns are left out for which
+    reason.
+    """
     subject = f"Predicts `{target}` from" if target else "Groups rows by"
     words = "1 feature" if len(features) == 1 else f"{len(features)} features"
     text = f"{subject} {words}: {listed([f'`{name}`' for name in features], MOST_LISTED)}."
@@ -93,7 +107,9 @@ def learnt(target: str, features: Sequence[str], left_out: Mapping[str, str]) ->
 
 
 def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Join names in at most ``most`` characters; a longer list ends with how many more there are."""
+    """Join names in at most ``most`` characters; a longer list ends with how many more there
+    are.
+    """
     text = separator.join(names)
     if len(text) <= most:
         return text
@@ -111,7 +127,8 @@ def rare_classes(classes: Sequence[str], rows: Sequence[int]) -> list[str]:
     """Return a sentence for each class with few rows to test on, whose metrics say little."""
     few = [(name, number) for name, number in zip(classes, rows, strict=False) if number < FEW_ROWS]
     return [
-        f"Class {name!r} has {number} test {'row' if number == 1 else 'rows'}, fewer than {FEW_ROWS}: "
+        f"Class {name!r} has {number} test {'row' if number == 1 else 'rows'}, fewer "
+        f"than {FEW_ROWS}: "
         "its metrics say little."
         for name, number in few
     ]
@@ -123,32 +140,57 @@ def constant_features(names: Sequence[str]) -> list[str]:
         return []
     shown = listed([repr(name) for name in names], MOST_LISTED)
     if len(names) == 1:
-        return [f"Feature {shown} has the same value in all training rows: the model learns nothing from it."]
-    return [f"Features {shown} have the same value in all training rows: the model learns nothing from them."]
+        return [
+            f"Feature {shown} has the same value in all training rows: the model learns nothing "
+            "from it."
+        ]
+    return [
+        f"Features {shown} have the same value in all training rows: the model learns nothing "
+        "from them."
+    ]
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
-    """Return by which loss the model is not better than a prediction without features; nothing where by all.
+    """Return by which loss the model is not better than a prediction without features; nothing
+    where by all.
 
-    Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the probabilities are worth.
+    Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the
+    probabilities are worth.
     """
-    losses = [metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline]
+    losses = [
+        metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline
+    ]
     worse = [name for name in losses if test.metrics[name] >= baseline[name]]
-    lines = [f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse]
-    return f"The model does not beat a prediction without features: {'; '.join(lines)}." if lines else ""
+    lines = [
+        f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse
+    ]
+    return (
+        f"The model does not beat a prediction without features: {'; '.join(lines)}."
+        if lines
+        else ""
+    )
 
 
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = map(number, test.interval)
-    return f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % interval {low} to {high})"
+    return (
+        f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % "
+        f"interval {low} to {high})"
+    )
 
 
 def metric_lines(evaluations: Sequence[Evaluation]) -> list[list[str]]:
-    """Return a line of each metric: its name and values of the evaluations, the headline with its interval."""
+    """Return a line of each metric: its name and values of the evaluations, the headline with its
+    interval.
+    """
     first, *names = evaluations[0].metrics
-    lines = [[first, *(evaluation.interval.around(evaluation.headline) for evaluation in evaluations)]]
-    return lines + [[name, *(number(evaluation.metrics[name]) for evaluation in evaluations)] for name in names]
+    lines = [
+        [first, *(evaluation.interval.around(evaluation.headline) for evaluation in evaluations)]
+    ]
+    return lines + [
+        [name, *(number(evaluation.metrics[name]) for evaluation in evaluations)] for name in names
+    ]
 
 
 def number(value: float) -> str:
@@ -157,7 +199,9 @@ def number(value: float) -> str:
 
 
 def _splits(splits: Sequence[Split]) -> str:
-    return table(["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits])
+    return table(
+        ["rows", "period", "number"], [[name, period, f"{rows:,}"] for name, period, rows in splits]
+    )
 
 
 def plot(run_id: str, figure: str) -> str:

@@ -1,4 +1,6 @@
-"""Sums of parts: added up where the rows lie, on whatever device; and the intervals of what they estimate."""
+"""Sums of parts: added up where the rows lie, on whatever device; and the intervals of what they
+estimate.
+"""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -43,12 +45,16 @@ class Parts:
         parts = list(zip(*self.columns, strict=True))
         if self.client is None:
             return total([count(*part) for part in parts])
-        return self.client.submit(total, [self.client.submit(count, *part, pure=False) for part in parts]).result()
+        return self.client.submit(
+            total, [self.client.submit(count, *part, pure=False) for part in parts]
+        ).result()
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over rows, on the host; each kind adds its own. Without arguments they are of no rows."""
+    """Sums over rows, on the host; each kind adds its own. Without arguments they are of no
+    rows.
+    """
 
     scored: int = 0
     """Rows with a prediction that can be, whether or not their target is known."""
@@ -64,23 +70,35 @@ class Sums:
 
 
 def added(parts: Sequence[Any], but: Collection[str] = ()) -> dict[str, Any]:
-    """Return the sums over the parts, dataclasses alike, of their fields ``but`` some; see ``summed``."""
+    """Return the sums over the parts, dataclasses alike, of their fields ``but`` some; see
+    ``summed``.
+    """
     names = [field.name for field in fields(parts[0]) if field.name not in but]
-    return dict(zip(names, summed([[getattr(part, name) for name in names] for part in parts]), strict=True))
+    return dict(
+        zip(names, summed([[getattr(part, name) for name in names] for part in parts]), strict=True)
+    )
 
 
 def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the sums of columns of numbers, exactly, or of arrays, each as large as the largest."""
+    """Return the sums of columns of numbers, exactly, or of arrays, each as large as the
+    largest.
+    """
     sums: list[Any] = []
     for values in zip(*parts, strict=True):
         if isinstance(values[0], np.ndarray):
             shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
-            total = np.zeros(shape, dtype=np.result_type(np.int64, *(value.dtype for value in values)))
+            total = np.zeros(
+                shape, dtype=np.result_type(np.int64, *(value.dtype for value in values))
+            )
             for value in values:
                 total[tuple(slice(size) for size in value.shape)] += value
             sums.append(total)
         else:
-            sums.append(sum(values) if all(isinstance(value, int) for value in values) else math.fsum(values))
+            sums.append(
+                sum(values)
+                if all(isinstance(value, int) for value in values)
+                else math.fsum(values)
+            )
     return sums
 
 
@@ -90,16 +108,21 @@ def values_of(values: Any) -> Array:
 
 
 def kept(good: Array, *columns: Any) -> tuple[int, list[Any]]:
-    """Return how many rows are not good, and the arrays of the columns of those that are; a column may be None."""
-    odd, arrays = len(good) - int(module_of(good).count_nonzero(good)), [values_of(column) for column in columns]
+    """Return how many rows are not good, and the arrays of the columns of those that are; a column
+    may be None.
+    """
+    odd, arrays = (
+        len(good) - int(module_of(good).count_nonzero(good)),
+        [values_of(column) for column in columns],
+    )
     return odd, [array if array is None or not odd else array[good] for array in arrays]
 
 
 def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:
     """Return the asymptotic 95 % interval of a mean of losses, or of its root by the delta method.
 
-    See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums over the rows of the
-    value and of its square.
+    See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums
+    over the rows of the value and of its square.
     """
     value = math.sqrt(total / rows) if root else total / rows
     if rows < 2:

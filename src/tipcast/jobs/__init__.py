@@ -1,4 +1,6 @@
-"""The jobs, what is refused before one begins, and how each ends: with a few lines for people, or one JSON object."""
+"""The jobs, what is refused before one begins, and how each ends: with a few lines for people, or
+one JSON object.
+"""
 
 import json
 from collections.abc import Mapping
@@ -18,11 +20,16 @@ SEARCHES = ("random", "tpe", "grid")
 
 
 def say(
-    result: Mapping[str, Any], form: Output, *, lines: Mapping[str, Any] | None = None, problem: Exception | None = None
+    result: Mapping[str, Any],
+    form: Output,
+    *,
+    lines: Mapping[str, Any] | None = None,
+    problem: Exception | None = None,
 ) -> Mapping[str, Any]:
     """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
 
-    ``lines`` are printed for people in place of the result; ``problem`` is raised after what is printed.
+    ``lines`` are printed for people in place of the result; ``problem`` is raised after what is
+    printed.
     """
     if form is Output.json:
         show(json.dumps(result))
@@ -47,24 +54,33 @@ def _text(value: object) -> str:
     return f"{value:{form}}"
 
 
-def measured(kind: str, predictions: Array, target: Any) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Measure a trial of a kind of task on its worker, which imports no job; return its metrics and curve."""
+def measured(
+    kind: str, predictions: Array, target: Any
+) -> tuple[dict[str, float], tuple[float, ...]]:
+    """Measure a trial of a kind of task on its worker, which imports no job; return its metrics and
+    curve.
+    """
     judge = evaluator(kind)
     evaluation = judge.evaluate_here(predictions, target)
-    return {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}, tuple(evaluation.trial_curve)
+    return {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}, tuple(
+        evaluation.trial_curve
+    )
 
 
 def preflight(config: Any) -> None:
-    """Refuse what a job's configuration alone shows to be wrong, before the job's libraries load, which takes seconds.
+    """Refuse what a job's configuration alone shows to be wrong, before the job's libraries load,
+    which takes seconds.
 
-    C003 names that MLflow would refuse, kinds that there are not, and keys that would change nothing; see also
-    ``config.schema``.
+    C003 names that MLflow would refuse, kinds that there are not, and keys that would change
+    nothing; see also ``config.schema``.
     """
     if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
         return
     if hasattr(config, "data"):
         data = config.data
-        unused: tuple[str, ...] = ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",)
+        unused: tuple[str, ...] = (
+            ("train", "test") if isinstance(config, schema.PrepareConfig) else ("months",)
+        )
         if isinstance(data, schema.MadeData) or data.source == "tested":
             unused = ("train", "months") if data.source == "tested" else ("train", "test", "months")
         for name in unused:
@@ -77,12 +93,21 @@ def preflight(config: Any) -> None:
         experiment, name = config.tracking.experiment, config.tracking.register
         if experiment is not None and not experiment.strip():
             raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
-        if name is not None and (not name.strip(" .") or name[:2] == ".." or set(name) & set("/:") or len(name) > 256):
+        if name is not None and (
+            not name.strip(" .") or name[:2] == ".." or set(name) & set("/:") or len(name) > 256
+        ):
             fix = "use a name of at most 256 characters without / and :"
             raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
-    if isinstance(config, schema.SweepConfig) and config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
-        raise incompatible("search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out")
-    if isinstance(config, schema.SweepConfig) and config.resume is None:  # else the run has task and search of GPUs
+    if (
+        isinstance(config, schema.SweepConfig)
+        and config.search.trials_per_gpu > 1
+        and config.backend.name == "cpu"
+    ):
+        raise incompatible(
+            "search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out"
+        )
+    # else the run has task and search of GPUs
+    if isinstance(config, schema.SweepConfig) and config.resume is None:
         check_search(config)
 
 
@@ -94,10 +119,19 @@ def check_search(config: schema.SweepConfig) -> None:
     if (spec.trials or 0) > MOST:
         raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
-        raise incompatible("search.baseline", "search=grid", "add the value to search.space, or use another search")
+        raise incompatible(
+            "search.baseline", "search=grid", "add the value to search.space, or use another search"
+        )
     if spec.trials is None and spec.name != "grid":
-        raise TipcastError("C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32")
+        raise TipcastError(
+            "C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32"
+        )
     if not config.task.validation:
-        raise must_be("task.validation", "above 0, to compare trials", config.task.validation, "hold rows out, as 0.15")
+        raise must_be(
+            "task.validation",
+            "above 0, to compare trials",
+            config.task.validation,
+            "hold rows out, as 0.15",
+        )
     if config.task.kind is not None:  # else the target column tells
         ranking(config.task.kind, spec.metric, "search.metric")

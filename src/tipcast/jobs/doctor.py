@@ -1,4 +1,6 @@
-"""`tipcast doctor`: say in one table what a job with this configuration would meet, and end as it would."""
+"""`tipcast doctor`: say in one table what a job with this configuration would meet, and end as it
+would.
+"""
 
 import platform
 from collections import Counter
@@ -17,16 +19,34 @@ from tipcast.compute.base import count
 from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
-from tipcast.config.schema import BackendSpec, ClusterSpec, DoctorConfig, LocalCluster, Output, SchedulerCluster
+from tipcast.config.schema import (
+    BackendSpec,
+    ClusterSpec,
+    DoctorConfig,
+    LocalCluster,
+    Output,
+    SchedulerCluster,
+)
 from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
 
-MUST_EQUAL = ("tipcast", "python", "dask", "distributed", "xgboost", "xgboost-cpu", "cudf-cu13", "cuml-cu13")
+MUST_EQUAL = (
+    "tipcast",
+    "python",
+    "dask",
+    "distributed",
+    "xgboost",
+    "xgboost-cpu",
+    "cudf-cu13",
+    "cuml-cu13",
+)
 """Packages whose versions must be the same on a scheduler's workers."""
 XGBOOST_FOR_CUDA_13 = (3, 3)
-"""Major and minor version of the first XGBoost with NCCL for CUDA 13, as RAPIDS has it; it needs Python 3.12."""
+"""Major and minor version of the first XGBoost with NCCL for CUDA 13, as RAPIDS has it; it needs
+Python 3.12.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,8 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     }
 
     def check_tracking() -> str:
-        from tipcast.tracking.run import check_store  # MLflow takes seconds to load, or may not load at all
+        # MLflow takes seconds to load, or may not load at all
+        from tipcast.tracking.run import check_store
 
         return check_store(config.tracking)
 
@@ -54,7 +75,9 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         return open_dataset(config.data).describe(side)
 
     sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
-    checks |= {"tracking": check_tracking} | {f"data.{side}": partial(check_data, side) for side in sides}
+    checks |= {"tracking": check_tracking} | {
+        f"data.{side}": partial(check_data, side) for side in sides
+    }
     problems: list[TipcastError] = []
     rows: list[dict[str, str]] = []
     for name, check in checks.items():
@@ -64,11 +87,19 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
             problem = error
             if not isinstance(problem, TipcastError):
                 what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
-                problem = TipcastError("C022", name, what, "repeat with debug=true to see where, and report it")
+                problem = TipcastError(
+                    "C022", name, what, "repeat with debug=true to see where, and report it"
+                )
                 problem.__cause__ = error
             problems.append(problem)
             found = f"{problem.where}: {problem.what}"
-            row = {"check": name, "state": "fail", "found": found, "fix": problem.fix, "code": problem.code}
+            row = {
+                "check": name,
+                "state": "fail",
+                "found": found,
+                "fix": problem.fix,
+                "code": problem.code,
+            }
         rows.append(row)
         if config.print is Output.text:  # as soon as it is known: some take long
             code = f" [{row['code']}]" if row["code"] else ""
@@ -105,7 +136,10 @@ def check_packages(backend: BackendSpec) -> str | Doubt:
     if backend.name != "gpu" or (int(major), int(minor)) >= XGBOOST_FOR_CUDA_13:
         return shown
     python = platform.python_version()
-    stack = f"XGBoost {xgboost.__version__} on Python {python} has NCCL for CUDA 12, beside RAPIDS for CUDA 13"
+    stack = (
+        f"XGBoost {xgboost.__version__} on Python {python} has NCCL for CUDA 12, beside "
+        "RAPIDS for CUDA 13"
+    )
     fix = "use Python 3.12 or 3.13, for which pip installs XGBoost 3.4"
     return Doubt(f"{stack}; no GPU result measures this stack. {shown}", fix)
 
@@ -120,9 +154,11 @@ def show_packages() -> str:
 
 
 def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
-    """Say how many workers there would be; start none, but wait for those of a scheduler that runs, as a job would.
+    """Say how many workers there would be; start none, but wait for those of a scheduler that runs,
+    as a job would.
 
-    What ``session.check`` and, with a scheduler, ``session.session`` refuse, K005 other versions on its workers.
+    What ``session.check`` and, with a scheduler, ``session.session`` refuse, K005 other versions on
+    its workers.
     """
     session.check(backend, cluster)
     if isinstance(cluster, SchedulerCluster):
@@ -131,26 +167,41 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
                 fix = "install the same requirements file on every machine of the cluster"
                 raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
             there = known(opened.client).values()
-        sizes = Counter((count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0)) for one in there)
-        kinds = ", ".join(f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items())
+        sizes = Counter(
+            (count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0))
+            for one in there
+        )
+        kinds = ", ".join(
+            f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items()
+        )
         wanted = f"wanted {cluster.n_workers}; same versions"
         return f"{cluster.address}: {count(len(there), 'worker')} ({kinds}), {wanted}"
     gpu_workers = getattr(cluster, "n_workers", None) or len(gpus.visible())
-    number, threads = clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
+    number, threads = (
+        clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
+    )
     memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // number)
     here = f"{count(clusters.cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
     return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory} on {here}"
 
 
 def differences(client: Client) -> list[str]:
-    """Return in words which versions on the workers are not ours, or why a worker does not tell them."""
+    """Return in words which versions on the workers are not ours, or why a worker does not tell
+    them.
+    """
     answers: dict[str, Any] = client.run(_versions, on_error="return")
     if silent := [str(answer) for answer in answers.values() if not isinstance(answer, Mapping)]:
-        return [f"{len(silent)} of {len(answers)} workers lack tipcast, or have another version: {silent[0]}"]
+        return [
+            f"{len(silent)} of {len(answers)} workers lack tipcast, or have another "
+            f"version: {silent[0]}"
+        ]
     apart: list[str] = []
     for name, mine in _versions().items():
-        others = Counter(answer.get(name, mine) for answer in answers.values())  # a job says which package is missing
-        if unlike := [f"{version} on {number}" for version, number in others.items() if version != mine]:
+        # a job says which package is missing
+        others = Counter(answer.get(name, mine) for answer in answers.values())
+        if unlike := [
+            f"{version} on {number}" for version, number in others.items() if version != mine
+        ]:
             apart.append(f"{name} {mine} here, {', '.join(unlike)} there")
     return apart
 

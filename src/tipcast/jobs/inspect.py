@@ -1,4 +1,6 @@
-"""`tipcast inspect`: say in one table what each column of a table is taken for, before anything is trained on it."""
+"""`tipcast inspect`: say in one table what each column of a table is taken for, before anything is
+trained on it.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +20,9 @@ CONSTANT = "the same value in all rows: a model learns nothing from it"
 
 
 def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
-    """Print the table of columns and return it; C003 for data whose columns do not depend on files, and D-errors."""
+    """Print the table of columns and return it; C003 for data whose columns do not depend on files,
+    and D-errors.
+    """
     dataset = open_dataset(config.data)
     report = _with_constants(dataset)
     if not report:
@@ -27,22 +31,39 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     said: dict[str, Any] = {"columns": report, "command": command}
     if config.task.target is not None:
         target = dataset.target_column(config.task.target, config.task.kind)
-        said["target"] = {"column": target.name, "kind": target.kind, "classes": list(target.classes)}
+        said["target"] = {
+            "column": target.name,
+            "kind": target.kind,
+            "classes": list(target.classes),
+        }
     if config.print is not Output.text:
         return say(said, config.print)
-    lines = [[*report[0]], *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report)]
+    lines = [
+        [*report[0]],
+        *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report),
+    ]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
-        show("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+        show(
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
     if "target" in said:
         classes = said["target"]["classes"]
-        target_line = {**said["target"], "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])])}
-        show("target  " + "  ".join(f"{name} {value}" for name, value in target_line.items() if value))
+        target_line = {
+            **said["target"],
+            "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])]),
+        }
+        show(
+            "target  "
+            + "  ".join(f"{name} {value}" for name, value in target_line.items() if value)
+        )
     return said
 
 
 def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the dataset's rows on its columns, with a note on each column that has the same value in all rows."""
+    """Return the dataset's rows on its columns, with a note on each column that has the same value
+    in all rows.
+    """
     constant = constant_columns(dataset) if isinstance(dataset, Table) else set()
     rows = [dict(row) for row in dataset.report]
     for row in rows:
@@ -52,7 +73,9 @@ def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def constant_columns(table: Table) -> set[str]:
-    """Return the columns that have the same value in all rows of the training side: no model learns from them."""
+    """Return the columns that have the same value in all rows of the training side: no model learns
+    from them.
+    """
     full = [column for column in table.columns if not table.taken[column.name].lacks_values]
     constant = {column.name for column in full if len(column.categories) == 1}
     numbers = {column.name: set[float]() for column in full if column.type == "number"}

@@ -1,4 +1,6 @@
-"""`tipcast ladder`: train the same on one core, on all cores, on one GPU and on several; compare time and result."""
+"""`tipcast ladder`: train the same on one core, on all cores, on one GPU and on several; compare
+time and result.
+"""
 
 import dataclasses
 import logging
@@ -18,7 +20,13 @@ from tipcast.config.arguments import given, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError, must_be
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import BackendSpec, ClusterSpec, LadderConfig, LocalCluster, LocalCudaCluster
+from tipcast.config.schema import (
+    BackendSpec,
+    ClusterSpec,
+    LadderConfig,
+    LocalCluster,
+    LocalCudaCluster,
+)
 from tipcast.datasets.rows import held_out_rows
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints
@@ -40,7 +48,9 @@ TIMED = ("read", "fit", "evaluate")
 SHARED_ROWS = 5000
 """Test rows that the rungs' clusters are compared on."""
 NOT_HERE = {"C002", "C010", "K006", "K007"}
-"""Errors of a rung that this machine or this model does not have; other mistakes are every rung's."""
+"""Errors of a rung that this machine or this model does not have; other mistakes are every
+rung's.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,9 @@ class Rung:
 
 
 SharedRows = tuple[Floats, Ints]
-"""(rows, features) of test rows that the rungs' clusters are compared on, and (rows,) the groups they were made of."""
+"""(rows, features) of test rows that the rungs' clusters are compared on, and (rows,) the groups
+they were made of.
+"""
 
 
 def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
@@ -85,20 +97,36 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         if not climbed:
             raise failed[0]
         rows = record(context, config, plan, climbed, missing, shared)
-    speedup = {f"speedup/{one['key']}": row["speed_up"] for one, row in zip(climbed, rows, strict=True)}
+    speedup = {
+        f"speedup/{one['key']}": row["speed_up"] for one, row in zip(climbed, rows, strict=True)
+    }
     result = context.result(rungs=rows, not_run=missing, metrics=speedup)
-    words = {row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}" for row in rows}
-    return say(result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None))
+    words = {
+        row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}"
+        for row in rows
+    }
+    return say(
+        result, config.print, lines={**result, "rungs": words}, problem=next(iter(failed), None)
+    )
 
 
 def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
-    """Return the rungs to run, by default one and all of this machine's cores and GPUs, and why others cannot run."""
+    """Return the rungs to run, by default one and all of this machine's cores and GPUs, and why
+    others cannot run.
+    """
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
-        raise TipcastError("C003", "cluster.kind", what, "leave cluster out, or use train on that cluster")
+        raise TipcastError(
+            "C003", "cluster.kind", what, "leave cluster out, or use train on that cluster"
+        )
     here, gpus_here = cores(), len(gpus.visible())
-    wanted = [("cpu", size) for size in sorted({1, here} if config.cores is None else set(config.cores))]
-    wanted += [("gpu", size) for size in sorted({1, max(gpus_here, 2)} if config.gpus is None else set(config.gpus))]
+    wanted = [
+        ("cpu", size) for size in sorted({1, here} if config.cores is None else set(config.cores))
+    ]
+    wanted += [
+        ("gpu", size)
+        for size in sorted({1, max(gpus_here, 2)} if config.gpus is None else set(config.gpus))
+    ]
     steps: list[Rung] = []
     missing: dict[str, str] = {}
     for device, size in wanted:
@@ -119,44 +147,73 @@ def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
             missing[step.name] = problem.what
     if not steps:
         what = f"nothing to run: {next(iter(missing.values()), 'both are empty')}"
-        raise TipcastError("C003", "cores, gpus", what, "name what this machine has, as cores=[1,2] or gpus=[1]")
+        raise TipcastError(
+            "C003", "cores, gpus", what, "name what this machine has, as cores=[1,2] or gpus=[1]"
+        )
     return steps, missing
 
 
 def _cluster(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
-    """Return the cluster of some cores or GPUs: one process for a core, several that train together for more."""
+    """Return the cluster of some cores or GPUs: one process for a core, several that train together
+    for more.
+    """
     if device == "gpu":
         spec = given if isinstance(given, LocalCudaCluster) else LocalCudaCluster("local_cuda")
         return dataclasses.replace(spec, n_workers=size)
     local = given if isinstance(given, LocalCluster) else LocalCluster("local")
     even = (many for many in range(min(size, 2), size + 1) if size % many == 0)
     workers = next(many for many in even if size // many <= CORES_PER_PROCESS)
-    return dataclasses.replace(local, n_workers=workers, threads_per_worker=size // workers, processes=True)
+    return dataclasses.replace(
+        local, n_workers=workers, threads_per_worker=size // workers, processes=True
+    )
 
 
 def climb(
-    step: Rung, config: LadderConfig, plan: Plan, command: str, parent: Run, shared: SharedRows | None
+    step: Rung,
+    config: LadderConfig,
+    plan: Plan,
+    command: str,
+    parent: Run,
+    shared: SharedRows | None,
 ) -> dict[str, Any]:
     """Train on a rung, as a child run of the parent, whose command trains on this rung alone.
 
-    Returns the rung, its seconds, the headline of the test rows and, where rows are shared, ``centres``: (clusters,
-    features) means of their clusters, and the ``adjusted_rand`` index of these and the rows' groups.
+    Returns the rung, its seconds, the headline of the test rows and, where rows are shared,
+    ``centres``: (clusters, features) means of their clusters, and the ``adjusted_rand`` index of
+    these and the rows' groups.
     """
     tracking = dataclasses.replace(config.tracking, run_name=None, register=None)
-    own = dataclasses.replace(config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking)
-    words, cluster = given(without_keys(command, "cores", "gpus", "tolerance")), to_plain(step.cluster)
+    own = dataclasses.replace(
+        config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking
+    )
+    words, cluster = (
+        given(without_keys(command, "cores", "gpus", "tolerance")),
+        to_plain(step.cluster),
+    )
     words += [f"cluster={step.cluster.kind}", f"backend={step.device}"]
-    words += [f"cluster.{name}={cluster[name]}" for name in ("n_workers", "threads_per_worker") if name in cluster]
+    words += [
+        f"cluster.{name}={cluster[name]}"
+        for name in ("n_workers", "threads_per_worker")
+        if name in cluster
+    ]
     alone = with_given(command.replace("ladder", "train", 1), words)
     facts = params(own) | planned_params(plan)
-    with run_context(own, alone, job="train", name=step.name, params=facts, parent=parent) as context:
+    with run_context(
+        own, alone, job="train", name=step.name, params=facts, parent=parent
+    ) as context:
         record = Record(context, own, plan)
         workers = context.start_workers()
         warm_up(workers, own, plan)
         result = train(workers, record)
     name, seconds = record.judge.headline.name, context.clock.seconds
     key = f"{'cores' if step.device == 'cpu' else 'gpus'}_{step.size}"  # in metrics
-    climbed = {"rung": step.name, "key": key, "device": step.device, "size": step.size, "run": context.run.id}
+    climbed = {
+        "rung": step.name,
+        "key": key,
+        "device": step.device,
+        "size": step.size,
+        "run": context.run.id,
+    }
     climbed |= {f"{phase}_s": seconds[phase] for phase in ("cluster", *TIMED)}
     climbed[name] = result["metrics"][f"test/{name}"]
     if shared is None:
@@ -168,43 +225,65 @@ def climb(
         fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
         labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
     centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
-    return {**climbed, "centres": centres, "adjusted_rand": float(adjusted_rand_score(groups, labels))}
+    return {
+        **climbed,
+        "centres": centres,
+        "adjusted_rand": float(adjusted_rand_score(groups, labels)),
+    }
 
 
 def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
-    """Train a tiny model on a part of the rows for each worker, so that libraries load and kernels compile untimed."""
+    """Train a tiny model on a part of the rows for each worker, so that libraries load and kernels
+    compile untimed.
+    """
     train, test = (
-        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers]) for side in (plan.train, plan.test)
+        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers])
+        for side in (plan.train, plan.test)
     )
     recipe = dataclasses.replace(plan.recipe, cutoff=None)  # which may lie behind these parts
-    few, spec, task = dataclasses.replace(plan, train=train, test=test, recipe=recipe), config.model, plan.task
+    few, spec, task = (
+        dataclasses.replace(plan, train=train, test=test, recipe=recipe),
+        config.model,
+        plan.task,
+    )
     tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
     try:
         splits = read(workers, config, few)
         estimator = build_for_task(tiny, workers.device, task)
-        fitted = fit(workers.client, estimator, splits["train"], splits.get("validation"), config.seed)
+        fitted = fit(
+            workers.client, estimator, splits["train"], splits.get("validation"), config.seed
+        )
         evaluate(workers.client, few, fitted, splits)
-    except TipcastError as problem:  # such as a part that lacks a class, or rounds that so few trees do not fill
+    # such as a part that lacks a class, or rounds that so few trees do not fill
+    except TipcastError as problem:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 
 
 def shared_rows(plan: Plan) -> SharedRows | None:
-    """Read the first test rows, with the groups that they were made of; None where the dataset does not tell these."""
+    """Read the first test rows, with the groups that they were made of; None where the dataset does
+    not tell these.
+    """
     try:
         group = plan.dataset.target_column(None, None).name
     except TipcastError:  # a table's or trips' columns are what they are
         return None
-    recipe = dataclasses.replace(plan.test_recipe, task=dataclasses.replace(plan.task, columns=(group,)))
+    recipe = dataclasses.replace(
+        plan.test_recipe, task=dataclasses.replace(plan.task, columns=(group,))
+    )
     columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHARED_ROWS)
     x = plan.dataset.compute(columns, plan.task.features, np)
     return np.asarray(x, dtype=np.float64), columns[group].astype(np.int64)
 
 
-def compared(climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: float) -> list[dict[str, Any]]:
-    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the first one.
+def compared(
+    climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: float
+) -> list[dict[str, Any]]:
+    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the
+    first one.
 
-    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted Rand indices.
-    Speed-up is against the first rung that ran; efficiency is that against the first of the same device, by size.
+    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted
+    Rand indices. Speed-up is against the first rung that ran; efficiency is that against the first
+    of the same device, by size.
     """
     table, times = pd.DataFrame(climbed), [f"{name}_s" for name in TIMED]
     table["job_s"] = table[times].sum(axis="columns")
@@ -218,7 +297,18 @@ def compared(climbed: Sequence[Mapping[str, Any]], headline: str, tolerance: flo
         scores.append("adjusted_rand")
         apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
     table["verdict"] = np.where(apart <= tolerance, "equal", "NOT equal")
-    names = ["rung", "cluster_s", *times, "job_s", "speed_up", "efficiency", *scores, "difference", "verdict", "run"]
+    names = [
+        "rung",
+        "cluster_s",
+        *times,
+        "job_s",
+        "speed_up",
+        "efficiency",
+        *scores,
+        "difference",
+        "verdict",
+        "run",
+    ]
     return [dict(zip(names, row, strict=True)) for row in table[names].itertuples(index=False)]
 
 
@@ -231,14 +321,24 @@ def record(
     shared: SharedRows | None,
 ) -> list[dict[str, Any]]:
     """Record what the rungs took and whether they agree; return the rows of ``compared``."""
-    run, rows = context.run, compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance)
-    names = {"speed_up": "speedup", **{name: name for name in ("efficiency", "difference", "adjusted_rand")}}
+    run, rows = (
+        context.run,
+        compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance),
+    )
+    names = {
+        "speed_up": "speedup",
+        **{name: name for name in ("efficiency", "difference", "adjusted_rand")},
+    }
     keyed = [(one["key"], row) for one, row in zip(climbed, rows, strict=True)]
-    run.log_metrics({f"{names[name]}/{key}": row[name] for key, row in keyed for name in names if name in row})
+    run.log_metrics(
+        {f"{names[name]}/{key}": row[name] for key, row in keyed for name in names if name in row}
+    )
     verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
     run.set_tags({"ladder.verdict": verdict})
     seconds = {row["rung"]: {name: row[f"{name}_s"] for name in TIMED} for row in rows}
-    pictures = {"plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")}
+    pictures = {
+        "plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")
+    }
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         centres = {one["rung"]: one["centres"] for one in climbed}
@@ -248,7 +348,8 @@ def record(
         run.log_bytes(picture, path)
     parts = [
         context.table(rows, "tables/ladder.json", [name for name in rows[0] if name != "run"]),
-        f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement are: docs/ladder.md.",
+        f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement "
+        "are: docs/ladder.md.",
         "\n".join(f"- {name} not run: {why}" for name, why in missing.items()),
         *(report.plot(run.id, path) for path in pictures),
         report.repeat(context.command),

@@ -1,4 +1,6 @@
-"""`tipcast train --multirun`: a training for each configuration, on one cluster, below one run with a leaderboard."""
+"""`tipcast train --multirun`: a training for each configuration, on one cluster, below one run with
+a leaderboard.
+"""
 
 import dataclasses
 import logging
@@ -49,14 +51,17 @@ class Training:
     def identity(self) -> str:
         """Digest of all that decides what comes of it."""
         config = to_plain(self.config)
-        return self.plan.identity({name: config[name] for name in ("data", "task", "model", "seed")})
+        return self.plan.identity(
+            {name: config[name] for name in ("data", "task", "model", "seed")}
+        )
 
 
 def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str, Any]:
-    """Run all trainings, each with the command that repeats it alone, one after another; return what the job says.
+    """Run all trainings, each with the command that repeats it alone, one after another; return
+    what the job says.
 
-    C003 for configurations that differ in what is shared, S003 for ``resume`` of what is no multirun; the first error
-    that a training ended with is raised after the others have run.
+    C003 for configurations that differ in what is shared, S003 for ``resume`` of what is no
+    multirun; the first error that a training ended with is raised after the others have run.
     """
     first, command = many[0][0], without_keys(command, "resume")
     with progress("list"):
@@ -78,11 +83,19 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
             _find_done(previous, children_of(previous), trainings)
         name = f"{len(trainings)} trainings"
         planned = [planned_params(training.plan) for training in trainings]
-        shared = {key: value for key, value in planned[0].items() if all(one.get(key) == value for one in planned)}
-        opened = run_context(first, command, job=JOB, name=name, params=shared, resume=previous, lease=True)
+        shared = {
+            key: value
+            for key, value in planned[0].items()
+            if all(one.get(key) == value for one in planned)
+        }
+        opened = run_context(
+            first, command, job=JOB, name=name, params=shared, resume=previous, lease=True
+        )
         context = stack.enter_context(opened)
         missing = [training for training in trainings if training.run_id is None]
-        groups = list(dict.fromkeys(_rows(training.config, training.plan) for training in trainings))
+        groups = list(
+            dict.fromkeys(_rows(training.config, training.plan) for training in trainings)
+        )
         missing.sort(key=lambda training: groups.index(_rows(training.config, training.plan)))
         if missing:
             workers = context.start_workers()
@@ -95,11 +108,18 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
             tags = ({REPEATS: repeated.run_id} if repeated else {}) | {IDENTITY: training.identity}
             try:
                 with run_context(
-                    config, training.command, job="train", name=training.name, params=facts, tags=tags,
+                    config,
+                    training.command,
+                    job="train",
+                    name=training.name,
+                    params=facts,
+                    tags=tags,
                     parent=context.run,
-                ) as child:  # fmt: skip
+                ) as child:
                     training.run_id = child.run.id
-                    train(workers, Record(child, config, training.plan, original=repeated), read_once)
+                    train(
+                        workers, Record(child, config, training.plan, original=repeated), read_once
+                    )
                 training.metrics = child.run.client.get_run(child.run.id).data.metrics
                 training.status = "FINISHED"
             except Exception as problem:  # also of a library: the others may end well
@@ -115,26 +135,38 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
         for remark in (remarks := alike(trainings)):
             LOG.warning("%s", remark)
         values = dict.fromkeys(name for row in board for name in row["metrics"])
-        flat = [{name: value for name, value in (row | row["metrics"]).items() if name != "metrics"} for row in board]
+        flat = [
+            {name: value for name, value in (row | row["metrics"]).items() if name != "metrics"}
+            for row in board
+        ]
         table = context.table(flat, "tables/leaderboard.json", ["name", "rank", *values, "status"])
         context.run.log_metrics(metrics)
         context.run.note("\n\n".join([table, *remarks, report.repeat(command)]))
         if problems and not isinstance(problems[0], TipcastError):
             raise problems[0]  # what closes the workers says what it means
     result = context.result(trainings=board, metrics=metrics)
-    lines: dict[str, Any] = {f"{row['rank'] or '-'} {row['name']}": row["metrics"] or row["status"] for row in board}
+    lines: dict[str, Any] = {
+        f"{row['rank'] or '-'} {row['name']}": row["metrics"] or row["status"] for row in board
+    }
     lines |= {name: value for name, value in result.items() if name != "trainings"}
     return say(result, first.print, lines=lines, problem=next(iter(problems), None))
 
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
-    configs, commands = [config for config, _ in many], [without_keys(command, "resume") for _, command in many]
+    configs, commands = (
+        [config for config, _ in many],
+        [without_keys(command, "resume") for _, command in many],
+    )
     for name in SHARED:
         if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
             what = "differs between the configurations, which share one cluster and one run"
-            raise TipcastError("C003", name, what, "give it one value, or run the command once for each")
-    names = run_names([(config.model.name, command) for config, command in zip(configs, commands, strict=True)])
+            raise TipcastError(
+                "C003", name, what, "give it one value, or run the command once for each"
+            )
+    names = run_names(
+        [(config.model.name, command) for config, command in zip(configs, commands, strict=True)]
+    )
     trainings = []
     for config, name, command in zip(configs, names, commands, strict=True):
         check_model(config, config.task.kind)
@@ -152,7 +184,8 @@ def _rows(config: TrainConfig, plan: Plan) -> str:
 
 
 def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Training]) -> None:
-    """Find the trainings that a child of a resumed run has ended well; close children that are left open.
+    """Find the trainings that a child of a resumed run has ended well; close children that are left
+    open.
 
     S003 where the run has trained, and nothing of what is asked for.
     """
@@ -160,10 +193,14 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
     begun = {child.data.tags.get(IDENTITY) for child in children}
     if begun and not begun & asked.keys():
         what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        raise TipcastError("S003", f"run {parent.id}", what, "repeat its words, or leave resume out")
+        raise TipcastError(
+            "S003", f"run {parent.id}", what, "repeat its words, or leave resume out"
+        )
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
-            parent.client.set_tag(child.info.run_id, "error.message", "the process of its multirun was gone")
+            parent.client.set_tag(
+                child.info.run_id, "error.message", "the process of its multirun was gone"
+            )
             parent.client.set_terminated(child.info.run_id, "KILLED")
         training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
@@ -172,31 +209,47 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
 
 
 def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
-    """Return a row of each training: those of one kind of task by their headline on validation rows, best first.
+    """Return a row of each training: those of one kind of task by their headline on validation
+    rows, best first.
 
     Where one of the kind has no validation rows all are ranked by that on test rows.
     """
     rows: list[dict[str, Any]] = []
     for kind in dict.fromkeys(training.plan.task.kind for training in trainings):
-        headline, same = evaluator(kind).headline, [one for one in trainings if one.plan.task.kind == kind]
+        headline, same = (
+            evaluator(kind).headline,
+            [one for one in trainings if one.plan.task.kind == kind],
+        )
         sides = [f"{side}/{headline.name}" for side in ("validation", "test")]
         ended = [training for training in same if sides[1] in training.metrics]
         by = sides[not all(sides[0] in training.metrics for training in ended)]
         ended.sort(key=lambda training: training.metrics[by], reverse=headline.maximize)
-        for rank, one in enumerate([*ended, *(one for one in same if sides[1] not in one.metrics)], 1):
+        for rank, one in enumerate(
+            [*ended, *(one for one in same if sides[1] not in one.metrics)], 1
+        ):
             place = {"name": one.name, "rank": rank if rank <= len(ended) else None, "kind": kind}
             metrics = {name: one.metrics[name] for name in sides if name in one.metrics}
             rows.append(
-                {**place, "metrics": metrics, "status": one.status, "run_id": one.run_id, "command": one.command}
+                {
+                    **place,
+                    "metrics": metrics,
+                    "status": one.status,
+                    "run_id": one.run_id,
+                    "command": one.command,
+                }
             )
     return rows
 
 
 def alike(trainings: Sequence[Training]) -> list[str]:
-    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds without effect."""
+    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds
+    without effect.
+    """
     names: dict[tuple[Any, ...], list[str]] = {}
     for training in trainings:
-        if tested := {name: value for name, value in training.metrics.items() if name.startswith("test/")}:
+        if tested := {
+            name: value for name, value in training.metrics.items() if name.startswith("test/")
+        }:
             names.setdefault(tuple(sorted(tested.items())), []).append(training.name)
     what = "the same test metrics to the last bit, so what they differ in has no effect here"
     return [f"{', '.join(same)}: {what}" for same in names.values() if len(same) > 1]

@@ -1,4 +1,6 @@
-"""`tipcast prepare`: write any source as Parquet months; what is already there and unchanged is left alone."""
+"""`tipcast prepare`: write any source as Parquet months; what is already there and unchanged is
+left alone.
+"""
 
 import contextlib
 import functools
@@ -26,7 +28,9 @@ LOG = logging.getLogger("tipcast")
 def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.data.months is None:
-        raise needs_value("data.months", "add data.months=2019-01..2019-03, or the files to prepare")
+        raise needs_value(
+            "data.months", "add data.months=2019-01..2019-03, or the files to prepare"
+        )
     if not config.out.strip() or config.out.endswith("://"):
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
     clock, given = Clock(), config.out.removeprefix("file://")
@@ -37,7 +41,9 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         listing = dataset.month_files()
         for note in (*listing.notes, *identical(listing.fragments)):
             LOG.warning(note)
-        planned = months.plan(dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression)
+        planned = months.plan(
+            dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression
+        )
     with contextlib.ExitStack() as folder:
         with _refused(out):
             folder.enter_context(months.alone(out))
@@ -52,7 +58,9 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
             "written": len(due),
             "rows": sum(entry["rows"] for entry in written.values()),
             "files": [month.name for month in planned],
-            "dropped": dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter())),
+            "dropped": dict(
+                sum((Counter(entry["dropped"]) for entry in written.values()), Counter())
+            ),
             "phases": clock.seconds,
             "command": command,
         },
@@ -64,27 +72,39 @@ def _open_and_write(
     config: PrepareConfig, dataset: Dataset, out: str, due: Sequence[months.Month], clock: Clock
 ) -> dict[str, Any]:
     """Open the workers and write the months; errors as ``_write``."""
-    with months.unfinished(out) as token, contextlib.ExitStack() as stack:  # workers stop before it cleans up
+    # workers stop before it cleans up
+    with months.unfinished(out) as token, contextlib.ExitStack() as stack:
         with clock.phase("cluster") as facts, progress("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
             facts.append(workers.size)
         with clock.phase("write") as facts:
             written = _write(dataset, workers, out, due, token)
-            facts.append(f"{sum(entry['rows'] for entry in written.values()):,} rows in {len(due)} months")
+            facts.append(
+                f"{sum(entry['rows'] for entry in written.values()):,} rows in {len(due)} months"
+            )
     return written
 
 
-def _write(dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str) -> dict[str, Any]:
+def _write(
+    dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str
+) -> dict[str, Any]:
     """Write the months in parallel; D023 where that fails."""
     written: dict[str, Any] = {}
-    submit = functools.partial(workers.client.submit, months.write_month, pure=False)  # never a result of before
+    # never a result of before
+    submit = functools.partial(workers.client.submit, months.write_month, pure=False)
     with _refused(out):
         futures = {submit(dataset, month, out, token): month.name for month in due}
         with progress("write", list(futures)):
             for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
                 written[futures[future]] = entry
                 if worth_a_line(done, len(futures)):
-                    LOG.info("month %d/%d  %s  %s rows", done, len(futures), futures[future], f"{entry['rows']:,}")
+                    LOG.info(
+                        "month %d/%d  %s  %s rows",
+                        done,
+                        len(futures),
+                        futures[future],
+                        f"{entry['rows']:,}",
+                    )
     return written
 
 
@@ -95,4 +115,6 @@ def _refused(out: str) -> Iterator[None]:
         yield
     except OSError as problem:
         fix = "check the path, rights and free space"
-        raise failed_to("written", problem.filename or out, problem.strerror or problem, fix, "D023") from problem
+        raise failed_to(
+            "written", problem.filename or out, problem.strerror or problem, fix, "D023"
+        ) from problem

@@ -1,4 +1,6 @@
-"""`tipcast promote`: move an alias to a registered version that is not worse than the one that holds it."""
+"""`tipcast promote`: move an alias to a registered version that is not worse than the one that
+holds it.
+"""
 
 import dataclasses
 import logging
@@ -30,7 +32,14 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import hold, predict, truth
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.artifacts import config_text
-from tipcast.tracking.models import Fetched, alias_holder, check_alias, complete_move, fetch, move_alias
+from tipcast.tracking.models import (
+    Fetched,
+    alias_holder,
+    check_alias,
+    complete_move,
+    fetch,
+    move_alias,
+)
 from tipcast.tracking.portable import MANIFEST_TAG
 from tipcast.tracking.run import beside, error_tags
 from tipcast.tracking.store import failures, open_store, resolve
@@ -55,7 +64,9 @@ class Candidate:
         """What it answers, on which rows: on those of another dataset a model is a guess."""
         manifest = self.fetched.manifest
         facts = [f"{name} {manifest[name]}" for name in FACTS if manifest.get(name)]
-        return ", ".join([f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts])
+        return ", ".join(
+            [f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts]
+        )
 
 
 class Check(NamedTuple):
@@ -68,7 +79,9 @@ class Check(NamedTuple):
 
 @dataclass
 class Comparison:
-    """The challenger, the champion if there is one that can be compared, and the rows that both score."""
+    """The challenger, the champion if there is one that can be compared, and the rows that both
+    score.
+    """
 
     candidates: Sequence[Candidate]
     checks: list[Check]
@@ -93,7 +106,11 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             challenger = fetch_candidate(client, config, config.model_uri, folder / "challenger")
             run_id = challenger.run.info.run_id
             config = dataclasses.replace(config, tracking=beside(client, config.tracking, run_id))
-            name, version, uri = str(challenger.fetched.name), str(challenger.fetched.version), challenger.fetched.uri
+            name, version, uri = (
+                str(challenger.fetched.name),
+                str(challenger.fetched.version),
+                challenger.fetched.uri,
+            )
             before = alias_holder(client, name, config.alias)
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
@@ -102,7 +119,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             comparison = compare(client, config, command, challenger, before, folder)
         recorded = params(config, PARAMS) | {"test_period": comparison.period}
         (title,), tags = run_names([(f"{name} {version}", command)], "promote "), {"model": uri}
-        opened = run_context(config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock)
+        opened = run_context(
+            config, command, job="promote", name=title, params=recorded, tags=tags, clock=clock
+        )
         context = stack.enter_context(opened)
         workers = context.start_workers()
         with clock.phase("score"):
@@ -111,59 +130,109 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         failed = "; ".join(f"{check.name}: {check.what}" for check in checks if not check.passed)
         moved, forced = config.force or not failed, config.force and bool(failed)
         with clock.phase("log"):
-            record(context, comparison, metrics, f"{'does not pass' if failed else 'passes'} as {config.alias}")
+            record(
+                context,
+                comparison,
+                metrics,
+                f"{'does not pass' if failed else 'passes'} as {config.alias}",
+            )
         if moved:
             facts = {"why": failed or checks[-1].what, "run": context.run.id}
-            move_alias(client, name, config.alias, version, before=before, facts=facts, forced=forced)
+            move_alias(
+                client, name, config.alias, version, before=before, facts=facts, forced=forced
+            )
         else:
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {failed}", FIX)
             context.run.set_tags(error_tags(problem))
         context.run.set_tags({"promote.moved": str(moved).lower()})
-        context.run.log_metrics({f"seconds/{phase}": value for phase, value in clock.seconds.items()})
-    outcome = {"model_uri": uri, "alias": config.alias, "moved": moved, "forced": forced, "holder": before}
+        context.run.log_metrics(
+            {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
+        )
+    outcome = {
+        "model_uri": uri,
+        "alias": config.alias,
+        "moved": moved,
+        "forced": forced,
+        "holder": before,
+    }
     results = {check.name: {"passed": check.passed, "what": check.what} for check in checks}
     result = context.result(**outcome, checks=results, metrics=metrics, phases=clock.seconds)
-    verdicts = {check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in checks}
-    holds = f"still version {before or 'none'}" if problem else f"version {version} now{', forced' if forced else ''}"
-    lines = verdicts | {config.alias: holds} | {name: result[name] for name in ("metrics", "phases", "command")}
+    verdicts = {
+        check.name: f"{'passed' if check.passed else 'FAILED'}  {check.what}" for check in checks
+    }
+    holds = (
+        f"still version {before or 'none'}"
+        if problem
+        else f"version {version} now{', forced' if forced else ''}"
+    )
+    lines = (
+        verdicts
+        | {config.alias: holds}
+        | {name: result[name] for name in ("metrics", "phases", "command")}
+    )
     return say(result, config.print, lines=lines, problem=problem)
 
 
 def fetch_candidate(client: Any, config: PromoteConfig, uri: str, folder: Path) -> Candidate:
-    """Fetch a registered version and what the store has of it; M021 for one that cannot be compared."""
+    """Fetch a registered version and what the store has of it; M021 for one that cannot be
+    compared.
+    """
     folder.mkdir()
     fetched = fetch(client, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
         fix = "use models:/NAME/VERSION, which tracking.register=NAME makes"
-        raise TipcastError("M021", uri, "is not the address of a version, which an alias names", fix)
+        raise TipcastError(
+            "M021", uri, "is not the address of a version, which an alias names", fix
+        )
     return Candidate(fetched, client.get_run(fetched.run_id))
 
 
 def compare(
-    client: Any, config: PromoteConfig, command: str, challenger: Candidate, before: str | None, folder: Path
+    client: Any,
+    config: PromoteConfig,
+    command: str,
+    challenger: Candidate,
+    before: str | None,
+    folder: Path,
 ) -> Comparison:
     """Fetch the champion, list the rows that both are tested on, and check what needs no score.
 
-    Where they cannot be compared, as when they answer unlike questions, the challenger is scored alone.
+    Where they cannot be compared, as when they answer unlike questions, the challenger is scored
+    alone.
     """
     data, fetched, run = config.data, challenger.fetched, challenger.run
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, fetched.run_id, "name the test rows: data=... data.test=...")
-        limited = [key.rpartition(".")[2] for key in given_keys(command) if key.startswith("data.limits.")]
+        limited = [
+            key.rpartition(".")[2] for key in given_keys(command) if key.startswith("data.limits.")
+        ]
         limits = {name: getattr(config.data.limits, name) for name in limited}
         data = tested(text, config.data, f"run {fetched.run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
     # Only a checked registration writes the tag: a version that MLflow's own calls made lacks it.
     checked = MANIFEST_TAG in client.get_model_version(fetched.name, fetched.version).tags
-    what = "model file and manifest are as registered" if checked else f"its tag {MANIFEST_TAG} is not there"
+    what = (
+        "model file and manifest are as registered"
+        if checked
+        else f"its tag {MANIFEST_TAG} is not there"
+    )
     status = run.info.status
-    checks = [Check("run", status == "FINISHED", f"its run is {status}"), Check("digests", checked, what)]
+    checks = [
+        Check("run", status == "FINISHED", f"its run is {status}"),
+        Check("digests", checked, what),
+    ]
     candidates, question = [challenger], challenger.question
     if before is not None:
         try:
-            champion = fetch_candidate(client, config, f"models:/{fetched.name}/{before}", folder / "champion")
+            champion = fetch_candidate(
+                client, config, f"models:/{fetched.name}/{before}", folder / "champion"
+            )
             other = champion.question  # numbers of unlike questions have nothing in common
-            why = "" if other == question else f"it answers another question: {question} against {other}"
+            why = (
+                ""
+                if other == question
+                else f"it answers another question: {question} against {other}"
+            )
         except TipcastError as problem:
             if problem.code[0] != "M":
                 raise
@@ -183,14 +252,20 @@ def compare(
     return Comparison(candidates, checks, test, recipes, data.limits, period)
 
 
-def test_recipes(dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw) -> list[Recipe]:
-    """Return what is made of the test rows for each version; versions that read alike share the features of both."""
+def test_recipes(
+    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw
+) -> list[Recipe]:
+    """Return what is made of the test rows for each version; versions that read alike share the
+    features of both.
+    """
     question = manifests[0]
     trained = [dataset.as_trained(manifest) for manifest in manifests]
     recipes = []
 
     for version in trained:
-        alike = [manifest for manifest, other in zip(manifests, trained, strict=True) if other == version]
+        alike = [
+            manifest for manifest, other in zip(manifests, trained, strict=True) if other == version
+        ]
         features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
         task = from_facts(question["task"], tuple(features), question["target"])
         recipes.append(Recipe(version, task, draw=draw if draw.test else None))
@@ -201,13 +276,25 @@ def test_recipes(dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw:
 def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     """Check that no version was trained or validated on the test rows: it has learnt their labels.
 
-    Of rows without a time all must be trained on other files, or have held out the same rows of these.
+    Of rows without a time all must be trained on other files, or have held out the same rows of
+    these.
     """
     if test.period is None:
-        trained = [candidate for candidate in candidates if candidate.fetched.manifest["data_digest"] == test.digest]
+        trained = [
+            candidate
+            for candidate in candidates
+            if candidate.fetched.manifest["data_digest"] == test.digest
+        ]
         draws = {
-            (task["kind"], *sorted(task.get("classes") or ()), params.get("seed"), params.get("data.test_share"))
-            for task, params in ((version.fetched.manifest["task"], version.run.data.params) for version in trained)
+            (
+                task["kind"],
+                *sorted(task.get("classes") or ()),
+                params.get("seed"),
+                params.get("data.test_share"),
+            )
+            for task, params in (
+                (version.fetched.manifest["task"], version.run.data.params) for version in trained
+            )
         }
         what = "held out by the same draw" if trained else "of other files than what was trained"
         if len(draws) > 1:
@@ -217,14 +304,21 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     seen = [
         f"version {candidate.fetched.version} was trained on {split.describe(period)}"
         for candidate in candidates
-        if (period := candidate.fetched.seen(test.facts)) is not None and split.overlap(period, test.period)
+        if (period := candidate.fetched.seen(test.facts)) is not None
+        and split.overlap(period, test.period)
     ]
-    what = f"not all of {split.describe(test.period)} is new: {', '.join(seen)}" if seen else "new to what was trained"
+    what = (
+        f"not all of {split.describe(test.period)} is new: {', '.join(seen)}"
+        if seen
+        else "new to what was trained"
+    )
     return Check("test rows", not seen, what)
 
 
 def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> dict[str, float]:
-    """Score the same rows with both versions and add the last check; return the metrics, the difference first."""
+    """Score the same rows with both versions and add the last check; return the metrics, the
+    difference first.
+    """
     client, listing, checks = workers.client, comparison.test, comparison.checks
     judge, evaluations = evaluator(comparison.recipes[0].task.kind), comparison.evaluations
     previous, predictions = None, list[Any]()
@@ -234,7 +328,9 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
             previous = recipe
             reading = rows.start(workers, listing, recipe)
             with progress("read", reading):
-                test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))["test"]
+                test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))[
+                    "test"
+                ]
         with progress("score"):
             names = list(fetched.manifest["features"])
             x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
@@ -242,12 +338,18 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
             predictions.append(predict(client, held, x))
             threshold = fetched.manifest["threshold"]
             answers = truth(client, held, dataclasses.replace(test, x=x))
-            evaluations.append(judge.evaluate(client, predictions[-1], answers, threshold=threshold, where="data.test"))
+            evaluations.append(
+                judge.evaluate(
+                    client, predictions[-1], answers, threshold=threshold, where="data.test"
+                )
+            )
     metrics = {}
     if len(evaluations) == 1:
         checks.append(Check("comparison", True, "there is no champion to compare with"))
     elif not test.y:
-        checks.append(Check("comparison", False, "there is no target that both could be compared by"))
+        checks.append(
+            Check("comparison", False, "there is no target that both could be compared by")
+        )
     else:
         parts, headline = Parts((*predictions, test.y), client), judge.headline
         value, interval = judge.difference(parts, (evaluations[0], evaluations[1]))
@@ -261,23 +363,40 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
     return {**metrics, "test/rows": float(evaluations[0].rows)}
 
 
-def _columns(x: Any, names: list[str]) -> Any:  # Dask makes a task of a large argument, and waits for it for ever
+# Dask makes a task of a large argument, and waits for it for ever
+def _columns(x: Any, names: list[str]) -> Any:
     return x if list(x.columns) == names else x[names]
 
 
-def record(context: RunContext, comparison: Comparison, metrics: Mapping[str, float], outcome: str) -> None:
-    """Record both versions' metrics on the same rows, the leading figure, the checks and the note."""
-    run, test, period, fetched = context.run, comparison.test, comparison.period, comparison.candidates[0].fetched
+def record(
+    context: RunContext, comparison: Comparison, metrics: Mapping[str, float], outcome: str
+) -> None:
+    """Record both versions' metrics on the same rows, the leading figure, the checks and the
+    note.
+    """
+    run, test, period, fetched = (
+        context.run,
+        comparison.test,
+        comparison.period,
+        comparison.candidates[0].fetched,
+    )
     judge, number = evaluator(fetched.kind), comparison.evaluations[0].rows
     run.log_metrics(metrics)
     profile = {"rows": number, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)
     names = [f"version {candidate.fetched.version}" for candidate in comparison.candidates]
     drawn = dict(zip(names, comparison.evaluations, strict=True))
-    path, picture = next(judge.figures(drawn, f"{number:,} {test.name}, {period}", comparison.recipes[0].task.classes))
+    path, picture = next(
+        judge.figures(
+            drawn, f"{number:,} {test.name}, {period}", comparison.recipes[0].task.classes
+        )
+    )
     run.log_bytes(picture, path)
     results = {True: "passed", False: "failed"}
-    checks = [{"check": name, "result": results[passed], "what": what} for name, passed, what in comparison.checks]
+    checks = [
+        {"check": name, "result": results[passed], "what": what}
+        for name, passed, what in comparison.checks
+    ]
     parts = [
         f"### {fetched.name}: version {fetched.version} {outcome}",
         report.plot(run.id, judge.figure),

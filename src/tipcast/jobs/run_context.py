@@ -1,4 +1,6 @@
-"""How each job begins and ends: its run is opened before any worker starts, and closed after the last has gone."""
+"""How each job begins and ends: its run is opened before any worker starts, and closed after the
+last has gone.
+"""
 
 import contextlib
 import re
@@ -28,7 +30,18 @@ from tipcast.tracking.store import failures, open_store, resolve
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
-UNTOLD = ("print", "debug", "tracking", "cluster", "search", "multirun", "resume", "other_data", "model_uri", "output")
+UNTOLD = (
+    "print",
+    "debug",
+    "tracking",
+    "cluster",
+    "search",
+    "multirun",
+    "resume",
+    "other_data",
+    "model_uri",
+    "output",
+)
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
 LONGEST_NAME, LONGEST_VALUE = 60, 24
 """Characters of a name, without the number that sets it apart from others, and of a value in it."""
@@ -65,26 +78,45 @@ class RunContext:
         return result_of(self.run, self.command, **facts)
 
     def table(
-        self, rows: Sequence[Mapping[str, Any]], path: str, columns: Sequence[str] = (), most: int | None = None
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        path: str,
+        columns: Sequence[str] = (),
+        most: int | None = None,
     ) -> str:
-        """Log rows as a table; return ``columns`` of the first ``most`` as Markdown, linked by ``run_id``."""
+        """Log rows as a table; return ``columns`` of the first ``most`` as Markdown, linked by
+        ``run_id``.
+        """
         names = list(dict.fromkeys(name for row in rows for name in row))
         self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
         lines = []
         for row in rows[:most]:
             first, *others = (_cell(row.get(name)) for name in columns or names)
-            lines.append([f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first, *others])
+            lines.append(
+                [
+                    f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first,
+                    *others,
+                ]
+            )
         return report.table(columns or names, lines)
 
 
 def result_of(run: Run, command: str, **facts: Any) -> dict[str, Any]:
     """Return what a job says of a run: where it is, ``facts``, and the command that repeats it."""
     place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store)}
-    return {"run_id": run.id, "experiment_id": run.experiment_id, **place, **facts, "command": command}
+    return {
+        "run_id": run.id,
+        "experiment_id": run.experiment_id,
+        **place,
+        **facts,
+        "command": command,
+    }
 
 
 def _cell(value: object) -> str:
-    """Return a value of a table: small parameters have four digits too, as a learning rate of 0.0001234."""
+    """Return a value of a table: small parameters have four digits too, as a learning rate of
+    0.0001234.
+    """
     if isinstance(value, float):
         return f"{value:.4g}" if abs(value) < 0.1 else report.number(value)
     return "" if value is None else str(value)
@@ -97,12 +129,16 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
     It comes with what MLflow knew of it, and is left as it was where nothing closes it.
     """
     if not name:
-        raise TipcastError("C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew")
+        raise TipcastError(
+            "C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew"
+        )
     store, client = resolve(spec), open_store(spec)
     with failures(store):
         stored = find_run(client, name, spec, job)
         if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
-            raise TipcastError("S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}")
+            raise TipcastError(
+                "S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}"
+            )
         run = Run(stored.info.run_id, stored.info.experiment_id, store, client)
         with leased(client, run.id):
             stored = client.get_run(run.id)  # as its last process has left it
@@ -113,7 +149,9 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
                 with contextlib.suppress(Exception):
                     if client.get_run(run.id).info.status == "RUNNING":  # it was not opened
                         was = stored.info.status
-                        client.set_terminated(run.id, "KILLED" if was == "RUNNING" else was, stored.info.end_time)
+                        client.set_terminated(
+                            run.id, "KILLED" if was == "RUNNING" else was, stored.info.end_time
+                        )
 
 
 @contextlib.contextmanager
@@ -130,16 +168,20 @@ def run_context(
     lease: bool = False,
     parent: Run | None = None,
 ) -> Iterator[RunContext]:
-    """Open a job's run, record configuration, versions and code, and close the run in every ending; see ``open_run``.
+    """Open a job's run, record configuration, versions and code, and close the run in every ending;
+    see ``open_run``.
 
-    ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as off one to resume.
+    ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as
+    off one to resume.
     """
     clock, resumed = clock or Clock(), resume.id if resume else None
     code = origin.origin()
     facts: dict[str, object] = {"job": job, "command": command, **code.tags, **(tags or {})}
     with (
         temporary_folder() as folder,
-        open_run(config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent) as run,
+        open_run(
+            config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent
+        ) as run,
         ExitStack() as stack,
     ):
         run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
@@ -160,12 +202,16 @@ def without_keys(command: str, *keys: str) -> str:
 
 
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
-    """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1 max_depth=8``.
+    """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1
+    max_depth=8``.
 
-    It has what a command overrides, shortened, first what not every command has; no two names are the same. A model
-    that the command names is called as there: one that is made from another may have the other's name.
+    It has what a command overrides, shortened, first what not every command has; no two names are
+    the same. A model that the command names is called as there: one that is made from another may
+    have the other's name.
     """
-    words = [[word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs]
+    words = [
+        [word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs
+    ]
     shared = set(words[0]).intersection(*words)
     names, bases = list[str](), list[str]()
     for (model, _), overrides in zip(runs, words, strict=True):
@@ -174,10 +220,16 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
             key, _, value = word.partition("=")
             if key == "model":
                 model = value
-            elif key.split(".")[0] not in UNTOLD and "storage_options" not in key and word not in SOURCES:
+            elif (
+                key.split(".")[0] not in UNTOLD
+                and "storage_options" not in key
+                and word not in SOURCES
+            ):
                 value = value[:8] if key == "from" else _short(value)  # of a run's id the beginning
                 texts.append(f"{key.rpartition('.')[2]}={value}")
-        name = textwrap.shorten(" ".join([f"{prefix}{model}", *texts]), LONGEST_NAME, placeholder=" ...")
+        name = textwrap.shorten(
+            " ".join([f"{prefix}{model}", *texts]), LONGEST_NAME, placeholder=" ..."
+        )
         bases.append(name)
         names.append(f"{name} ({bases.count(name)})" if name in bases[:-1] else name)
     return names

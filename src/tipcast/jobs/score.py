@@ -1,4 +1,6 @@
-"""`tipcast score`: score files with a registered model, file by file over all workers; the manifest comes last."""
+"""`tipcast score`: score files with a registered model, file by file over all workers; the manifest
+comes last.
+"""
 
 import dataclasses
 import logging
@@ -25,14 +27,19 @@ LISTED = 10
 """Refused files that are told one by one; the manifest, the run and print=json have all."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS)
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
-"""What workers load beside those of all jobs; of which library a model is, its store knows, which loads meanwhile."""
+"""What workers load beside those of all jobs; of which library a model is, its store knows, which
+loads meanwhile.
+"""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says. S010 when some files were refused, after all others were scored."""
+    """Run the job; return what it says. S010 when some files were refused, after all others were
+    scored.
+    """
     clock = Clock()
     try:
-        with clock.phase("list"):  # before the model is fetched: a folder that must not get scores needs none
+        # before the model is fetched: a folder that must not get scores needs none
+        with clock.phase("list"):
             output = look(config.output, config.storage_options).folder
         said, problem = _score(config, command, output, clock)
     except TipcastError as cause:
@@ -40,8 +47,12 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
     return say(said, config.print, problem=problem)
 
 
-def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tuple[dict[str, Any], TipcastError | None]:
-    """Fetch the model, score what is due, record it, write the manifest; return what the job says, and its end."""
+def _score(
+    config: ScoreConfig, command: str, output: str, clock: Clock
+) -> tuple[dict[str, Any], TipcastError | None]:
+    """Fetch the model, score what is due, record it, write the manifest; return what the job says,
+    and its end.
+    """
     from tipcast.compute import forkserver
     from tipcast.compute.session import peaks
 
@@ -54,27 +65,39 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
         folder = stack.enter_context(temporary_folder())
         with clock.phase("model"), store_failures(resolve(config.tracking)):
             client = open_store(config.tracking)
-            fetched = fetch(client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False)
-            config = dataclasses.replace(config, tracking=beside(client, config.tracking, fetched.run_id))
+            fetched = fetch(
+                client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False
+            )
+            config = dataclasses.replace(
+                config, tracking=beside(client, config.tracking, fetched.run_id)
+            )
         with failures(output):
             stack.enter_context(alone(output))
         with clock.phase("list"):
             present = look(output, options)  # again: another job may have ended meanwhile
             scoring = plan_files(config, present, fetched)
         if scoring.current:
-            if scoring.kept != present.files:  # as they look now, so that they are not read each time
+            # as they look now, so that they are not read each time
+            if scoring.kept != present.files:
                 write_manifest(Scores(output, scoring.kept, present.about), (), options)
             return {**summary(scoring, clock, {}), "command": command}, problem_of(scoring)
         with clock.phase("check"):
-            parses = start_check(fetched)  # in a process of its own, while this one opens what comes next
+            # in a process of its own, while this one opens what comes next
+            parses = start_check(fetched)
             from tipcast.jobs.run_context import run_context, run_names
             from tipcast.jobs.train_record import params
             from tipcast.scoring.record import record, score
 
-        model = f"{fetched.name} {fetched.version}" if fetched.name else str(fetched.manifest.get("model"))
+        model = (
+            f"{fetched.name} {fetched.version}"
+            if fetched.name
+            else str(fetched.manifest.get("model"))
+        )
         (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
         tags = {"model.uri": fetched.uri}
-        opened = run_context(config, command, job="score", name=name, params=compared, tags=tags, clock=clock)
+        opened = run_context(
+            config, command, job="score", name=name, params=compared, tags=tags, clock=clock
+        )
         context = stack.enter_context(opened)
         used_by(context.run, fetched)
         memory: dict[str, int] = {}
@@ -94,7 +117,9 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
         with clock.phase("log"):
             headlines = record(context.run, command, scoring, measured, context.code.remark)
             entries, about = {**scoring.kept, **scoring.made}, described(scoring, context.run.id)
-            write_manifest(Scores(output, entries, about), present.files.keys() - entries.keys(), options)
+            write_manifest(
+                Scores(output, entries, about), present.files.keys() - entries.keys(), options
+            )
         said = summary(scoring, clock, headlines)
     return context.result(**said), problem
 
@@ -102,7 +127,10 @@ def _score(config: ScoreConfig, command: str, output: str, clock: Clock) -> tupl
 def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
     config, fetched = scoring.config, scoring.fetched
-    model = {key: getattr(fetched, key) for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")}
+    model = {
+        key: getattr(fetched, key)
+        for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
+    }
     refused = scoring.refused.items()
     return {
         "recipe": scoring.recipe,
@@ -116,14 +144,24 @@ def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
 
 
 def problem_of(scoring: Scoring) -> TipcastError | None:
-    """Return the error that a job ends with when some files were refused: that of the only file, where there is one."""
+    """Return the error that a job ends with when some files were refused: that of the only file,
+    where there is one.
+    """
     refused, files = scoring.refused, scoring.files
     first = next(iter(refused.values()), None)
     if first is None or files == 1:
         return first
-    what = f"{len(refused)} of {files} files were refused, as {first.where}: [{first.code}] {first.what}"
-    alike = len(refused) == files and len({(problem.code, problem.what) for problem in refused.values()}) == 1
-    return TipcastError("S010", "input", what, first.fix if alike else "mend or leave out the files that are listed")
+    what = (
+        f"{len(refused)} of {files} files were refused, "
+        f"as {first.where}: [{first.code}] {first.what}"
+    )
+    alike = (
+        len(refused) == files
+        and len({(problem.code, problem.what) for problem in refused.values()}) == 1
+    )
+    return TipcastError(
+        "S010", "input", what, first.fix if alike else "mend or leave out the files that are listed"
+    )
 
 
 def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> dict[str, Any]:

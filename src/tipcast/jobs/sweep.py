@@ -1,4 +1,6 @@
-"""`tipcast sweep`: try many parameters in parallel, fit the best over all workers, test it, log and register it."""
+"""`tipcast sweep`: try many parameters in parallel, fit the best over all workers, test it, log and
+register it.
+"""
 
 import dataclasses
 import logging
@@ -51,7 +53,9 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         if config.resume is None:
             config = without_fixed(config, command)  # a resumed one is stored without them
         else:
-            previous, stored = stack.enter_context(previous_run(config.tracking, config.resume, "sweep"))
+            previous, stored = stack.enter_context(
+                previous_run(config.tracking, config.resume, "sweep")
+            )
             text = read_artifact(previous.client, previous.id, CONFIG)
             begun = restored(text, config, f"run {previous.id}")
             config, trials = apply_overrides(config, begun, command), begun.search.trials
@@ -60,30 +64,46 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
         space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
-        check_space(config.model, space, config.backend.name, config.task.categorical, plan.task.kind)
+        check_space(
+            config.model, space, config.backend.name, config.task.categorical, plan.task.kind
+        )
         metric = ranking(plan.task.kind, config.search.metric, "search.metric")
         study = identity(config, plan)
         if previous:
             tags = stored.data.tags
             if study != tags.get(STUDY):
                 what = "its data or its configuration are not what they were"
-                raise TipcastError("S003", previous.id, what, "put the data back, or start a new sweep")
-            first = tags.get("command", command)  # repeats the whole, which may have more trials now
+                raise TipcastError(
+                    "S003", previous.id, what, "put the data back, or start a new sweep"
+                )
+            # repeats the whole, which may have more trials now
+            first = tags.get("command", command)
             if "search.trials" in given_keys(command):
                 words = given(without_keys(first, "search.trials"))
                 first = with_given(first, [*words, f"search.trials={config.search.trials}"])
             command = first
             if whole := whole_result(previous, stored, config, trials, metric.name, command):
-                LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
+                LOG.info(
+                    "the sweep is whole: all of its trials are done, and nothing is fitted again"
+                )
                 return say(whole, config.print)
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
-        recorded = params(config, later=["search.trials", *(f"model.params.{name}" for name in space)])
+        recorded = params(
+            config, later=["search.trials", *(f"model.params.{name}" for name in space)]
+        )
         recorded |= planned_params(plan)
         opened = run_context(
-            config, command, job="sweep", name=name, params=recorded, tags={STUDY: study}, clock=clock,
-            resume=previous, lease=True,
-        )  # fmt: skip
+            config,
+            command,
+            job="sweep",
+            name=name,
+            params=recorded,
+            tags={STUDY: study},
+            clock=clock,
+            resume=previous,
+            lease=True,
+        )
         context = stack.enter_context(opened)
         sweep = SweepRecord(context, config, plan, space, objective)
         if previous:
@@ -93,7 +113,12 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             search(sweep, workers, clock)
             best = sweep.best
             model = dataclasses.replace(config.model, params={**config.model.params, **best.params})
-            refit = Record(context, dataclasses.replace(config, model=model), plan, trial=objective.key(best.number))
+            refit = Record(
+                context,
+                dataclasses.replace(config, model=model),
+                plan,
+                trial=objective.key(best.number),
+            )
             result = train(workers, refit)
             with progress("leaderboard"):
                 result |= sweep.close()
@@ -110,7 +135,8 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     first = configured if spec.baseline else None  # parameters of trial 0
     proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
     sweep.total = proposed.total
-    LOG.info("%-9s%d in all", "trials", sweep.total)  # a grid of a few parameters may have thousands
+    # a grid of a few parameters may have thousands
+    LOG.info("%-9s%d in all", "trials", sweep.total)
     study = Study(
         objective=sweep.objective,
         sweep=uuid.uuid4().hex[:8],
@@ -122,13 +148,18 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
         seed=config.seed,
         measure=partial(measured, plan.task.kind),
     )
-    shared = {study.estimator(params).sharing for params in ({}, *({name: value} for name, value in tried(space)))}
+    shared = {
+        study.estimator(params).sharing
+        for params in ({}, *({name: value} for name, value in tried(space)))
+    }
     study = dataclasses.replace(study, again=len(shared) > 1 or None in shared)
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):
             counts = workers.load(spec.attempts)
-            rows.check_counts(plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits)
+            rows.check_counts(
+                plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits
+            )
             for side, name in enumerate(("train", "validation")):
                 total = rows.total([parts[side] for parts in counts])
                 rows.check_split(WHERE[name], total, plan.task, config.data.limits)
@@ -144,14 +175,18 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
 
 
 def apply_overrides(wanted: SweepConfig, own: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep's own configuration with what the command line, which composes ``wanted``, may change of it."""
+    """Return a sweep's own configuration with what the command line, which composes ``wanted``, may
+    change of it.
+    """
     changes: dict[str, Any] = {}
     for key in given_keys(command):
         root, _, name = key.partition(".")
         if root not in KEPT or key.startswith("data.storage_options"):
             continue
         value, was = _at(wanted, key), _at(own, key)
-        more = key == "search.trials" and own.search.name in GROWING and value and value >= (was or 0)
+        more = (
+            key == "search.trials" and own.search.name in GROWING and value and value >= (was or 0)
+        )
         if more or (root == "search" and name in FREE):
             changes[name] = value
         elif value != was:
@@ -165,23 +200,37 @@ def _at(config: SweepConfig, key: str) -> Any:
     value: Any = to_plain(config)
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
-    return value if "." in key or not isinstance(value, Mapping) else value.get("name") or value.get("source")
+    return (
+        value
+        if "." in key or not isinstance(value, Mapping)
+        else value.get("name") or value.get("source")
+    )
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     """Return a sweep whose model's space lacks the parameters that the command line sets."""
     model = config.model
-    fixed = {key.removeprefix("model.params.") for key in given_keys(command) if key.startswith("model.params.")}
+    fixed = {
+        key.removeprefix("model.params.")
+        for key in given_keys(command)
+        if key.startswith("model.params.")
+    }
     for name in sorted(fixed):
         if config.search.space.get(name) is not None:
             what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
-    space = {name: axis for name, axis in model.space.items() if name not in fixed or name not in model.params}
+    space = {
+        name: axis
+        for name, axis in model.space.items()
+        if name not in fixed or name not in model.params
+    }
     return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
 
 
 def identity(config: SweepConfig, plan: Plan) -> str:
-    """Return a digest of the data and of all else that decides what trials are proposed and what comes of them."""
+    """Return a digest of the data and of all else that decides what trials are proposed and what
+    comes of them.
+    """
     plain = to_plain(config)
     search, model = plain["search"], plain["model"]
     without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}

@@ -1,4 +1,6 @@
-"""What a sweep records and shows: a run and a line for each trial as it goes on, and the page of all at the end."""
+"""What a sweep records and shows: a run and a line for each trial as it goes on, and the page of
+all at the end.
+"""
 
 import contextlib
 import dataclasses
@@ -32,7 +34,12 @@ class SweepRecord:
     """A sweep's runs in MLflow, written as its trials end."""
 
     def __init__(
-        self, context: RunContext, config: SweepConfig, plan: Plan, space: Space, objective: Objective
+        self,
+        context: RunContext,
+        config: SweepConfig,
+        plan: Plan,
+        space: Space,
+        objective: Objective,
     ) -> None:
         self.context, self.run = context, context.run
         self.config, self.plan, self.space, self.objective = config, plan, space, objective
@@ -53,12 +60,17 @@ class SweepRecord:
             number = int(run.data.tags[NUMBER])
             self._attempts[number] = int(run.data.tags[ATTEMPT])
             if run.info.status == "FINISHED":
-                self.trials[number], self.runs[number] = _trial(run, self.objective.metric), run.info.run_id
+                self.trials[number], self.runs[number] = (
+                    _trial(run, self.objective.metric),
+                    run.info.run_id,
+                )
         LOG.info("resumed  trials done: %d", len(self.trials))
 
     @contextlib.contextmanager
     def closed(self) -> Iterator[None]:
-        """Close the children that are open when the sweep is stopped, also in its last fit, and say how to go on."""
+        """Close the children that are open when the sweep is stopped, also in its last fit, and say
+        how to go on.
+        """
         try:
             with self.children.closed("the sweep was stopped"):
                 yield
@@ -77,8 +89,11 @@ class SweepRecord:
         """Write to the store what has happened, and log it."""
         match event:
             case Proposal(number, proposed):
-                count = self._attempts[number] = self._attempts.get(number, 0) + 1  # also of earlier processes
-                self.runs[number] = self.children.begin(number, self.objective.key(number), count, proposed)
+                # also of earlier processes
+                count = self._attempts[number] = self._attempts.get(number, 0) + 1
+                self.runs[number] = self.children.begin(
+                    number, self.objective.key(number), count, proposed
+                )
                 LOG.debug("trial %d begins, attempt %d: %s", number, count, proposed)
             case Failed(number, problem, retried=True):
                 self.children.end(self.runs[number], "KILLED", tags={"error.message": problem.what})
@@ -87,13 +102,17 @@ class SweepRecord:
                 self.children.end(self.runs[number], "FAILED", tags=error_tags(problem))
                 self.failed[number] = problem
                 place = f"{self.done}/{self.total}"
-                LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
+                LOG.warning(
+                    "trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what
+                )
             case Trial(number):
                 self._ended(event)
 
     def _ended(self, trial: Trial) -> None:
         number, facts = trial.number, trial.facts
-        numbers = {name: float(value) for name, value in facts.items() if isinstance(value, int | float)}
+        numbers = {
+            name: float(value) for name, value in facts.items() if isinstance(value, int | float)
+        }
         self.children.end(
             self.runs[number],
             "FINISHED",
@@ -114,14 +133,18 @@ class SweepRecord:
         best = self.best
         if best is not leading:
             self._log_best()
-        place = f"trial {number:>{(width := len(str(self.total)))}} ({self.done:>{width}}/{self.total})"
+        place = (
+            f"trial {number:>{(width := len(str(self.total)))}} ({self.done:>{width}}/{self.total})"
+        )
         leader = f"best {best.score:.4f} (trial {best.number})"
         LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
         LOG.debug("trial %d ran on %s", number, trial.worker)
 
     def _log_best(self) -> None:
         """Log the best score so far, its step the number of trials that have ended."""
-        self.run.log_curves({f"sweep/best_validation_{self.objective.metric}": {self.done: self.best.score}})
+        self.run.log_curves(
+            {f"sweep/best_validation_{self.objective.metric}": {self.done: self.best.score}}
+        )
 
     @property
     def done(self) -> int:
@@ -144,21 +167,28 @@ class SweepRecord:
         if not self.failed:
             return None
         number, first = next(iter(self.failed.items()))
-        what = f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
+        what = (
+            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
+        )
         fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
         return TipcastError("S001", self.run.id, what, fix)
 
     def close(self) -> dict[str, Any]:
-        """Record the sums over all trials, leaderboard and plots, and put them before what the note says of the fit.
+        """Record the sums over all trials, leaderboard and plots, and put them before what the note
+        says of the fit.
 
         Returns what the job's last lines say of the search.
         """
         run, best, spec, model = self.run, self.best, self.config.search, self.config.model.name
         counts = {"finished": len(self.trials), "failed": len(self.failed)}
-        run.log_metrics({f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()})
+        run.log_metrics(
+            {f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()}
+        )
         self._log_best()
         # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
-        run.set_tags({TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))})
+        run.set_tags(
+            {TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))}
+        )
         ranked = sorted(self.trials.values(), key=self.objective.rank)
         interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
         rows = [
@@ -166,7 +196,11 @@ class SweepRecord:
                 "rank": rank,
                 "trial": trial.number,
                 self.metric: trial.score,
-                **{f"validation/{name}": trial.metrics[name] for name in interval if name in trial.metrics},
+                **{
+                    f"validation/{name}": trial.metrics[name]
+                    for name in interval
+                    if name in trial.metrics
+                },
                 **{name: trial.params.get(name) for name in self.space},
                 "seconds": round(trial.seconds, 3),
                 "attempt": trial.attempt,
@@ -174,21 +208,28 @@ class SweepRecord:
             }
             for rank, trial in enumerate(ranked, 1)
         ]
-        own = [trial for trial in ranked if inside(self.space, trial.params)]  # which the baseline need not be
+        # which the baseline need not be
+        own = [trial for trial in ranked if inside(self.space, trial.params)]
         if own and (shares := importance(own, self.space, self.objective)):
             about = f"{model}, {spec.name} search, {len(own)} trials"
-            picture = plots.importance(shares, about, kind="variance of the score", title="Parameter importance")
+            picture = plots.importance(
+                shares, about, kind="variance of the score", title="Parameter importance"
+            )
             run.log_bytes(picture, "sweep/parameter_importance.png")
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
-        values = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in best.params.items()}
+        values = {
+            name: f"{value:.4g}" if isinstance(value, float) else value
+            for name, value in best.params.items()
+        }
         params = ", ".join(f"`{name}` {value}" for name, value in values.items())
         shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
         usual = self.trials.get(0, best) if spec.baseline else best
         gain = "" if usual is best else f" The default parameters, trial 0, have {usual.score:.4f}."
         parts = [
             f"### {spec.name} search of {model}: {len(rows)} trials",
-            f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), **{best.score:.4f}**, "
-            f"with {params}. It was fitted again over all workers and tested; the model below is that one.{gain}",
+            f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), "
+            f"**{best.score:.4f}**, with {params}. It was fitted again over all workers and "
+            f"tested; the model below is that one.{gain}",
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
@@ -206,14 +247,19 @@ class SweepRecord:
 def whole_result(
     run: Run, stored: Any, config: SweepConfig, trials: int | None, metric: str, command: str
 ) -> dict[str, Any] | None:
-    """Return what a sweep's last lines said, from its run in the store; None of one that is not done.
+    """Return what a sweep's last lines said, from its run in the store; None of one that is not
+    done.
 
-    It is where as many ``trials`` were asked for as now, all ended well, and its model has the name to register. A
-    space of few points has fewer trials than were asked for. ``metric`` ranked them.
+    It is where as many ``trials`` were asked for as now, all ended well, and its model has the name
+    to register. A space of few points has fewer trials than were asked for. ``metric`` ranked them.
     """
     metrics, tags, register = stored.data.metrics, stored.data.tags, config.tracking.register
     finished = metrics.get("sweep/finished")
-    done = finished is not None and finished == metrics["sweep/trials"] and stored.info.status == "FINISHED"
+    done = (
+        finished is not None
+        and finished == metrics["sweep/trials"]
+        and stored.info.status == "FINISHED"
+    )
     if not done or config.search.trials != trials:
         return None
     versions = run.client.search_model_versions(f"run_id = '{run.id}'") if register else []
@@ -233,9 +279,15 @@ def whole_result(
 def _trial(run: Any, metric: str) -> Trial:
     """Return a trial as its child run tells it."""
     metrics, phases = (
-        {name.removeprefix(side): value for name, value in run.data.metrics.items() if name.startswith(side)}
+        {
+            name.removeprefix(side): value
+            for name, value in run.data.metrics.items()
+            if name.startswith(side)
+        }
         for side in ("validation/", "seconds/")
     )
     tags = run.data.tags
     params, attempt = json.loads(tags[PROPOSED]), int(tags[ATTEMPT])
-    return Trial(int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt)
+    return Trial(
+        int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt
+    )

@@ -1,4 +1,6 @@
-"""`tipcast train`: read two sides of the data, fit on the first, test on the second, log and register the model."""
+"""`tipcast train`: read two sides of the data, fit on the first, test on the second, log and
+register the model.
+"""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -27,8 +29,9 @@ from tipcast.models.build import build_for_task
 from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict, truth
 from tipcast.tracking import portable
 
-# SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's functions in all modules
-# in their order, which takes seconds where SciPy comes after thousands of others. Workers do without.
+# SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's
+# functions in all modules in their order, which takes seconds where SciPy comes after thousands of
+# others. Workers do without.
 
 CHECK_ROWS = 1000
 """Held-out rows that the portable model must score as the estimator does."""
@@ -41,15 +44,22 @@ COUNTED = ("rounds", "trees", "iterations", "rows")
 def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.resume is not None:
-        raise TipcastError("C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out")
+        raise TipcastError(
+            "C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out"
+        )
     clock = Clock()
     check_model(config, config.task.kind)
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
     first = original(config, plan)
-    (name,), tags = run_names([(config.model.name, command)]), {REPEATS: first.run_id} if first else {}
+    (name,), tags = (
+        run_names([(config.model.name, command)]),
+        {REPEATS: first.run_id} if first else {},
+    )
     facts = params(config) | planned_params(plan)
-    with run_context(config, command, job="train", name=name, params=facts, tags=tags, clock=clock) as context:
+    with run_context(
+        config, command, job="train", name=name, params=facts, tags=tags, clock=clock
+    ) as context:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers()
         result = train(workers, record)
@@ -59,7 +69,9 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
 def train(
     workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits] = read
 ) -> dict[str, Any]:
-    """Read, fit, test and record, on workers that are up, in a run that is open; return what the job says of it."""
+    """Read, fit, test and record, on workers that are up, in a run that is open; return what the
+    job says of it.
+    """
     context, config, plan, task = record.context, record.config, record.plan, record.plan.task
     client, clock = workers.client, context.clock
     estimator = build_for_task(config.model, workers.device, task)
@@ -69,12 +81,20 @@ def train(
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            wait(loaded)  # two threads that import may lock each other; what failed the fit raises again
-            fitted = fit(client, estimator, splits["train"], splits.get("validation"), config.seed, told)
-            facts += [config.model.name, *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info)]
+            # two threads that import may lock each other; what failed the fit raises again
+            wait(loaded)
+            fitted = fit(
+                client, estimator, splits["train"], splits.get("validation"), config.seed, told
+            )
+            facts += [
+                config.model.name,
+                *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info),
+            ]
         with clock.phase("evaluate") as facts, progress("evaluate"):
             outcome = evaluate(client, plan, fitted, splits)
-            outcome = dataclasses.replace(outcome, constant=constant_features(client, splits["train"].x))
+            outcome = dataclasses.replace(
+                outcome, constant=constant_features(client, splits["train"].x)
+            )
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
         record.data(splits)
@@ -85,7 +105,9 @@ def train(
             held = hold(client, saved, fitted.format, workers.device)
             record.contributions(client, held, drawn_rows(saved), outcome)
         columns, raw = held_out(workers, plan)
-        scores = every_way(client, fitted, saved, plan.dataset.compute(columns, plan.task.features, np))
+        scores = every_way(
+            client, fitted, saved, plan.dataset.compute(columns, plan.task.features, np)
+        )
         logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
         facts.append(logged.uri)
     record.close(outcome, clock.seconds, peaks(client))
@@ -93,15 +115,21 @@ def train(
     first = record.original
     return context.result(
         model_uri=registered.registered or registered.uri,
-        metrics=record.headlines(outcome) | {f"baseline/{name}": value for name, value in outcome.baseline.items()},
+        metrics=record.headlines(outcome)
+        | {f"baseline/{name}": value for name, value in outcome.baseline.items()},
         phases=clock.seconds,
         **({"repeats": first.run_id} if first else {}),
     )
 
 
 def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
-    """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread while rows are read."""
-    several, module = workers.device == "cuda" and workers.n_workers > 1, TOGETHER.get(estimator.__module__)
+    """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread
+    while rows are read.
+    """
+    several, module = (
+        workers.device == "cuda" and workers.n_workers > 1,
+        TOGETHER.get(estimator.__module__),
+    )
     thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
     loaded = [thread.submit(import_module, module)] if several and module else []
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
@@ -116,7 +144,9 @@ def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome
     validation, threshold = None, judge.threshold
     if rows := splits.get("validation"):
         predictions = predict(client, held, rows.x)
-        validation = judge.evaluate(client, predictions, truth(client, held, rows), where=WHERE["validation"])
+        validation = judge.evaluate(
+            client, predictions, truth(client, held, rows), where=WHERE["validation"]
+        )
         threshold = validation.threshold
 
     predictions = predict(client, held, splits["test"].x)
@@ -134,4 +164,6 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
         ).result()
         if len(found[1]):
             return found
-    raise TipcastError("M011", "data.test", "has no clean row to hold the model against", "test on other rows")
+    raise TipcastError(
+        "M011", "data.test", "has no clean row to hold the model against", "test on other rows"
+    )

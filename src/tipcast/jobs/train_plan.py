@@ -1,4 +1,6 @@
-"""What a training reads: its files and split, decided before any worker starts, and the rows on the workers."""
+"""What a training reads: its files and split, decided before any worker starts, and the rows on the
+workers.
+"""
 
 import dataclasses
 import hashlib
@@ -52,7 +54,9 @@ class Plan:
 
     @property
     def asked(self) -> str:
-        """The target: its column, or in words what a function makes of columns; empty for clustering."""
+        """The target: its column, or in words what a function makes of columns; empty for
+        clustering.
+        """
         task = self.task
         if not task.has_target:
             return ""
@@ -60,7 +64,9 @@ class Plan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Column or feature that the model does not get, and why; neither the target nor the time of a split."""
+        """Column or feature that the model does not get, and why; neither the target nor the time
+        of a split.
+        """
         task, dataset = self.task, self.dataset
         used = {*task.features, *task.columns, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
@@ -72,7 +78,12 @@ class Plan:
     @property
     def periods(self) -> dict[str, str]:
         """Split -> its period in words, or its share where rows have no time."""
-        train, test, cutoff, draw = self.train.period, self.test.period, self.recipe.cutoff, self.recipe.draw
+        train, test, cutoff, draw = (
+            self.train.period,
+            self.test.period,
+            self.recipe.cutoff,
+            self.recipe.draw,
+        )
         if train is not None and test is not None and draw is None:
             spans = {"train": train if cutoff is None else (train[0], cutoff)}
             if cutoff is not None:
@@ -92,13 +103,17 @@ class Plan:
 
 
 def check_model(config: TrainConfig, kind: str | None) -> None:
-    """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the task."""
+    """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the
+    task.
+    """
     if kind is not None:
         build(config.model, config.backend.name, config.task.categorical, kind).check()
 
 
 def make_plan(config: TrainConfig) -> Plan:
-    """List the files of both sides and decide the split; every mistake that footers show ends here."""
+    """List the files of both sides and decide the split; every mistake that footers show ends
+    here.
+    """
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
     if config.task.kind is None:
@@ -110,15 +125,23 @@ def make_plan(config: TrainConfig) -> Plan:
     dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
     recipe = test_recipe = Recipe(dataset, task)
     train, test = recipe.scan("train"), test_recipe.scan("test")
-    for note in dict.fromkeys((*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))):
+    for note in dict.fromkeys(
+        (*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))
+    ):
         LOG.warning(note)
     if train.period is not None and test.period is not None:
-        cutoff = split.cutoff((timed(each.period) for each in train.fragments), test.period, task.validation)
+        cutoff = split.cutoff(
+            (timed(each.period) for each in train.fragments), test.period, task.validation
+        )
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
     parts = ("train", "validation") if task.validation else ("train",)
     draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
-    if not draw.test and {part.digest for part in train.fragments} & {part.digest for part in test.fragments}:
-        LOG.warning("data.test has files of data.train: the model is tested on rows that it has learnt")
+    if not draw.test and {part.digest for part in train.fragments} & {
+        part.digest for part in test.fragments
+    }:
+        LOG.warning(
+            "data.test has files of data.train: the model is tested on rows that it has learnt"
+        )
     if draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
         test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
@@ -132,7 +155,8 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     names: tuple[str, ...] = ("train", "validation") if plan.task.validation else ("train",)
     draw, splits = plan.recipe.draw, dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
-    if draw is not None and plan.test_recipe.draw is not None:  # all are rows of the same files: one reading
+    # all are rows of the same files: one reading
+    if draw is not None and plan.test_recipe.draw is not None:
         names = (*names, "test")
         recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
         sides = [(plan.test, recipe, names)]
@@ -146,9 +170,16 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
 
 
 def collect(
-    workers: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any], limits: Limits, names: Sequence[str]
+    workers: Session,
+    listing: Listing,
+    recipe: Recipe,
+    prepared: Sequence[Any],
+    limits: Limits,
+    names: Sequence[str],
 ) -> dict[str, Rows]:
-    """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return them by split."""
+    """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return
+    them by split.
+    """
     loaded, per_file = rows.collect(workers, listing, recipe, prepared)
     rows.check_counts(listing, per_file, recipe, limits)
     splits = dict(zip(names, loaded, strict=False))

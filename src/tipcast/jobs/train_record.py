@@ -1,4 +1,6 @@
-"""What a training run records: parameters, data, metrics, plots, the note and the portable model."""
+"""What a training run records: parameters, data, metrics, plots, the note and the portable
+model.
+"""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -28,15 +30,31 @@ LOG = logging.getLogger("tipcast")
 EXAMPLES = 5
 """Raw rows in the model's input example."""
 CURVE = "roc/true_positive_rate"
-"""Metric whose step is the false-positive rate in percent, of test rows or of a trial's validation rows."""
+"""Metric whose step is the false-positive rate in percent, of test rows or of a trial's validation
+rows.
+"""
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 """Parts of the configuration that runs are compared by."""
 NOT_PARAMS = (
-    "cluster.wait_s", "cluster.worker_ttl_s", "cluster.allowed_failures", "cluster.connect_timeout_s",
-    "cluster.performance_report", "cluster.dashboard", "data.limits",
-    "task.kind", "task.function", "task.columns", "task.params", "task.classes", "task.description",
-    "model.kinds", "model.cpu", "model.gpu", "model.space", "model.tiny",
-)  # fmt: skip
+    "cluster.wait_s",
+    "cluster.worker_ttl_s",
+    "cluster.allowed_failures",
+    "cluster.connect_timeout_s",
+    "cluster.performance_report",
+    "cluster.dashboard",
+    "data.limits",
+    "task.kind",
+    "task.function",
+    "task.columns",
+    "task.params",
+    "task.classes",
+    "task.description",
+    "model.kinds",
+    "model.cpu",
+    "model.gpu",
+    "model.space",
+    "model.tiny",
+)
 """Keys that no run is compared by; the whole configuration is an artifact."""
 
 
@@ -81,10 +99,17 @@ class Record:
         sides = {"train": self.plan.train, "test": self.plan.test}
         for name, (title, digest) in self._datasets(splits).items():
             uris = sides["test" if name == "test" else "train"].uris
-            profile = {"rows": splits[name].counts.rows, "period": self.plan.periods[name], "files": len(uris)}
+            profile = {
+                "rows": splits[name].counts.rows,
+                "period": self.plan.periods[name],
+                "files": len(uris),
+            }
             self.run.log_dataset(uris[0], digest, title, name, profile)
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        read = {name: list(dict.fromkeys(redact(part.uri) for part in side.fragments)) for name, side in sides.items()}
+        read = {
+            name: list(dict.fromkeys(redact(part.uri) for part in side.fragments))
+            for name, side in sides.items()
+        }
         self.run.log_text(yaml.safe_dump(read), FILES)
         if report := self.plan.dataset.report:
             self.context.table(report, "tables/columns.json")
@@ -93,21 +118,32 @@ class Record:
         """Record metrics, the headline first, and the fit's history."""
         judge, fitted = self.judge, outcome.fitted
         metrics = logged(judge, outcome.test, "test", self.plan.task.classes)
-        metrics |= self.headlines(outcome) | {f"baseline/{name}": value for name, value in outcome.baseline.items()}
+        metrics |= self.headlines(outcome) | {
+            f"baseline/{name}": value for name, value in outcome.baseline.items()
+        }
         if outcome.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
             metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
-        for remark in (report.beaten(judge, outcome.test, outcome.baseline), *self.remarks(outcome)):
+        for remark in (
+            report.beaten(judge, outcome.test, outcome.baseline),
+            *self.remarks(outcome),
+        ):
             if remark:
                 LOG.warning(remark)
         for name, rows in outcome.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
-        metrics |= {f"fit/{name}": float(value) for name, value in fitted.info.items() if not isinstance(value, str)}
+        metrics |= {
+            f"fit/{name}": float(value)
+            for name, value in fitted.info.items()
+            if not isinstance(value, str)
+        }
         self.run.log_metrics(metrics)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
         self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
-        self.run.log_params({f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)})
+        self.run.log_params(
+            {f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)}
+        )
 
     def remarks(self, outcome: Outcome) -> list[str]:
         """Return a sentence on each fact of the rows that makes a result doubtful."""
@@ -124,20 +160,26 @@ class Record:
         test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
         name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
-        evaluations = {"test": test} | ({"validation": outcome.validation} if outcome.validation else {})
+        evaluations = {"test": test} | (
+            {"validation": outcome.validation} if outcome.validation else {}
+        )
         for path, drawn in judge.figures(evaluations, subtitle, classes):
             log(drawn, path)
             if path == judge.figure:
-                log(drawn, Path(path).name)  # MLflow's page of compared runs shows what lies at the root of all
+                # MLflow's page of compared runs shows what lies at the root of all
+                log(drawn, Path(path).name)
         for path, columns in judge.tables(test, classes).items():
             self.run.log_table(columns, path)
-        trained = f"{name}, {outcome.splits['train'].counts.rows:,} {self.plan.train.name}, {periods['train']}"
+        rows = outcome.splits["train"].counts.rows
+        trained = f"{name}, {rows:,} {self.plan.train.name}, {periods['train']}"
         if fitted.importance:
             picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
             log(picture, "plots/feature_importance.png")
 
     def contributions(self, client: Any, held: Any, most: int, outcome: Outcome) -> None:
-        """Draw what each feature contributes to the predictions of some test rows, at even distances."""
+        """Draw what each feature contributes to the predictions of some test rows, at even
+        distances.
+        """
         from tipcast.evaluation import plots  # as for ``figures``
 
         test = outcome.splits["test"]
@@ -148,10 +190,22 @@ class Record:
         self.run.log_bytes(drawn, "plots/contributions.png")
 
     def model(
-        self, saved: Path, outcome: Outcome, raw: pd.DataFrame, scores: Mapping[str, Any], device: str
+        self,
+        saved: Path,
+        outcome: Outcome,
+        raw: pd.DataFrame,
+        scores: Mapping[str, Any],
+        device: str,
     ) -> tuple[portable.Logged, float]:
-        """Log the portable model and hold it against every way to score raw rows; return the largest difference too."""
-        task, train, test, periods = self.plan.task, self.plan.train, self.plan.test, self.plan.periods
+        """Log the portable model and hold it against every way to score raw rows; return the
+        largest difference too.
+        """
+        task, train, test, periods = (
+            self.plan.task,
+            self.plan.train,
+            self.plan.test,
+            self.plan.periods,
+        )
         facts = {
             "features": list(task.features),
             "target": task.description,
@@ -170,7 +224,13 @@ class Record:
             "versions": origin.versions(),
         }
         logged = portable.log_model(
-            self.run, saved, outcome.fitted.format, facts, self.plan.dataset, train.facts, raw.head(EXAMPLES)
+            self.run,
+            saved,
+            outcome.fitted.format,
+            facts,
+            self.plan.dataset,
+            train.facts,
+            raw.head(EXAMPLES),
         )
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
@@ -179,7 +239,9 @@ class Record:
         self.run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
 
-    def close(self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]) -> None:
+    def close(
+        self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]
+    ) -> None:
         """Record how long it took and how much memory, and write the note."""
         run, remark = self.run, ""
         run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
@@ -206,24 +268,43 @@ class Record:
         )
         run.note(note)
 
-    def register(self, logged: portable.Logged, difference: float, outcome: Outcome) -> portable.Logged:
-        """Register the logged model where that is asked for, with everything that the version's page should say."""
-        name, model, splits = self.config.tracking.register, self.config.model.name, self._splits(outcome)
+    def register(
+        self, logged: portable.Logged, difference: float, outcome: Outcome
+    ) -> portable.Logged:
+        """Register the logged model where that is asked for, with everything that the version's
+        page should say.
+        """
+        name, model, splits = (
+            self.config.tracking.register,
+            self.config.model.name,
+            self._splits(outcome),
+        )
         if name is None:
             return logged
-        page = report.version_page(logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id)
-        return portable.register(self.run, logged, name, difference, self.headlines(outcome), page, trial=self.trial)
+        page = report.version_page(
+            logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id
+        )
+        return portable.register(
+            self.run, logged, name, difference, self.headlines(outcome), page, trial=self.trial
+        )
 
     def headlines(self, outcome: Outcome) -> dict[str, float]:
-        """Return the first metrics of the test rows, the bounds of the first, and the threshold, if there is one."""
+        """Return the first metrics of the test rows, the bounds of the first, and the threshold, if
+        there is one.
+        """
         threshold = {} if outcome.test.threshold is None else {"threshold": outcome.test.threshold}
-        metrics = {f"test/{name}": value for name, value in (outcome.test.shown | threshold).items()}
+        metrics = {
+            f"test/{name}": value for name, value in (outcome.test.shown | threshold).items()
+        }
         return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""
         listings = {name: self.plan.test if name == "test" else self.plan.train for name in splits}
-        return {name: (f"{each.name} {self.plan.periods[name]}", each.digest) for name, each in listings.items()}
+        return {
+            name: (f"{each.name} {self.plan.periods[name]}", each.digest)
+            for name, each in listings.items()
+        }
 
     def _splits(self, outcome: Outcome) -> list[report.Split]:
         periods = self.plan.periods
@@ -236,7 +317,8 @@ def stepped(rates: Sequence[float]) -> dict[int, float]:
 
 
 def planned_params(plan: Plan) -> dict[str, str]:
-    """Return what the data decide of a training: the target, the features, and the columns left out, with the reason.
+    """Return what the data decide of a training: the target, the features, and the columns left
+    out, with the reason.
 
     Lists that are longer than MLflow keeps of a parameter end with the number of the others.
     """
@@ -250,9 +332,15 @@ def planned_params(plan: Plan) -> dict[str, str]:
 
 
 def params(
-    config: DoctorConfig | ScoreConfig, sections: Collection[str] = SECTIONS, later: Collection[str] = ()
+    config: DoctorConfig | ScoreConfig,
+    sections: Collection[str] = SECTIONS,
+    later: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return what runs are compared by, without what the job logs ``later`` itself."""
     plain = to_plain(config)
     flat = flatten({name: plain[name] for name in sections if name in plain})
-    return {name: value for name, value in flat.items() if not name.startswith(NOT_PARAMS) and name not in later}
+    return {
+        name: value
+        for name, value in flat.items()
+        if not name.startswith(NOT_PARAMS) and name not in later
+    }

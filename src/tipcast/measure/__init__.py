@@ -1,1 +1,3 @@
-"""Measuring: the clock of a job's phases and what it shows, and the code and versions that a result comes from."""
+"""Measuring: the clock of a job's phases and what it shows, and the code and versions that a result
+comes from.
+"""

@@ -1,4 +1,6 @@
-"""Where a result comes from: the user's project, tipcast's own code, their commits, and the versions of libraries."""
+"""Where a result comes from: the user's project, tipcast's own code, their commits, and the
+versions of libraries.
+"""
 
 import contextlib
 import functools
@@ -13,9 +15,23 @@ from pathlib import Path
 from tipcast import __version__
 
 LIBRARIES = (
-    "mlflow", "dask", "distributed", "pandas", "numpy", "pyarrow", "scikit-learn", "treelite",
-    "xgboost", "xgboost-cpu", "xgboost-cu13", "cudf-cu13", "cuml-cu13", "dask-cuda", "nvforest-cu13", "cupy-cuda13x",
-)  # fmt: skip
+    "mlflow",
+    "dask",
+    "distributed",
+    "pandas",
+    "numpy",
+    "pyarrow",
+    "scikit-learn",
+    "treelite",
+    "xgboost",
+    "xgboost-cpu",
+    "xgboost-cu13",
+    "cudf-cu13",
+    "cuml-cu13",
+    "dask-cuda",
+    "nvforest-cu13",
+    "cupy-cuda13x",
+)
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout that this code runs from, if it is one."""
 MADE_BY = ("src/tipcast", "conf")
@@ -70,9 +86,13 @@ class Origin:
         """What pages say of uncommitted changes; nothing where there are none."""
         sentences = []
         if self.project.dirty:
-            sentences.append(f"The project had uncommitted changes on commit `{self.project.commit}`.")
+            sentences.append(
+                f"The project had uncommitted changes on commit `{self.project.commit}`."
+            )
         if self.code.dirty:
-            sentences.append(f"The code of tipcast had uncommitted changes on commit `{self.code.commit}`.")
+            sentences.append(
+                f"The code of tipcast had uncommitted changes on commit `{self.code.commit}`."
+            )
         return " ".join(sentences)
 
 
@@ -82,7 +102,8 @@ def origin() -> Origin:
 
 
 def project(folder: Path) -> Source:
-    """Return the commit of the repository that a folder is in, if any, and whether its tracked files have changes.
+    """Return the commit of the repository that a folder is in, if any, and whether its tracked
+    files have changes.
 
     Untracked files do not count: an MLflow database and scores often lie beside the code.
     """
@@ -91,26 +112,44 @@ def project(folder: Path) -> Source:
 
 @functools.cache  # the code that runs is that of the first call, whatever is committed meanwhile
 def source(root: Path = ROOT) -> Source:
-    """Return the commit of tipcast's own checkout, if it is one, and whether ``MADE_BY`` has changes or new files."""
+    """Return the commit of tipcast's own checkout, if it is one, and whether ``MADE_BY`` has
+    changes or new files.
+    """
     if not (root / ".git").exists():
         return Source()
     return _status(root, "--untracked-files=all", "--", *MADE_BY)
 
 
 def _status(folder: Path, *words: str) -> Source:
-    """Ask git for the commit of a folder's repository and for changes; whatever fails, a run goes on."""
+    """Ask git for the commit of a folder's repository and for changes; whatever fails, a run goes
+    on.
+    """
     git = shutil.which("git")
     if git is None:
         return Source()
 
-    command = [git, "--no-optional-locks", "-C", str(folder), "status", "--porcelain=v2", "--branch", *words]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}  # a hook has its own
+    command = [
+        git,
+        "--no-optional-locks",
+        "-C",
+        str(folder),
+        "status",
+        "--porcelain=v2",
+        "--branch",
+        *words,
+    ]
+    # a hook has its own
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     lines: list[str] = []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        status = subprocess.run(command, capture_output=True, env=variables, timeout=TIMEOUT_S, check=False)  # noqa: S603 - fixed words
+        status = subprocess.run(  # noqa: S603 - fixed words
+            command, capture_output=True, env=variables, timeout=TIMEOUT_S, check=False
+        )
         lines = status.stdout.decode(errors="replace").splitlines()
 
-    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "(initial)")
+    commit = next(
+        (line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "(initial)"
+    )
     if commit == "(initial)":  # git's word for a repository without any commit
         return Source()
     return Source(commit, any(not line.startswith("#") for line in lines))

@@ -1,4 +1,6 @@
-"""What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal after 2 seconds."""
+"""What a job shows on standard error while it runs: a line for each phase, and a bar on a terminal
+after 2 seconds.
+"""
 
 import contextlib
 import logging
@@ -19,15 +21,22 @@ LONG_S = 1.0
 
 
 class _Handler(logging.Handler):
-    """Writes to the standard error of the moment, above a progress bar; names level and logger of others' lines."""
+    """Writes to the standard error of the moment, above a progress bar; names level and logger of
+    others' lines.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             plain = record.name == LOG.name and record.levelno == logging.INFO
-            tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)  # until it is loaded there is no bar to tear
+            # until it is loaded there is no bar to tear
+            tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
             write = tqdm.write if tqdm else print
-            write(("" if plain else f"{record.levelname} {record.name}: ") + self.format(record), file=sys.stderr)
-        except Exception:  # noqa: BLE001 - as every handler: what cannot be logged must not end the job
+            write(
+                ("" if plain else f"{record.levelname} {record.name}: ") + self.format(record),
+                file=sys.stderr,
+            )
+        # as every handler: what cannot be logged must not end the job
+        except Exception:  # noqa: BLE001
             self.handleError(record)
 
 
@@ -35,7 +44,8 @@ class _Handler(logging.Handler):
 def shown(level: int) -> Iterator[None]:
     """Log to standard error.
 
-    ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what libraries log as INFO.
+    ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what
+    libraries log as INFO.
     """
     root, handler = logging.getLogger(), _Handler()
     handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how it composes
@@ -52,18 +62,22 @@ def shown(level: int) -> Iterator[None]:
 
 
 def worth_a_line(done: int, total: int) -> bool:
-    """Tell whether to log that one more of many has ended: at each tenth of them, so that a long list stays short."""
+    """Tell whether to log that one more of many has ended: at each tenth of them, so that a long
+    list stays short.
+    """
     return done * LINES // total > (done - 1) * LINES // total
 
 
 @contextlib.contextmanager
 def progress(
-    label: str, futures: Sequence[Any] = (), wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+    label: str,
+    futures: Sequence[Any] = (),
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
 ) -> Iterator[Callable[..., None]]:
     """Show how long a block has taken and how far it is, where standard error is a terminal.
 
-    The steps are futures that end, or those that a block tells what this yields: steps done, all steps and a word.
-    ``wait`` waits between two looks at them.
+    The steps are futures that end, or those that a block tells what this yields: steps done, all
+    steps and a word. ``wait`` waits between two looks at them.
     """
     steps, over, begun = [0, len(futures), ""], threading.Event(), time.time()  # as tqdm's clock
 
@@ -75,12 +89,17 @@ def progress(
             return
         from tqdm import tqdm  # takes a while to import
 
-        with tqdm(desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False) as bar:
+        with tqdm(
+            desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False
+        ) as bar:
             bar.start_t = begun
             while not wait(over, REFRESH_S):
                 done, total, note = steps
                 if total:
-                    bar.total, bar.bar_format = total, "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
+                    bar.total, bar.bar_format = (
+                        total,
+                        "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}",
+                    )
                     bar.set_postfix_str(note, refresh=False)
                 bar.update(sum(future.done() for future in futures) + done - bar.n)
 
@@ -106,7 +125,9 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
-        """Add a block's seconds to a phase; log a line, with the facts that a block adds to what this yields."""
+        """Add a block's seconds to a phase; log a line, with the facts that a block adds to what
+        this yields.
+        """
         facts, start = list[str](), self._now()
         LOG.debug("%s begins", name)
         self.seconds.setdefault(name, 0.0)

@@ -30,7 +30,9 @@ RESERVED = {
 }
 """Parameters of scikit-learn's estimators that tipcast sets -> what to use in their place."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
-"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge the others."""
+"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge
+the others.
+"""
 PER_COLUMN = ("monotonic_cst", "categorical_features")
 """Parameters that only the real columns fit."""
 TRIED_ROWS, TRIED_COLUMNS = 256, 64
@@ -50,7 +52,9 @@ class Fitted:
     content: Callable[[Any], bytes]
     """Returns what the model's file holds, of the scorer."""
     importance: Mapping[str, float] = field(default_factory=dict)
-    """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it tells none."""
+    """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it
+    tells none.
+    """
     importance_kind: str = ""
     """The measure that importances are shares of, as ``gain``."""
     history: History = field(default_factory=dict)
@@ -59,7 +63,8 @@ class Fitted:
         """Write the model's file into a folder that exists; ``native.load`` reads it."""
         path = folder / native.FILES[self.format]
         with writing(path):
-            path.write_bytes(self.content(self.scorer))  # a library itself may not notice a full disk
+            # a library itself may not notice a full disk
+            path.write_bytes(self.content(self.scorer))
         return path
 
 
@@ -67,8 +72,8 @@ class Fitted:
 class Split:
     """Rows to fit on, and validation rows for early stopping.
 
-    In one process (n, features) float32 frames and (n,) Series of int32 classes or values, or lists of their
-    parts; over all workers Dask's collections of the same.
+    In one process (n, features) float32 frames and (n,) Series of int32 classes or values, or lists
+    of their parts; over all workers Dask's collections of the same.
     """
 
     x: Any
@@ -101,10 +106,14 @@ class Estimator(ABC):
 
     @abstractmethod
     def fit(self, rows: Any, seed: int, threads: int = 1) -> Fitted:
-        """Fit inside one process, on rows or on the result of ``prepared``, with bit-identical results."""
+        """Fit inside one process, on rows or on the result of ``prepared``, with bit-identical
+        results.
+        """
 
     @abstractmethod
-    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+    def fit_distributed(
+        self, client: Any, rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
         """Fit over all workers, on Dask's collections."""
 
     @property
@@ -119,7 +128,9 @@ class Estimator(ABC):
 
     @property
     def one_hot(self) -> bool:
-        """Whether a category must become a column of 0 and 1 for each value, as its codes have no order."""
+        """Whether a category must become a column of 0 and 1 for each value, as its codes have no
+        order.
+        """
         return False
 
     @property
@@ -162,13 +173,17 @@ def parts(rows: Any) -> list[Any]:
 
 
 def stacked(x: Any, y: Any) -> tuple[Array, Array]:
-    """Return rows, or those of parts, as one array, column by column, and their targets; one part is not copied."""
+    """Return rows, or those of parts, as one array, column by column, and their targets; one part
+    is not copied.
+    """
     x, y = [*parts(x)], [*parts(y)]
     return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
 
 
 def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
-    """Return the values of frames as one array, emptying their list on the way: they are in memory about once."""
+    """Return the values of frames as one array, emptying their list on the way: they are in memory
+    about once.
+    """
     none, rows, start = frames[0].iloc[:0].values, sum(map(len, frames)), 0
     whole = module_of(none).empty((rows, *none.shape[1:]), dtype=dtype or none.dtype, order=order)
     frames.reverse()
@@ -179,26 +194,39 @@ def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
     return whole
 
 
-def check_names(section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]) -> None:
-    """Refuse (C001) a name under ``params`` or ``fit`` that the library lacks, or that another key sets."""
+def check_names(
+    section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]
+) -> None:
+    """Refuse (C001) a name under ``params`` or ``fit`` that the library lacks, or that another key
+    sets.
+    """
     for name in given:
         where = f"model.{section}.{name}"
         if name not in valid and name in hints:
-            raise TipcastError("C001", where, "this model has no such parameter", f"use {hints[name]}")
+            raise TipcastError(
+                "C001", where, "this model has no such parameter", f"use {hints[name]}"
+            )
         if name not in valid:
             raise unknown(where, "parameter", name, sorted(valid), "C001", f"model.{section}.")
 
 
 def positive(key: str, value: Any, *, whole: bool = True) -> Any:
     """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
-    kinds, wanted = (int, "a whole number of at least 1") if whole else ((int, float), "a finite number above 0")
+    kinds, wanted = (
+        (int, "a whole number of at least 1")
+        if whole
+        else ((int, float), "a finite number above 0")
+    )
     if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
         raise must_be(key, wanted, repr(value))
     return value
 
 
-def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False) -> Any:
-    """Let a library judge parameters by a short fit on some rows; C003 with its message. Return the fitted model.
+def judge(
+    make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False
+) -> Any:
+    """Let a library judge parameters by a short fit on some rows; C003 with its message. Return the
+    fitted model.
 
     ``make`` returns an unfitted estimator with ``params``, but for those that it is called with.
     """
@@ -213,6 +241,7 @@ def judge(make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, spa
         with warnings.catch_warnings(action="ignore"):
             return make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)
     except (ValueError, TypeError) as problem:
-        name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")  # C is in SVC too
+        # C is in SVC too
+        name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")
         where, fix = f"model.params.{name}".rstrip("."), "see the library's documentation"
         raise TipcastError("C003", where, str(problem), fix) from problem

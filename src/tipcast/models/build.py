@@ -28,32 +28,53 @@ def build(
     classes: int = 0,
     missing: float = -1.0,
 ) -> Any:
-    """Make the estimator that a model's yaml names: a class of tipcast's, or the adapter for a library's class.
+    """Make the estimator that a model's yaml names: a class of tipcast's, or the adapter for a
+    library's class.
 
-    ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical`` are features that are
-    categories, in which ``missing`` stands for no value. ``kind`` is one of the model's ``kinds``, None for its first
-    one, of so many ``classes``, which ``check`` alone does not need. C002 no such model, or none for the device, C003
-    not a model of the kind, or categories that it does not know, C006 classes that an override may not name.
+    ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical``
+    are features that are categories, in which ``missing`` stands for no value. ``kind`` is one of
+    the model's ``kinds``, None for its first one, of so many ``classes``, which ``check`` alone
+    does not need. C002 no such model, or none for the device, C003 not a model of the kind, or
+    categories that it does not know, C006 classes that an override may not name.
     """
     kind = kind or model.kinds[0]
     if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
-        fix = "use model=kmeans" if kind == "clustering" else "use model=xgboost or model=random_forest"
+        fix = (
+            "use model=kmeans"
+            if kind == "clustering"
+            else "use model=xgboost or model=random_forest"
+        )
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
     shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
     for table in TABLES:
         if getattr(model, table) != shipped.get(table):
-            fix = "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
-            raise TipcastError("C006", f"model.{table}", "an override cannot name a class here", fix)
+            fix = (
+                "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
+            )
+            raise TipcastError(
+                "C006", f"model.{table}", "an override cannot name a class here", fix
+            )
     tables = model.classes[kind] if model.classes else shipped
     table = "cpu" if device == "cpu" else "gpu"
     entry: Any = tables.get(table) or {}
     name: Any = entry.get("local") if model.classes else entry
     if not name:
         others = " and ".join(side for side in TABLES if tables.get(side))
-        raise TipcastError("C002", f"model={model.name}", f"has no class for {table}", f"it has one for {others}")
-    settings = dict(model.params), dict(model.fit), TABLES[table], tuple(categorical), kind, classes, missing
+        raise TipcastError(
+            "C002", f"model={model.name}", f"has no class for {table}", f"it has one for {others}"
+        )
+    settings = (
+        dict(model.params),
+        dict(model.fit),
+        TABLES[table],
+        tuple(categorical),
+        kind,
+        classes,
+        missing,
+    )
     if model.classes:
-        from tipcast.models.library import Library, named  # scikit-learn, which no worker of XGBoost's needs
+        # scikit-learn, which no worker of XGBoost's needs
+        from tipcast.models.library import Library, named
 
         reference = (tables.get("cpu") or {}).get("local") or name
         estimator: Any = Library(

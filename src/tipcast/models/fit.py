@@ -1,4 +1,6 @@
-"""Fit and score on the workers that hold the rows, by a library alone or in its distributed form."""
+"""Fit and score on the workers that hold the rows, by a library alone or in its distributed
+form.
+"""
 
 import contextlib
 import logging
@@ -45,14 +47,24 @@ EXPLAINED_BY_THREAD = 10
 Result = TypeVar("Result")
 
 
-def fit(client: Any, estimator: Estimator, train: Any, validation: Any, seed: int, progress: Progress = None) -> Fitted:
+def fit(
+    client: Any,
+    estimator: Estimator,
+    train: Any,
+    validation: Any,
+    seed: int,
+    progress: Progress = None,
+) -> Fitted:
     """Fit a model on rows that lie on the workers of a client, ``datasets.rows.Rows``.
 
-    Those of ``validation``, if any, decide when to stop. ``progress`` is called with the steps done and all steps, by
-    models that can tell. K003 a worker was lost, C010 the library computed on another device; those of the model.
+    Those of ``validation``, if any, decide when to stop. ``progress`` is called with the steps done
+    and all steps, by models that can tell. K003 a worker was lost, C010 the library computed on
+    another device; those of the model.
     """
     splits = [train] if validation is None else [train, validation]
-    everywhere = set.intersection(*holders(client, [part for rows in splits for part in (*rows.x, *rows.y)]))
+    everywhere = set.intersection(
+        *holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
+    )
     if not everywhere:
         sides = [(side.features, side.target) for side in splits]
         return estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
@@ -99,12 +111,15 @@ def workers_of(client: Any, parts: Sequence[Any]) -> list[str]:
 
 
 def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:
-    """Run a fit in a thread while watching its workers: the peers of a lost one may wait for it for minutes.
+    """Run a fit in a thread while watching its workers: the peers of a lost one may wait for it for
+    minutes.
 
-    A frozen worker counts as lost when the scheduler has not heard from it for Dask's ``worker-ttl``. The scheduler
-    itself checks only once in that time, and then waits for the worker to restart.
+    A frozen worker counts as lost when the scheduler has not heard from it for Dask's
+    ``worker-ttl``. The scheduler itself checks only once in that time, and then waits for the
+    worker to restart.
 
-    The fit has the client as the current one. K003 where a worker is lost, and the fit is left to end by itself.
+    The fit has the client as the current one. K003 where a worker is lost, and the fit is left to
+    end by itself.
     """
     outcome: Outcome[Result] = Outcome()
 
@@ -133,7 +148,9 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
         for address in set(workers) & set(there):
             if address not in heard or heard[address][0] != there[address]["last_seen"]:
                 heard[address] = (there[address]["last_seen"], now)
-        lost = {each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)}
+        lost = {
+            each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)
+        }
         if lost:
             raise _gone(lost) from problem
         if problem:
@@ -141,15 +158,20 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
 
 
 def _gone(lost: Collection[str]) -> TipcastError:
-    what, fix = "worker lost while training", "give workers more memory (cluster.memory_limit) and repeat the command"
+    what, fix = (
+        "worker lost while training",
+        "give workers more memory (cluster.memory_limit) and repeat the command",
+    )
     return TipcastError("K003", ", ".join(sorted(lost)), what, fix)
 
 
 @contextlib.contextmanager
 def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
-    """Lock workers for one distributed fit; release locks of dead clients, which Dask would keep for ever.
+    """Lock workers for one distributed fit; release locks of dead clients, which Dask would keep
+    for ever.
 
-    XGBoost locks the same workers by their addresses inside: a dead client's locks of that kind are released too.
+    XGBoost locks the same workers by their addresses inside: a dead client's locks of that kind are
+    released too.
     """
     lock = MultiLock([LOCK + address for address in workers], client)
     lock.id = f"{client.id}{BETWEEN}{lock.id}"
@@ -157,7 +179,9 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
     while not lock.acquire(timeout=WAIT_S):
         owners = client.run_on_scheduler(_release_dead, names=list(lock.names))
         if owners and not warned:
-            LOG.warning("waiting for another training on the same workers, of %s", ", ".join(owners))
+            LOG.warning(
+                "waiting for another training on the same workers, of %s", ", ".join(owners)
+            )
             warned = True
     try:
         yield
@@ -184,15 +208,20 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
 
 
 def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
-    """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures of the scores.
+    """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures
+    of the scores.
 
     ``held`` is a future of a scorer, as ``hold`` and ``hold_scorer`` return it.
     """
-    return list(client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score"))
+    return list(
+        client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score")
+    )
 
 
 def truth(client: Any, held: Any, rows: Any) -> list[Any]:
-    """Return futures of what predictions of rows, ``datasets.rows.Rows``, are judged by: the target, or the rows."""
+    """Return futures of what predictions of rows, ``datasets.rows.Rows``, are judged by: the
+    target, or the rows.
+    """
     return list(rows.y) or list(client.map(_judged, rows.x, scorer=held, pure=False, key="judged"))
 
 
@@ -207,21 +236,29 @@ def _threads(client: Any, x: Sequence[Any]) -> int:
 
 
 def hold_scorer(client: Any, scorer: native.Scorer) -> Any:
-    """Return a future of a fit's scorer, which each worker then has once: nothing is written and read again."""
+    """Return a future of a fit's scorer, which each worker then has once: nothing is written and
+    read again.
+    """
     return _sent(client, copy, scorer)
 
 
 def hold(client: Any, saved: Path, format: str, device: str) -> Any:
-    """Return a future of a saved model's scorer, which a worker loads: the driver may lack its device."""
+    """Return a future of a saved model's scorer, which a worker loads: the driver may lack its
+    device.
+    """
     return _sent(client, native.load, saved.read_bytes(), format, device)
 
 
 def every_way(client: Any, fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
-    """Score the same (rows, features) float32 host rows by every way that a worker has to score a saved model.
+    """Score the same (rows, features) float32 host rows by every way that a worker has to score a
+    saved model.
 
-    Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of ``native.available``.
+    Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of
+    ``native.available``.
     """
-    scores: dict[str, Array] = _sent(client, _every_way, fitted.scorer, saved.read_bytes(), fitted.format, x).result()
+    scores: dict[str, Array] = _sent(
+        client, _every_way, fitted.scorer, saved.read_bytes(), fitted.format, x
+    ).result()
     return scores
 
 
@@ -231,7 +268,9 @@ def _every_way(scorer: native.Scorer, content: bytes, format: str, x: Array) -> 
 
 
 def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Start a task with large arguments inside the graph: the scheduler keeps them, so that they outlive a worker."""
+    """Start a task with large arguments inside the graph: the scheduler keeps them, so that they
+    outlive a worker.
+    """
     with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
         return client.submit(function, *arguments, pure=False)
 
@@ -243,29 +282,37 @@ def _score(x: Frame, scorer: native.Scorer, threads: int) -> Array:
 
 
 def drawn_rows(saved: Path) -> int:
-    """Return how many rows' contributions a figure of a booster shows: fewer of many splits, which take longer."""
-    splits = sum(native.load(saved, "xgboost-ubj").booster.get_score(importance_type="weight").values())
+    """Return how many rows' contributions a figure of a booster shows: fewer of many splits, which
+    take longer.
+    """
+    splits = sum(
+        native.load(saved, "xgboost-ubj").booster.get_score(importance_type="weight").values()
+    )
     return int(np.clip(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS, DRAWN_ROWS))
 
 
 def contributions(
     client: Any, scorer: Any, x: Sequence[Any], sizes: Sequence[int], most: int
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return rows of parts at even distances, and the contributions to them; each part's are computed where it lies.
+    """Return rows of parts at even distances, and the contributions to them; each part's are
+    computed where it lies.
 
-    ``scorer`` is a future as of ``hold``, ``x`` are futures of (rows, features) float32 DataFrames of ``sizes``
-    rows; at most ``most`` are taken. Of several classes, contributions are to the margin of the class predicted.
-    Returns (rows, features) and (rows, features + 1).
+    ``scorer`` is a future as of ``hold``, ``x`` are futures of (rows, features) float32 DataFrames
+    of ``sizes`` rows; at most ``most`` are taken. Of several classes, contributions are to the
+    margin of the class predicted. Returns (rows, features) and (rows, features + 1).
     """
     step = max(-(-sum(sizes) // most), 1)
-    starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]  # even distances across the parts' borders
+    # even distances across the parts' borders
+    starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]
     how = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
     parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
     return np.concatenate(values), np.concatenate(added)
 
 
-def _of_part(x: Frame, start: int, scorer: native.XGBoostScorer, step: int, threads: int) -> tuple[Array, Array]:
+def _of_part(
+    x: Frame, start: int, scorer: native.XGBoostScorer, step: int, threads: int
+) -> tuple[Array, Array]:
     rows = x.iloc[start::step]
     added = native.shared_out(scorer.contributions, rows, threads, EXPLAINED_BY_THREAD)
     if added.ndim == 3:

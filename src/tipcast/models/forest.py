@@ -1,4 +1,6 @@
-"""Random forests: scikit-learn's, with its trees fitted as tasks on all workers, and cuML's, by its parameter names."""
+"""Random forests: scikit-learn's, with its trees fitted as tasks on all workers, and cuML's, by its
+parameter names.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -31,10 +33,25 @@ CUML_ONLY = ("n_bins", "max_batch_size")
 CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
 """scikit-learn's name -> cuML's, where they differ."""
 CUML_PARAMS = (
-    "n_estimators", "max_depth", "min_samples_leaf", "min_samples_split", "min_impurity_decrease", "max_features",
-    "max_leaf_nodes", "max_samples", "bootstrap", "criterion", *CUML_ONLY,
-)  # fmt: skip
-CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "squared_error": "mse", "poisson": "poisson"}
+    "n_estimators",
+    "max_depth",
+    "min_samples_leaf",
+    "min_samples_split",
+    "min_impurity_decrease",
+    "max_features",
+    "max_leaf_nodes",
+    "max_samples",
+    "bootstrap",
+    "criterion",
+    *CUML_ONLY,
+)
+CRITERIA = {
+    "gini": "gini",
+    "entropy": "entropy",
+    "log_loss": "entropy",
+    "squared_error": "mse",
+    "poisson": "poisson",
+}
 """scikit-learn's name -> cuML's."""
 
 
@@ -43,14 +60,19 @@ CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "square
 class Forest(Estimator):
     """One forest, fitted inside one process or by all workers.
 
-    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows, and the forest is
-    the one that scikit-learn grows from the same rows and seed. Otherwise each worker grows trees from the rows it
-    holds, in proportion to their number.
+    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows,
+    and the forest is the one that scikit-learn grows from the same rows and seed. Otherwise each
+    worker grows trees from the rows it holds, in proportion to their number.
     """
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
-        base.check_names("params", self.params, set(unfitted(self.kind, {}).get_params()) - set(RESERVED), RESERVED)
+        base.check_names(
+            "params",
+            self.params,
+            set(unfitted(self.kind, {}).get_params()) - set(RESERVED),
+            RESERVED,
+        )
         base.check_names("fit", self.training, (), {})
         base.judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
@@ -62,7 +84,9 @@ class Forest(Estimator):
         with parallel_config("threading"):  # processes of joblib's a worker may not start
             return _fitted(forest.fit(values, target), base.columns(rows.x), {"rows_seen": "all"})
 
-    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+    def fit_distributed(
+        self, client: Any, rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
         """Grow the trees as tasks of all workers."""
         values, targets = parts_of(client, rows.x), parts_of(client, rows.y)
         threads, count = client.nthreads(), self.params.get("n_estimators", 100)
@@ -73,11 +97,15 @@ class Forest(Estimator):
         for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
             if last == first:
                 continue
-            there = {"workers": [address], "allow_other_workers": True, "pure": False}  # elsewhere if it dies
+            # elsewhere if it dies
+            there = {"workers": [address], "allow_other_workers": True, "pure": False}
             mine = [[side[at] for at in own] for side in (values, targets)]
-            joined = client.submit(base.stacked, *mine, **there)  # once for each worker, whose tasks share it
+            # once for each worker, whose tasks share it
+            joined = client.submit(base.stacked, *mine, **there)
             chunks = min(threads[address] * CHUNKS_PER_THREAD, last - first)
-            for start, stop in pairwise(np.linspace(first, last, chunks + 1).round().astype(int).tolist()):
+            for start, stop in pairwise(
+                np.linspace(first, last, chunks + 1).round().astype(int).tolist()
+            ):
                 tasks[client.submit(_grow, joined, self, seed, start, stop, **there)] = start
             first = last
         grown: dict[int, list[Any]] = {}
@@ -88,23 +116,36 @@ class Forest(Estimator):
                 progress(sum(map(len, grown.values())), count)
         forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
-        seen = "all" if all(len(own) == len(values) for own, _ in places.values()) else "each worker's own"
+        seen = (
+            "all"
+            if all(len(own) == len(values) for own, _ in places.values())
+            else "each worker's own"
+        )
         return _fitted(forest, base.columns(rows.x), {"rows_seen": seen})
 
 
 def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
-    """Return scikit-learn's forest for a kind of task; a null criterion is the library's default."""
-    given = {name: value for name, value in params.items() if name != "criterion" or value is not None}
-    return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(**{**given, **more})
+    """Return scikit-learn's forest for a kind of task; a null criterion is the library's
+    default.
+    """
+    given = {
+        name: value for name, value in params.items() if name != "criterion" or value is not None
+    }
+    return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(
+        **{**given, **more}
+    )
 
 
 def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[list[int], float]]:
-    """Return the workers that grow trees, the numbers of the parts that each uses, and its share of the trees."""
+    """Return the workers that grow trees, the numbers of the parts that each uses, and its share of
+    the trees.
+    """
     homes = holders(client, [*x, *y])
     threads = client.nthreads()
     sizes = client.nbytes([future.key for future in (*x, *y)], summary=False)
-    # A row is held twice while parts are joined, its label once more as float64; each growing tree needs about 40 bytes
-    # a row. The seven base features and the label take 32 bytes, to which the trees' share is scaled.
+    # A row is held twice while parts are joined, its label once more as float64; each growing tree
+    # needs about 40 bytes a row. The seven base features and the label take 32 bytes, to which the
+    # trees' share is scaled.
     need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
     limits = [worker["memory_limit"] for worker in known(client).values()]
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
@@ -118,12 +159,15 @@ def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[
 
 
 @travelling
-def _grow(rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int) -> tuple[Any, list[Any]]:
+def _grow(
+    rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int
+) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
     estimator.need_classes(y)
     state = np.random.RandomState(seed)
-    state.randint(np.iinfo(np.int32).max, size=start)  # the seeds of the trees before, drawn as scikit-learn draws them
+    # the seeds of the trees before, drawn as scikit-learn draws them
+    state.randint(np.iinfo(np.int32).max, size=start)
     own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
     forest = unfitted(estimator.kind, estimator.params, **own).fit(x, y)
     grown, forest.estimators_ = forest.estimators_, []
@@ -153,16 +197,26 @@ class CumlForest(Estimator):
     """One forest, without early stopping; cuML reports no progress."""
 
     def check(self) -> None:
-        """Refuse parameters that cuML would; scikit-learn's forest validates the values of those that it has too."""
+        """Refuse parameters that cuML would; scikit-learn's forest validates the values of those
+        that it has too.
+        """
         _ = self.settings
         others = (*CUML_ONLY, "max_samples")
-        theirs = {name: value for name, value in self.params.items() if value is not None and name not in others}
+        theirs = {
+            name: value
+            for name, value in self.params.items()
+            if value is not None and name not in others
+        }
         base.judge(partial(unfitted, self.kind, theirs), theirs, self.kind)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something else."""
-        base.check_names("params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"})
+        """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something
+        else.
+        """
+        base.check_names(
+            "params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"}
+        )
         base.check_names("fit", self.training, (), {})
         given = {name: value for name, value in self.params.items() if value is not None}
         for name in set(CUML_ONLY) & set(given):
@@ -170,13 +224,21 @@ class CumlForest(Estimator):
         share = given.get("max_samples", 1.0)
         if not isinstance(share, float) or not 0 < share <= 1:
             rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
-            raise must_be("model.params.max_samples", rule, repr(share), "change it, or use backend=cpu")
+            raise must_be(
+                "model.params.max_samples", rule, repr(share), "change it, or use backend=cpu"
+            )
         if (criterion := given.get("criterion")) and criterion not in CRITERIA:
-            raise unknown("model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003")
+            raise unknown(
+                "model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003"
+            )
         if criterion:
             given["criterion"] = CRITERIA[criterion]
-        # To cuML null of max_features is all features, and its default of max_depth has changed between releases.
-        given |= {"max_features": self.params.get("max_features", "sqrt"), "max_depth": given.get("max_depth")}
+        # To cuML null of max_features is all features, and its default of max_depth has changed
+        # between releases.
+        given |= {
+            "max_features": self.params.get("max_features", "sqrt"),
+            "max_depth": given.get("max_depth"),
+        }
         return {CUML_NAMES.get(name, name): value for name, value in given.items()}
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
@@ -186,14 +248,18 @@ class CumlForest(Estimator):
         model = self._make(cuml.ensemble, random_state=seed)
         return _fitted_by_cuml(model.fit(*base.stacked(rows.x, rows.y)), base.columns(rows.x), 1)
 
-    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
+    def fit_distributed(
+        self, client: Any, rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
         import cuml.dask.ensemble
 
         workers = workers_of(client, parts_of(client, rows.x))
 
         def grow() -> Any:
-            model = self._make(cuml.dask.ensemble, client=client, workers=workers, random_state=seed)
+            model = self._make(
+                cuml.dask.ensemble, client=client, workers=workers, random_state=seed
+            )
             return model.fit(rows.x, rows.y).get_combined_model()
 
         with worker_lock(client, workers):

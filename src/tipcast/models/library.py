@@ -1,4 +1,6 @@
-"""Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and ``predict`` are enough."""
+"""Any estimator of scikit-learn or cuML, by the class that a model's yaml names: ``fit`` and
+``predict`` are enough.
+"""
 
 import importlib
 import inspect
@@ -29,14 +31,19 @@ BOOSTING = ("xgboost.", "lightgbm.", "catboost.")
 """Of classes whose models only a pickle would hold."""
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
-"""Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver without a penalty."""
+"""Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
+without a penalty.
+"""
 TRIES = 5
-"""Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong coefficients now and
-then, from rows that stay as they are (a race like that of https://github.com/rapidsai/cuml/pull/4539)."""
+"""Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong
+coefficients now and then, from rows that stay as they are (a race like that of
+https://github.com/rapidsai/cuml/pull/4539)."""
 
 
 def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
-    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most`` drawn uniformly."""
+    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most``
+    drawn uniformly.
+    """
     ends = np.cumsum(list(rows))
     if most is None or ends[-1] <= most:
         return [slice(None)] * len(ends)  # no part is copied
@@ -46,33 +53,49 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
 
 
 def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
-    """Return some rows of a part, and of their targets, where they are; neither these nor the part keep an index."""
+    """Return some rows of a part, and of their targets, where they are; neither these nor the part
+    keep an index.
+    """
     return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
 
 
 def named(name: str, where: str = "model.classes") -> Any:
-    """Return the class of a dotted name; C006 one of another library, C002 one that is not there or has no ``fit``."""
+    """Return the class of a dotted name; C006 one of another library, C002 one that is not there or
+    has no ``fit``.
+    """
     if name.startswith(BOOSTING):
         what = f"{name} cannot be saved without a pickle, which tipcast does not write"
         raise TipcastError("C006", where, what, "use model=xgboost or model=hist_gradient_boosting")
     if not name.startswith(ALLOWED):
-        raise TipcastError("C006", where, f"{name} is outside {', '.join(ALLOWED)}", "name a class of these libraries")
+        raise TipcastError(
+            "C006",
+            where,
+            f"{name} is outside {', '.join(ALLOWED)}",
+            "name a class of these libraries",
+        )
     module, _, attribute = name.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        fix = "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings Dask-ML"
+        fix = (
+            "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings "
+            "Dask-ML"
+        )
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
-    predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")  # of clusters without a rule for other rows
+    # of clusters without a rule for other rows
+    predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
-        raise TipcastError("C002", where, f"{name} is not a class with fit and predict", "name an estimator")
+        raise TipcastError(
+            "C002", where, f"{name} is not a class with fit and predict", "name an estimator"
+        )
     return cls
 
 
 @final
 @dataclass(frozen=True)
 class Library(Estimator):
-    """A library's class on the rows of one process; its Dask class, where it has one, on those of all workers.
+    """A library's class on the rows of one process; its Dask class, where it has one, on those of
+    all workers.
 
     Where it has none one worker fits on a sample of them, at most ``fit.rows``.
     """
@@ -91,7 +114,11 @@ class Library(Estimator):
         cls = named(self.reference)
         if self.distributed:
             named(self.distributed)
-        valid = {name for name in inspect.signature(cls).parameters if name not in ("self", "args", "kwargs")}
+        valid = {
+            name
+            for name in inspect.signature(cls).parameters
+            if name not in ("self", "args", "kwargs")
+        }
         base.check_names("params", list(self.params), valid - set(base.RESERVED), base.RESERVED)
         base.check_names("fit", list(self.training), FIT, {})
         for key in ("rows", "passes", "folds"):
@@ -99,7 +126,9 @@ class Library(Estimator):
                 base.positive(f"model.fit.{key}", self.training[key])
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
-            raise TipcastError("C003", "model.fit.passes", what, "leave it out, or name another class")
+            raise TipcastError(
+                "C003", "model.fit.passes", what, "leave it out, or name another class"
+            )
         if self.device == "cpu":  # the driver may have no GPU
             sparse = bool(self.categorical) and not self.dense
             model = base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=sparse)
@@ -110,7 +139,11 @@ class Library(Estimator):
         accepted = set(inspect.signature(cls).parameters)
         if "kwargs" in accepted:  # cuML's Dask classes pass on what they do not name
             accepted |= set(inspect.signature(named(self.reference)).parameters) - {"n_jobs"}
-        own = {name: value for name, value in {"random_state": seed, "n_jobs": threads}.items() if name in accepted}
+        own = {
+            name: value
+            for name, value in {"random_state": seed, "n_jobs": threads}.items()
+            if name in accepted
+        }
         return cls(**{**own, **self.params, **more})
 
     @property
@@ -132,7 +165,9 @@ class Library(Estimator):
 
     @property
     def dense(self) -> bool:
-        """Whether the class takes no sparse matrix, or is better without: neighbours are found in trees."""
+        """Whether the class takes no sparse matrix, or is better without: neighbours are found in
+        trees.
+        """
         cls = named(self.reference)
         whole = self.device == "cpu" and not self.distributed and hasattr(cls, "predict")
         return not whole or hasattr(cls, "kneighbors") or not self._tags.sparse
@@ -142,7 +177,8 @@ class Library(Estimator):
         """What scikit-learn says of the rows that the class takes."""
         try:
             return get_tags(self.make(named(self.reference), 0, 1)).input_tags
-        except (AttributeError, TypeError, ValueError):  # a class that only looks like scikit-learn's, bad parameters
+        # a class that only looks like scikit-learn's, bad parameters
+        except (AttributeError, TypeError, ValueError):
             return InputTags(sparse=False)
 
     @property
@@ -163,7 +199,9 @@ class Library(Estimator):
 
     @property
     def precision(self) -> Any:
-        """Type of the rows that the library gets: float32 sums of 10M squares are off by percents."""
+        """Type of the rows that the library gets: float32 sums of 10M squares are off by
+        percents.
+        """
         return np.float64 if self.training.get("standardize") or self.categorical else np.float32
 
     def places(self, features: Sequence[str]) -> list[int]:
@@ -171,23 +209,35 @@ class Library(Estimator):
         return [features.index(name) for name in self.categorical]
 
     def preprocessing(self, parts: Sequence[Any], features: Sequence[str]) -> Preprocessing:
-        """Return what is done to rows before the library gets them, from the ``moments`` of their parts."""
+        """Return what is done to rows before the library gets them, from the ``moments`` of their
+        parts.
+        """
         standardize = bool(self.training.get("standardize"))
         dense = bool(self.categorical) and self.dense
-        return Preprocessing.of_parts(parts, self.places(features), standardize=standardize, dense=dense)
+        return Preprocessing.of_parts(
+            parts, self.places(features), standardize=standardize, dense=dense
+        )
 
     def values(self, frames: list[Frame], steps: Preprocessing) -> Array:
         """Return frames as (n, columns) values as the library takes them; empties their list."""
-        return steps.transform(base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision))
+        return steps.transform(
+            base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision)
+        )
 
     def targets(self, parts: list[Frame]) -> Array:
-        """Return parts of the targets as (n,) classes or values of the rows' type; empties their list."""
+        """Return parts of the targets as (n,) classes or values of the rows' type; empties their
+        list.
+        """
         y = base.joined(parts)
         return y.astype(self.precision) if y.dtype.kind == "f" else y
 
     @travelling
-    def learn(self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int) -> Fitted:
-        """Fit on rows of this process: frames of features and, if something is predicted, of targets."""
+    def learn(
+        self, taken: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int
+    ) -> Fitted:
+        """Fit on rows of this process: frames of features and, if something is predicted, of
+        targets.
+        """
         frames, *targets = map(list, zip(*taken, strict=True))
         xp = module_of(frames[0].values)
         at = self.places(features)
@@ -197,46 +247,61 @@ class Library(Estimator):
         if y is not None:
             self.need_classes(y)
         cls = named(self.library)
-        spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}  # z is nobody else's
+        # z is nobody else's
+        spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}
         model = self.make(cls, seed, threads, **spare)
         if "folds" in self.training:
             from sklearn.calibration import CalibratedClassifierCV
 
             if "output_type" in model.get_params():
-                model.set_params(output_type="numpy")  # of cuML: scikit-learn's folds are of the host
+                # of cuML: scikit-learn's folds are of the host
+                model.set_params(output_type="numpy")
             z, y = to_host(z), to_host(y)
             model = CalibratedClassifierCV(model, cv=self.training["folds"], ensemble=False)
         try:
-            # Of warnings as that iterations did not suffice; processes of joblib's a worker may not start.
+            # Of warnings as that iterations did not suffice; processes of joblib's a worker may not
+            # start.
             with warnings.catch_warnings(action="ignore"), parallel_config("threading"):
                 model.fit(z) if y is None else model.fit(z, y)
                 if hasattr(model, "predict"):
                     model.predict(z[:1])  # more neighbours than rows show here alone
         except ValueError as problem:
             fix = "choose a model that takes such rows, or other parameters"
-            raise TipcastError("C003", self.library, f"refuses the training rows: {problem}", fix) from problem
+            raise TipcastError(
+                "C003", self.library, f"refuses the training rows: {problem}", fix
+            ) from problem
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         elif xp is not np and hasattr(model, "kneighbors"):
-            # The model is these rows. Scikit-learn's search of a cuML model is by brute force, whose rounding, and with
-            # it which of two rows is nearer, goes by the number of threads; in a tree it does not.
+            # The model is these rows. Scikit-learn's search of a cuML model is by brute force,
+            # whose rounding, and with it which of two rows is nearer, goes by the number of
+            # threads; in a tree it does not.
             model = self.make(named(self.reference), seed, threads).fit(to_host(z), to_host(y))
         return self.fitted(model, features, steps)
 
     def nearest(self, z: Array, labels: Array) -> Any:
-        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their (n,) labels."""
+        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their
+        (n,) labels.
+        """
         from sklearn.neighbors import NearestNeighbors
 
         if labels.min() < 0:
             what = f"leaves {(labels < 0).mean():.1%} of the training rows in no cluster"
-            raise TipcastError("C003", self.library, what, "choose a model that has a cluster for each")
+            raise TipcastError(
+                "C003", self.library, what, "choose a model that has a cluster for each"
+            )
         neighbors = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))
         neighbors.labels_ = labels.astype(np.int64)
         return neighbors
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
-        """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by part."""
-        features, sides = base.columns(rows.x), [base.parts(side) for side in (rows.x, rows.y) if side is not None]
+        """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by
+        part.
+        """
+        features, sides = (
+            base.columns(rows.x),
+            [base.parts(side) for side in (rows.x, rows.y) if side is not None],
+        )
         if not self.passes:
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
@@ -248,17 +313,23 @@ class Library(Estimator):
             model = self.learnt(model, frame, target, steps)
         return self.fitted(model, features, steps)
 
-    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
-        """Fit by the library's Dask class; without one on a sample on one worker, or with ``fit.passes`` part by part.
+    def fit_distributed(
+        self, client: Any, rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
+        """Fit by the library's Dask class; without one on a sample on one worker, or with
+        ``fit.passes`` part by part.
 
-        There the model goes from part to part, where these lie: rows may be more than a worker's memory holds.
+        There the model goes from part to part, where these lie: rows may be more than a worker's
+        memory holds.
         """
         features, run = base.columns(rows.x), partial(client.map, pure=False)
         at = self.places(features)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
         if self.passes and not self.distributed:
             workers = workers_of(client, sides[0])
-            steps = self.preprocessing(client.gather(run(moments, sides[0], categories=at)), features)
+            steps = self.preprocessing(
+                client.gather(run(moments, sides[0], categories=at)), features
+            )
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
             for frame, target in [*zip(*sides, strict=True)] * self.passes:
                 learning = client.submit(self.learnt, learning, frame, target, steps, pure=False)
@@ -267,10 +338,14 @@ class Library(Estimator):
         if most is not None or not self.distributed:
             own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
             # One by one: as one graph the numbers of the rows are so large that Dask warns of them.
-            taken = [client.submit(rows_at, *part, pure=False) for part in zip(own, *sides, strict=True)]
+            taken = [
+                client.submit(rows_at, *part, pure=False) for part in zip(own, *sides, strict=True)
+            ]
         if not self.distributed:
             address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
-            task = client.submit(self.learn, taken, features, seed, threads, workers=[address], pure=False)
+            task = client.submit(
+                self.learn, taken, features, seed, threads, workers=[address], pure=False
+            )
             fitted: Fitted = watched(client, [address], task.result)
             return fitted
         if most is not None:
@@ -279,56 +354,96 @@ class Library(Estimator):
         workers = sorted(set(homes))
         steps = self.preprocessing(client.gather(run(moments, sides[0], categories=at)), features)
         with worker_lock(client, workers):
-            model = watched(client, workers, lambda: self._together(client, sides, homes, seed, steps))
+            model = watched(
+                client, workers, lambda: self._together(client, sides, homes, seed, steps)
+            )
         return self.fitted(model, features, steps)
 
-    def _together(self, client: Any, sides: Sequence[Any], homes: list[str], seed: int, steps: Preprocessing) -> Any:
-        """Fit by the library's Dask class on futures of frames and of their targets, which lie on these workers."""
+    def _together(
+        self, client: Any, sides: Sequence[Any], homes: list[str], seed: int, steps: Preprocessing
+    ) -> Any:
+        """Fit by the library's Dask class on futures of frames and of their targets, which lie on
+        these workers.
+        """
         import dask.array as da  # a third of a second that a fit on one worker does without
 
         cls = named(self.distributed)
         by_part = cls.__module__.startswith("dask_ml.")
         # One array a worker: of each part that is none cuML's classes keep a copy in its place.
         marks: Sequence[Any] = range(len(homes)) if by_part else homes
-        groups = [[at for at, mark in enumerate(marks) if mark == one] for one in sorted(set(marks))]
+        groups = [
+            [at for at, mark in enumerate(marks) if mark == one] for one in sorted(set(marks))
+        ]
         ready = (partial(self.values, steps=steps), base.joined if by_part else self.targets)
         submit = partial(client.submit, pure=False)
 
         def array(side: Sequence[Any], make: Any) -> Any:
-            pieces = [submit(make, [side[at] for at in group], workers=[homes[group[0]]]) for group in groups]
-            like = client.gather(client.map(lambda piece: (piece.shape, piece.dtype, piece[:0]), pieces, pure=False))
-            return da.concatenate([da.from_delayed(piece, *of) for piece, of in zip(pieces, like, strict=True)])
+            pieces = [
+                submit(make, [side[at] for at in group], workers=[homes[group[0]]])
+                for group in groups
+            ]
+            like = client.gather(
+                client.map(lambda piece: (piece.shape, piece.dtype, piece[:0]), pieces, pure=False)
+            )
+            return da.concatenate(
+                [da.from_delayed(piece, *of) for piece, of in zip(pieces, like, strict=True)]
+            )
 
         def arrays() -> list[Any]:
             return [array(side, make) for side, make in zip(sides, ready, strict=False)]
 
         if by_part:
             # Made of futures themselves Dask-ML's tasks would lose what they need.
-            kept = [own.astype(np.float32 if self.kind == "clustering" else np.float64).persist() for own in arrays()]
+            kept = [
+                own.astype(np.float32 if self.kind == "clustering" else np.float64).persist()
+                for own in arrays()
+            ]
             with warnings.catch_warnings(action="ignore"):
-                return self.as_scikit_learn(self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*kept))
+                return self.as_scikit_learn(
+                    self.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*kept)
+                )
         for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
-            model = _of_scikit_learn(self.make(cls, seed, 1, client=client).fit(*arrays()).get_combined_model())
-            if self.kind != "regression" or not hasattr(model, "coef_") or self.explains(client, model, sides, steps):
+            model = _of_scikit_learn(
+                self.make(cls, seed, 1, client=client).fit(*arrays()).get_combined_model()
+            )
+            if (
+                self.kind != "regression"
+                or not hasattr(model, "coef_")
+                or self.explains(client, model, sides, steps)
+            ):
                 return model
-        what, fix = f"gives coefficients that explain nothing, {TRIES} times", "use cluster.n_workers=1, or model=ridge"
+        what, fix = (
+            f"gives coefficients that explain nothing, {TRIES} times",
+            "use cluster.n_workers=1, or model=ridge",
+        )
         raise TipcastError("C003", self.distributed, what, fix)
 
-    def explains(self, client: Any, model: Any, sides: Sequence[Sequence[Any]], steps: Preprocessing) -> bool:
-        """Whether a linear model's training rows are no further from its predictions than from a constant."""
+    def explains(
+        self, client: Any, model: Any, sides: Sequence[Sequence[Any]], steps: Preprocessing
+    ) -> bool:
+        """Whether a linear model's training rows are no further from its predictions than from a
+        constant.
+        """
         sums = client.gather(client.map(self.left, *sides, model=model, steps=steps, pure=False))
         rows, total, squares, left = np.sum(sums, axis=0)
         spread = squares - total**2 / rows if self.params.get("fit_intercept", True) else squares
         return bool(left <= spread + 1e-6 * squares)
 
     def left(self, x: Frame, y: Frame, model: Any, steps: Preprocessing) -> list[float]:
-        """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that predictions leave."""
-        z, target = self.values([x], steps).astype(np.float64, copy=False), y.values.astype(np.float64)
+        """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that
+        predictions leave.
+        """
+        z, target = (
+            self.values([x], steps).astype(np.float64, copy=False),
+            y.values.astype(np.float64),
+        )
         off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
         return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]
 
     def as_scikit_learn(self, model: Any) -> Any:
-        """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has found."""
+        """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has
+        found.
+        """
         reference = named(self.reference)
         if self.kind == "clustering":
             centres = np.asarray(model.cluster_centers_, dtype=np.float64)
@@ -341,7 +456,8 @@ class Library(Estimator):
     def fitted(self, model: Any, features: Sequence[str], steps: Preprocessing) -> Fitted:
         """Return scikit-learn's object, whatever fitted it; D015 a class that no row has."""
         model = _of_scikit_learn(model)
-        vars(model).pop("feature_names_in_", None)  # of a fit on frames; arrays without names are scored
+        # of a fit on frames; arrays without names are scored
+        vars(model).pop("feature_names_in_", None)
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
         if hasattr(model, "classes_"):
@@ -362,7 +478,9 @@ class Library(Estimator):
 
 
 def _of_scikit_learn(model: Any) -> Any:
-    """Return a model of cuML's as scikit-learn's, with float64 arrays: some take no float32 beside float64 rows."""
+    """Return a model of cuML's as scikit-learn's, with float64 arrays: some take no float32 beside
+    float64 rows.
+    """
     for calibrated in getattr(model, "calibrated_classifiers_", ()):
         model.estimator = calibrated.estimator = _of_scikit_learn(calibrated.estimator)
     if not hasattr(model, "as_sklearn"):
@@ -377,7 +495,9 @@ def _of_scikit_learn(model: Any) -> Any:
 def _importance(model: Any, steps: Preprocessing) -> tuple[Array | None, str]:
     """Return the features' weights as the library tells them, None where it does not."""
     if hasattr(model, "feature_importances_") and steps.encoder is None:
-        return np.asarray(model.feature_importances_, dtype=np.float64), "the library's feature_importances_"
+        return np.asarray(
+            model.feature_importances_, dtype=np.float64
+        ), "the library's feature_importances_"
     if hasattr(model, "coef_"):
         coefficients = model.coef_.toarray() if hasattr(model.coef_, "toarray") else model.coef_
         return steps.spread(np.atleast_2d(coefficients)), "standardised coefficients"
@@ -385,7 +505,9 @@ def _importance(model: Any, steps: Preprocessing) -> tuple[Array | None, str]:
 
 
 def check_saved(model: Any) -> None:
-    """Refuse (C003) a fitted model whose file nothing would load, before it is fitted on all rows."""
+    """Refuse (C003) a fitted model whose file nothing would load, before it is fitted on all
+    rows.
+    """
     _content(native.SklearnScorer(model))
 
 

@@ -1,4 +1,6 @@
-"""Load saved models and score with them; this file travels inside saved models and imports nothing of tipcast."""
+"""Load saved models and score with them; this file travels inside saved models and imports nothing
+of tipcast.
+"""
 
 import atexit
 import ctypes
@@ -23,13 +25,17 @@ BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @atexit.register
 def _free() -> None:
-    """Free boosters that are alive as Python ends: later XGBoost's module may have gone, which prints a traceback."""
+    """Free boosters that are alive as Python ends: later XGBoost's module may have gone, which
+    prints a traceback.
+    """
     for booster in list(BOOSTERS):
         booster.__del__()
 
 
 def booster_names(features: list[str]) -> list[str]:
-    """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two alike."""
+    """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two
+    alike.
+    """
     known, names = set(features), dict[str, None]()  # in order; of thousands of features
     for name in features:
         taken = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
@@ -40,12 +46,16 @@ def booster_names(features: list[str]) -> list[str]:
 
 
 def shared_out(function: Callable[[Any], Any], rows: Any, threads: int, least: int) -> Any:
-    """Apply a function to slices of rows on threads, of at least so many rows each; return all that it returned."""
+    """Apply a function to slices of rows on threads, of at least so many rows each; return all that
+    it returned.
+    """
     step = max(-(-len(rows) // threads), least)
     if len(rows) <= step:
         return function(rows)
     with ThreadPoolExecutor(threads) as pool:
-        return np.concatenate([*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])])
+        return np.concatenate(
+            [*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])]
+        )
 
 
 class Scorer:
@@ -56,16 +66,21 @@ class Scorer:
     def score(self, x: Any) -> Any:
         """Score (n, features) rows.
 
-        Returns P(1) or values, (n,); P of each of several classes, (n, classes); or label and distance, (n, 2).
+        Returns P(1) or values, (n,); P of each of several classes, (n, classes); or label and
+        distance, (n, 2).
         """
         return self._apply(self._score, x)
 
     def judged(self, x: Any) -> Any:
-        """Return (n, features) rows as clusters of them are judged: where codes have no order, a column for each."""
+        """Return (n, features) rows as clusters of them are judged: where codes have no order, a
+        column for each.
+        """
         return x
 
     def _apply(self, function: Callable[[Any], Any], x: Any) -> Any:
-        """Call a function of an array with rows where the device can read them; libraries refuse to score no rows."""
+        """Call a function of an array with rows where the device can read them; libraries refuse to
+        score no rows.
+        """
         values = getattr(x, "values", x)
         if self.device != "cpu" and isinstance(values, np.ndarray):
             import cupy
@@ -81,7 +96,9 @@ class Scorer:
 
 
 class SavedScorer(Scorer):
-    """Scores by the content of a model's file, which alone travels: the library's object is made where it scores."""
+    """Scores by the content of a model's file, which alone travels: the library's object is made
+    where it scores.
+    """
 
     def __init__(self, content: bytes, threads: int = 1, device: str = "cpu") -> None:
         self.content, self.threads, self.device = content, threads, device
@@ -104,10 +121,11 @@ class XGBoostScorer(SavedScorer):
         return booster
 
     def contributions(self, x: Any) -> Any:
-        """Return what each feature, and last the bias, adds to the margin of each row, before the link function.
+        """Return what each feature, and last the bias, adds to the margin of each row, before the
+        link function.
 
-        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). By TreeSHAP (Lundberg et
-        al. 2020, https://doi.org/10.1038/s42256-019-0138-9).
+        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). By
+        TreeSHAP (Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9).
         """
         return self._apply(self._contributions, x)
 
@@ -118,7 +136,10 @@ class XGBoostScorer(SavedScorer):
     def _contributions(self, values: Any) -> Any:
         import xgboost
 
-        how = {"missing": float(self.booster.attr(MISSING) or "nan"), "feature_types": self.booster.feature_types}
+        how = {
+            "missing": float(self.booster.attr(MISSING) or "nan"),
+            "feature_types": self.booster.feature_types,
+        }
         matrix = xgboost.DMatrix(values, nthread=self.threads, enable_categorical=True, **how)
         return self.booster.predict(matrix, pred_contribs=True, validate_features=False)
 
@@ -139,21 +160,25 @@ class NvForestScorer(SavedScorer):
     def _score(self, values: Any) -> Any:
         if not hasattr(self.model, "predict_proba"):
             return self.model.predict(values).reshape(-1)
-        return _second_of_two(self.model.predict_proba(values).clip(0, 1))  # the mean of many ones may round to above
+        # the mean of many ones may round to above
+        return _second_of_two(self.model.predict_proba(values).clip(0, 1))
 
 
 class SklearnScorer(Scorer):
     """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor: float64.
 
-    ``dtype`` is what the model computes with: a forest converts any other than float32 by a copy. ``threads`` score
-    parts of the rows side by side. A forest's own threads add up its trees in any order, which moves the last digit.
+    ``dtype`` is what the model computes with: a forest converts any other than float32 by a copy.
+    ``threads`` score parts of the rows side by side. A forest's own threads add up its trees in any
+    order, which moves the last digit.
     """
 
     def __init__(self, model: Any, dtype: Any = np.float64, threads: int = 1) -> None:
         self.model, self.dtype, self.threads = model, dtype, threads
 
     def judged(self, x: Any) -> Any:
-        """Return rows with a column of 0 and 1 for each value of a category, first; frames as they are without one."""
+        """Return rows with a column of 0 and 1 for each value of a category, first; frames as they
+        are without one.
+        """
         encoder = getattr(self.model, "named_steps", {}).get("encoder")
         if encoder is None:
             return x
@@ -169,10 +194,13 @@ class SklearnScorer(Scorer):
 
     def _score(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
-            return shared_out(self._on_host, values.astype(self.dtype, copy=False), self.threads, ROWS_OF_THREAD)
+            return shared_out(
+                self._on_host, values.astype(self.dtype, copy=False), self.threads, ROWS_OF_THREAD
+            )
         import cupy
 
-        return cupy.asarray(self._on_host(values.get().astype(self.dtype)))  # back to where the rows are
+        # back to where the rows are
+        return cupy.asarray(self._on_host(values.get().astype(self.dtype)))
 
     def _on_host(self, values: Any) -> Any:
         from scipy.special import expit, softmax
@@ -183,21 +211,30 @@ class SklearnScorer(Scorer):
         if is_classifier(self.model):
             if hasattr(self.model, "predict_proba"):
                 return _second_of_two(self.model.predict_proba(values))
-            margin = self.model.decision_function(values)  # not calibrated: the logistic function keeps their order
+            # not calibrated: the logistic function keeps their order
+            margin = self.model.decision_function(values)
             return expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
         last = self.model[-1] if hasattr(self.model, "steps") else self.model
-        if not hasattr(last, "predict"):  # clusters that only the rows of the fit have, see models.library
-            far, places = last.kneighbors(values if last is self.model else self.model[:-1].transform(values))
+        # clusters that only the rows of the fit have, see models.library
+        if not hasattr(last, "predict"):
+            far, places = last.kneighbors(
+                values if last is self.model else self.model[:-1].transform(values)
+            )
             return np.column_stack([last.labels_[places[:, 0]], far])
         labels = np.asarray(self.model.predict(values), dtype=np.float64)
-        far = self.model.transform(values).min(axis=1) if hasattr(self.model, "transform") else np.zeros(len(values))
+        far = (
+            self.model.transform(values).min(axis=1)
+            if hasattr(self.model, "transform")
+            else np.zeros(len(values))
+        )
         return np.stack([labels, far], axis=1)
 
 
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
-        "scikit-learn": ("treelite", "sklearn"),  # four times as fast as treelite's interpreter, the same numbers
+        # four times as fast as treelite's interpreter, the same numbers
+        "scikit-learn": ("treelite", "sklearn"),
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
     "skops": {"sklearn": ("sklearn", "skops")},
@@ -227,7 +264,9 @@ TRUSTED = (
 
 
 def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str]:
-    """Return the ways to score a format that work on this machine, by preference; ValueError for an unknown format."""
+    """Return the ways to score a format that work on this machine, by preference; ValueError for an
+    unknown format.
+    """
     if format not in PATHS:
         raise ValueError(f"unknown model format {format!r}")
     ways = (way for way in PATHS[format] if ("cuda" if way.endswith("-cuda") else "cpu") in devices)
@@ -237,7 +276,9 @@ def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str
 def _works(format: str, way: str) -> bool:
     if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]):
         return False
-    if way == "xgboost-cuda" and not importlib.import_module("xgboost").build_info().get("USE_CUDA"):
+    if way == "xgboost-cuda" and not importlib.import_module("xgboost").build_info().get(
+        "USE_CUDA"
+    ):
         return False
     return not way.endswith("-cuda") or gpus() > 0
 
@@ -249,26 +290,38 @@ def gpus() -> int:
     except OSError:
         return 0
     count = ctypes.c_int()
-    return count.value if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+    return (
+        count.value
+        if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+        else 0
+    )
 
 
 def load(
-    path: str | os.PathLike[str] | bytes, format: str, device: str = "cpu", threads: int = 1, through: str | None = None
+    path: str | os.PathLike[str] | bytes,
+    format: str,
+    device: str = "cpu",
+    threads: int = 1,
+    through: str | None = None,
 ) -> Any:
     """Load a saved model of one of the formats of ``PATHS``; ValueError for another.
 
-    ``path`` is a file, or its content, whose digest the caller has checked: a damaged one can crash the process.
-    ``device`` is ``cpu`` or ``cuda``. ``threads`` are those of one call of ``score``; 0 takes all cores. ``through`` is
-    one of ``available(format)``; None takes the first of the device.
+    ``path`` is a file, or its content, whose digest the caller has checked: a damaged one can crash
+    the process. ``device`` is ``cpu`` or ``cuda``. ``threads`` are those of one call of ``score``;
+    0 takes all cores. ``through`` is one of ``available(format)``; None takes the first of the
+    device.
 
-    Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes) P of each of several
-    classes, or (n, 2) label of the cluster and distance.
+    Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes)
+    P of each of several classes, or (n, 2) label of the cluster and distance.
     """
     # What skops saves is scored by the processor beside a GPU too.
     ways = [through] if through else available(format, ["cpu" if format == "skops" else device])
     if not ways:
         needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
-        raise ValueError(f"nothing that is installed here scores {format} on {device}; a processor needs {needed}")
+        raise ValueError(
+            f"nothing that is installed here scores {format} on {device}; a processor "
+            f"needs {needed}"
+        )
     content, way = path if isinstance(path, bytes) else Path(path).read_bytes(), ways[0]
     if way.startswith("xgboost"):
         scorer = XGBoostScorer(content, threads, way.partition("-")[2])
@@ -279,7 +332,8 @@ def load(
     if way == "scikit-learn":
         import treelite.sklearn
 
-        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of newer releases; others it refuses
+        # of newer releases; others it refuses
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             model = treelite.Model.deserialize_bytes(content)
         forest = treelite.sklearn.export_model(model)
         return SklearnScorer(forest, np.float32, threads or os.cpu_count() or 1)
@@ -289,17 +343,25 @@ def load(
 
 
 def _second_of_two(scores: Any) -> Any:
-    """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of each class."""
+    """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of
+    each class.
+    """
     return scores[:, -1] if scores.shape[1] <= 2 else scores
 
 
 def facts(path: str | os.PathLike[str], format: str) -> dict[str, Any]:
-    """Load a model; return its number of features, their names where its file has them, and what two rows get."""
+    """Load a model; return its number of features, their names where its file has them, and what
+    two rows get.
+    """
     scorer = load(path, format, threads=1)
     booster = getattr(scorer, "booster", None)
     number = int(scorer.model.n_features_in_ if booster is None else booster.num_features())
     scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
-    return {"number": number, "names": getattr(booster, "feature_names", None), "predictions": scores.tolist()}
+    return {
+        "number": number,
+        "names": getattr(booster, "feature_names", None),
+        "predictions": scores.tolist(),
+    }
 
 
 if __name__ == "__main__":  # a process of its own, which may crash of a file of unknown origin

@@ -1,4 +1,6 @@
-"""What a library's class is given: standardised numbers, and a column of 0 and 1 for each value of a category."""
+"""What a library's class is given: standardised numbers, and a column of 0 and 1 for each value of
+a category.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +30,9 @@ class Moments:
 
 
 def moments(part: Frame, categories: Sequence[int] = ()) -> Moments:
-    """Return the moments of a part's (rows, features) frame; ``categories`` are places of features."""
+    """Return the moments of a part's (rows, features) frame; ``categories`` are places of
+    features.
+    """
     values = part.values.astype(np.float64)
     mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
     squares = ((values - mean) ** 2).sum(axis=0)
@@ -80,13 +84,17 @@ class Preprocessing:
 
         values, shares = [], []
         for number in range(len(at)):
-            distinct, counts = _merged([part.values[number] for part in parts], [part.counts[number] for part in parts])
+            distinct, counts = _merged(
+                [part.values[number] for part in parts], [part.counts[number] for part in parts]
+            )
             values.append(distinct)
             shares.append(counts / scaler.n_samples_seen_)
 
         encode = OneHotEncoder(categories=values, handle_unknown="ignore", sparse_output=not dense)
         encoder = ColumnTransformer(
-            [("categories", encode, at)], remainder="passthrough", sparse_threshold=0.0 if dense else 1.0
+            [("categories", encode, at)],
+            remainder="passthrough",
+            sparse_threshold=0.0 if dense else 1.0,
         )
         row = np.zeros((1, len(scaler.mean_)))
         row[0, at] = [distinct[0] for distinct in values]
@@ -96,10 +104,12 @@ class Preprocessing:
     def transform(self, z: Array) -> Array:
         """Return (rows, features) values as the library gets them; standardises them in place.
 
-        On a GPU, and where the library wants it, categories are dense columns; otherwise the result is sparse.
+        On a GPU, and where the library wants it, categories are dense columns; otherwise the result
+        is sparse.
         """
         xp = module_of(z)
-        if self.standardize:  # in place: in double precision these rows are most of what is in memory
+        # in place: in double precision these rows are most of what is in memory
+        if self.standardize:
             z -= xp.asarray(self.scaler.mean_)  # the scaler itself takes no rows of a GPU
             z /= xp.asarray(self.scaler.scale_)
         if self.encoder is None:
@@ -125,9 +135,9 @@ class Preprocessing:
     def spread(self, coefficients: Array) -> Array:
         """Return how much each feature's part of a linear model varies over the training rows.
 
-        ``coefficients`` are (outputs, columns) of what ``transform`` returns. Of a number it is the standardised
-        coefficient, of a category the standard deviation of the coefficients of its values; (features,), the mean of
-        the outputs.
+        ``coefficients`` are (outputs, columns) of what ``transform`` returns. Of a number it is the
+        standardised coefficient, of a category the standard deviation of the coefficients of its
+        values; (features,), the mean of the outputs.
         """
         scale = np.ones_like(self.scaler.scale_) if self.standardize else self.scaler.scale_
         others = [at for at in range(len(scale)) if at not in self.categories]
@@ -166,7 +176,9 @@ def scaler_of(parts: Sequence[Moments]) -> StandardScaler:
 
 
 def _merged(values: Sequence[Array], counts: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the values of all parts, sorted, and the rows of each; the value 0 where no part has one."""
+    """Return the values of all parts, sorted, and the rows of each; the value 0 where no part has
+    one.
+    """
     distinct, places = np.unique(np.concatenate(values), return_inverse=True)
     rows = np.bincount(places, weights=np.concatenate(counts), minlength=len(distinct))
     return (distinct, rows) if len(distinct) else (np.zeros(1), np.zeros(1))

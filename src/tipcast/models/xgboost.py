@@ -1,4 +1,6 @@
-"""XGBoost over all workers and inside one process: boosted trees, and a random forest as one round of many trees."""
+"""XGBoost over all workers and inside one process: boosted trees, and a random forest as one round
+of many trees.
+"""
 
 import ctypes
 import json
@@ -35,21 +37,50 @@ TRAIN = "train"
 EVERY = 10
 """Rounds from one evaluation of the training rows to the next."""
 PARAMS = {
-    "base_score", "colsample_bylevel", "colsample_bynode", "colsample_bytree", "eval_metric", "gamma",
-    "grow_policy", "learning_rate", "max_bin", "max_cat_threshold", "max_cat_to_onehot", "max_delta_step", "max_depth",
-    "max_leaves", "min_child_weight", "n_estimators", "reg_alpha", "reg_lambda", "sampling_method", "scale_pos_weight",
-    "subsample", "tree_method", "verbosity",
-}  # fmt: skip
+    "base_score",
+    "colsample_bylevel",
+    "colsample_bynode",
+    "colsample_bytree",
+    "eval_metric",
+    "gamma",
+    "grow_policy",
+    "learning_rate",
+    "max_bin",
+    "max_cat_threshold",
+    "max_cat_to_onehot",
+    "max_delta_step",
+    "max_depth",
+    "max_leaves",
+    "min_child_weight",
+    "n_estimators",
+    "reg_alpha",
+    "reg_lambda",
+    "sampling_method",
+    "scale_pos_weight",
+    "subsample",
+    "tree_method",
+    "verbosity",
+}
 """By the names of XGBoost's scikit-learn interface."""
-ABOVE_ZERO = ("learning_rate", "subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
+ABOVE_ZERO = (
+    "learning_rate",
+    "subsample",
+    "colsample_bytree",
+    "colsample_bylevel",
+    "colsample_bynode",
+)
 """At 0 nothing is learned, which XGBoost does not refuse."""
 OBJECTIVES = {
-    "classification": ("binary:logistic", "logloss", re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)")),
+    "classification": (
+        "binary:logistic",
+        "logloss",
+        re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
+    ),
     "multiclass": ("multi:softprob", "mlogloss", re.compile(r"(mlogloss|merror|auc)")),
     "regression": ("reg:squarederror", "rmse", re.compile(r"(rmse|rmsle|mae|mape|mphe)")),
 }
-"""Kind -> objective, the metric that stops early unless another is named, and all metrics that mean something for it:
-XGBoost computes any."""
+"""Kind -> objective, the metric that stops early unless another is named, and all metrics that mean
+something for it: XGBoost computes any."""
 HINTS = {
     **base.RESERVED,
     "eta": "model.params.learning_rate",
@@ -67,24 +98,36 @@ Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[s
 
 
 class RecordTraining(TrainingCallback):
-    """Records on the worker which device a booster was trained on, and now and then its metric of training rows."""
+    """Records on the worker which device a booster was trained on, and now and then its metric of
+    training rows.
+    """
 
     def before_training(self, model: Any) -> Any:
-        """Pass the gate of a fit, in every process that takes part, and leave most evaluations of training rows out."""
+        """Pass the gate of a fit, in every process that takes part, and leave most evaluations of
+        training rows out.
+        """
         gate("fit")
-        evaluate = model.eval_set  # of all rows in every round it would take a fifth of the training
+        # of all rows in every round it would take a fifth of the training
+        evaluate = model.eval_set
 
         def evaluate_some(evals: Any, epoch: int, *others: Any) -> Any:
-            return evaluate([each for each in evals if each[1] != TRAIN or epoch % EVERY == 0], epoch, *others)
+            return evaluate(
+                [each for each in evals if each[1] != TRAIN or epoch % EVERY == 0], epoch, *others
+            )
 
         model.eval_set = evaluate_some
         return model
 
     def after_training(self, model: Any) -> Any:
-        """Copy the device of the booster's configuration into an attribute, which travels with it."""
+        """Copy the device of the booster's configuration into an attribute, which travels with
+        it.
+        """
         del model.eval_set
-        model.set_attr(**{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]})
-        model.set_param({"device": "cpu"})  # or the driver that it travels to would wake a GPU, or warn of none
+        model.set_attr(
+            **{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]}
+        )
+        # or the driver that it travels to would wake a GPU, or warn of none
+        model.set_param({"device": "cpu"})
         return model
 
 
@@ -105,10 +148,12 @@ class XGBoost(Estimator):
 
     @property
     def planned(self) -> tuple[dict[str, Any], int, int | None]:
-        """Parameters, number of rounds, and rounds without improvement that end a training, as XGBoost takes them.
+        """Parameters, number of rounds, and rounds without improvement that end a training, as
+        XGBoost takes them.
 
-        ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a round; a null
-        parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible count.
+        ``n_estimators`` counts trees, spread over ``num_boost_round`` rounds, null for one tree a
+        round; a null parameter leaves the choice to XGBoost. C001 unknown name, C003 impossible
+        count.
         """
         base.check_names("params", self.params, PARAMS, HINTS)
         base.check_names("fit", self.training, {"num_boost_round", "early_stopping_rounds"}, {})
@@ -125,16 +170,27 @@ class XGBoost(Estimator):
                 what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
         trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
-        rounds = base.positive("model.fit.num_boost_round", self.training.get("num_boost_round") or trees)
+        rounds = base.positive(
+            "model.fit.num_boost_round", self.training.get("num_boost_round") or trees
+        )
         if trees % rounds:
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
             raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
         stop = self.training.get("early_stopping_rounds")
-        params = {"objective": objective, "device": self.device, "num_parallel_tree": trees // rounds, **given}
+        params = {
+            "objective": objective,
+            "device": self.device,
+            "num_parallel_tree": trees // rounds,
+            **given,
+        }
         if self.kind == "multiclass":
             params["num_class"] = self.classes or 2
-        return params, rounds, None if stop is None else base.positive("model.fit.early_stopping_rounds", stop)
+        return (
+            params,
+            rounds,
+            None if stop is None else base.positive("model.fit.early_stopping_rounds", stop),
+        )
 
     @property
     def bins(self) -> Any:
@@ -147,7 +203,9 @@ class XGBoost(Estimator):
         planned, _, _ = self.planned
         if self.params.get("tree_method") == "gpu_hist":
             message = "tree_method=gpu_hist is now hist: backend=%s decides the device"
-            logging.getLogger("tipcast").warning(message, "gpu" if self.device == "cuda" else self.device)
+            logging.getLogger("tipcast").warning(
+                message, "gpu" if self.device == "cuda" else self.device
+            )
         x = np.arange(16, dtype=np.float32).reshape(8, 2)
         settings = planned | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
         try:
@@ -157,7 +215,9 @@ class XGBoost(Estimator):
             message = str(problem).split("\nStack trace")[0].split("\n")[0]
             message = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", message)
             name = next((name for name in planned if name in message), None)
-            name = name or next((name for name, value in planned.items() if str(value) in message), "")
+            name = name or next(
+                (name for name, value in planned.items() if str(value) in message), ""
+            )
             key, fix = f"model.params.{name}".rstrip("."), "see XGBoost's parameter documentation"
             raise TipcastError("C003", key, message, fix) from problem
 
@@ -169,7 +229,8 @@ class XGBoost(Estimator):
     def prepared(self, rows: Split, threads: int) -> Matrices:
         """Bin rows, once for all fits that share them."""
         options = self._matrix_options(features := base.columns(rows.x))
-        with xgboost.config_context(nthread=threads):  # Dask sets OpenMP to one, which nthread alone does not lift
+        # Dask sets OpenMP to one, which nthread alone does not lift
+        with xgboost.config_context(nthread=threads):
             train = _matrix(rows.x, rows.y, threads, options)
             if rows.validation is None:
                 return train, None, features
@@ -177,8 +238,12 @@ class XGBoost(Estimator):
             return train, _matrix(x, y, threads, {**options, "ref": train}), features
 
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
-        """Train; with validation rows stop early and keep the best. Fits of several threads may share the rows."""
-        train, held_out, features = self.prepared(rows, threads) if isinstance(rows, Split) else rows
+        """Train; with validation rows stop early and keep the best. Fits of several threads may
+        share the rows.
+        """
+        train, held_out, features = (
+            self.prepared(rows, threads) if isinstance(rows, Split) else rows
+        )
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
             shown = train if isinstance(rows, Split) else None  # a trial's curve is not kept
@@ -186,8 +251,12 @@ class XGBoost(Estimator):
             booster = xgboost.train(dtrain=train, evals_result=history, **options)
         return self.fitted(booster, history, features)
 
-    def fit_distributed(self, client: Any, rows: Split, seed: int, progress: Progress = None) -> Fitted:
-        """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its progress."""
+    def fit_distributed(
+        self, client: Any, rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
+        """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its
+        progress.
+        """
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
         sides = (rows.x, *(rows.validation or ())[:1])
@@ -199,10 +268,17 @@ class XGBoost(Estimator):
             with xgboost.config_context(verbosity=0):  # where a worker has no rows it would warn
                 client.register_plugin(_TrainingThread())
                 matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
-                held_out = rows.validation and dxgb.DaskQuantileDMatrix(client, *rows.validation, ref=matrix, **options)
+                held_out = rows.validation and dxgb.DaskQuantileDMatrix(
+                    client, *rows.validation, ref=matrix, **options
+                )
                 with annotate(executor=EXECUTOR):
                     tracker = collective.Config(tracker_host_ip=_loopback(client))
-                    return dxgb.train(client, dtrain=matrix, coll_cfg=tracker, **self._options(seed, held_out, matrix))
+                    return dxgb.train(
+                        client,
+                        dtrain=matrix,
+                        coll_cfg=tracker,
+                        **self._options(seed, held_out, matrix),
+                    )
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
@@ -211,31 +287,41 @@ class XGBoost(Estimator):
     def _matrix_options(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix.
 
-        NaN is a missing value. A fill value of the dataset's own is an ordinary, lowest value: the matrix stays dense,
-        and so small and fast. Categories must not be negative, so with categories it is a missing value too.
+        NaN is a missing value. A fill value of the dataset's own is an ordinary, lowest value: the
+        matrix stays dense, and so small and fast. Categories must not be negative, so with
+        categories it is a missing value too.
         """
-        options: dict[str, Any] = {"max_bin": self.bins, "feature_names": native.booster_names(list(features))}
+        options: dict[str, Any] = {
+            "max_bin": self.bins,
+            "feature_names": native.booster_names(list(features)),
+        }
         if self.categorical:
             types = ["c" if name in self.categorical else "q" for name in features]
             options |= {"feature_types": types, "enable_categorical": True, "missing": self.missing}
         return options
 
     def _options(self, seed: int, held_out: Any, train: Any, **more: Any) -> dict[str, Any]:
-        """Return keyword arguments of a training, which stops early by the rows that are held out, if any."""
+        """Return keyword arguments of a training, which stops early by the rows that are held out,
+        if any.
+        """
         params, rounds, stop = self.planned
         # The margins of training rows are at hand where each round adds one tree.
         beside = [(train, TRAIN)] if train and params["num_parallel_tree"] == 1 else []
         return {
             "params": {**params, "seed": seed, **more},
             "num_boost_round": rounds,
-            "evals": [*beside, (held_out, "validation")] if held_out else [],  # the last one stops early
+            # the last one stops early
+            "evals": [*beside, (held_out, "validation")] if held_out else [],
             "early_stopping_rounds": stop if held_out else None,
             "verbose_eval": False,
             "callbacks": [RecordTraining()],
         }
 
     def fitted(
-        self, booster: xgboost.Booster, history: Mapping[str, Mapping[str, Sequence[float]]], features: Sequence[str]
+        self,
+        booster: xgboost.Booster,
+        history: Mapping[str, Mapping[str, Sequence[float]]],
+        features: Sequence[str],
     ) -> Fitted:
         """Keep the best rounds, and say on which device they were trained.
 
@@ -244,7 +330,9 @@ class XGBoost(Estimator):
         used = booster.attr(DEVICE) or "unknown"
         if used.partition(":")[0] != self.device:
             what = f"XGBoost computed on {used} and not on {self.device}"
-            raise TipcastError("C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu")
+            raise TipcastError(
+                "C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu"
+            )
         trained = booster.num_boosted_rounds()
         info: dict[str, str | float] = {"device": used, "rounds": trained}
         if booster.attr("best_iteration") is not None:
@@ -258,7 +346,9 @@ class XGBoost(Estimator):
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
             history={
-                f"{rows}_{metric}": {at * (EVERY if rows == TRAIN else 1): value for at, value in enumerate(values)}
+                f"{rows}_{metric}": {
+                    at * (EVERY if rows == TRAIN else 1): value for at, value in enumerate(values)
+                }
                 for rows, of in history.items()
                 for metric, values in of.items()
             },
@@ -271,18 +361,24 @@ class XGBoost(Estimator):
 
 
 def _loopback(client: Any) -> str | None:
-    """Return the address for XGBoost's tracker of a local cluster; None: XGBoost chooses one that workers reach."""
+    """Return the address for XGBoost's tracker of a local cluster; None: XGBoost chooses one that
+    workers reach.
+    """
     if dask.config.get("xgboost.scheduler_address", None):
         return None
     addresses = [client.scheduler.address, *client.nthreads()]
-    return LOOPBACK if all(urlsplit(address).hostname == LOOPBACK for address in addresses) else None
+    return (
+        LOOPBACK if all(urlsplit(address).hostname == LOOPBACK for address in addresses) else None
+    )
 
 
 class _TrainingThread(WorkerPlugin):
-    """Gives a worker a thread that trains together with others, on which XGBoost does not print each worker's rank.
+    """Gives a worker a thread that trains together with others, on which XGBoost does not print
+    each worker's rank.
 
-    No verbosity keeps that line from the terminal. XGBoost's C interface registers who hears of its messages, for one
-    thread; ``xgboost.dask`` announces the ranks before anything of ours runs on the thread that it is given.
+    No verbosity keeps that line from the terminal. XGBoost's C interface registers who hears of its
+    messages, for one thread; ``xgboost.dask`` announces the ranks before anything of ours runs on
+    the thread that it is given.
     """
 
     name = EXECUTOR
@@ -290,10 +386,13 @@ class _TrainingThread(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Start the thread."""
-        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)  # it warns where a worker has no rows
+        # it warns where a worker has no rows
+        logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)
         if EXECUTOR not in worker.executors:
             hear = ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback
-            worker.executors[EXECUTOR] = ThreadPoolExecutor(1, EXECUTOR, initializer=hear, initargs=(_MESSAGE,))
+            worker.executors[EXECUTOR] = ThreadPoolExecutor(
+                1, EXECUTOR, initializer=hear, initargs=(_MESSAGE,)
+            )
 
 
 def _message(message: bytes) -> None:
@@ -307,7 +406,8 @@ _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps it
 
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
-    own = {name: options.get(name) for name in ("feature_names", "feature_types")}  # XGBoost wants them with each part
+    # XGBoost wants them with each part
+    own = {name: options.get(name) for name in ("feature_names", "feature_types")}
     others = {name: value for name, value in options.items() if name not in own}
     pairs = zip(base.parts(x), base.parts(y), strict=True)
     batches = [{"data": part, "label": target, **own} for part, target in pairs]

@@ -1,1 +1,3 @@
-"""Scoring files with a saved model: what is due, the workers' tasks, the folder of scores, the run's record."""
+"""Scoring files with a saved model: what is due, the workers' tasks, the folder of scores, the
+run's record.
+"""

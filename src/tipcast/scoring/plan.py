@@ -1,4 +1,6 @@
-"""What a scoring has to do, and what is refused: which files are new or have changed since they were scored."""
+"""What a scoring has to do, and what is refused: which files are new or have changed since they
+were scored.
+"""
 
 import hashlib
 import json
@@ -48,7 +50,9 @@ class Item:
 
 @dataclass
 class Scoring:
-    """A model, all files as they are before any worker starts, and what becomes of those that are due."""
+    """A model, all files as they are before any worker starts, and what becomes of those that are
+    due.
+    """
 
     config: ScoreConfig
     fetched: "Fetched"
@@ -77,7 +81,12 @@ class Scoring:
     def current(self) -> bool:
         """Whether the folder is already what it would be made."""
         about, same = self.present.about, self.kept.keys() == self.present.files.keys()
-        return bool(about) and same and not self.due and self.refused.keys() == about.get(REFUSED, {}).keys()
+        return (
+            bool(about)
+            and same
+            and not self.due
+            and self.refused.keys() == about.get(REFUSED, {}).keys()
+        )
 
     @property
     def rows(self) -> int:
@@ -102,9 +111,11 @@ def added_columns(task: Task) -> tuple[str, ...]:
 
 
 def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scoring:
-    """List the files and decide what is to be done with each; every mistake that footers and headers show ends here.
+    """List the files and decide what is to be done with each; every mistake that footers and
+    headers show ends here.
 
-    What lies in the folder of scores is never scored itself. The only file's error is raised, others' are returned.
+    What lies in the folder of scores is never scored itself. The only file's error is raised,
+    others' are returned.
     """
     manifest = fetched.manifest
     dataset = dataset_of(manifest)
@@ -112,18 +123,25 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
     for name in set(config.keep or ()) & set(added_columns(task)):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
     columns, optional = dataset.scoring_columns(task.features)
-    optional = tuple(dict.fromkeys((*optional, *(name for name in task.columns if name not in columns))))
+    optional = tuple(
+        dict.fromkeys((*optional, *(name for name in task.columns if name not in columns)))
+    )
     check_names(dataset, config.columns, "columns")
     dataset.check_facts(config.facts)
     nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
-    request = request_of(config, columns, optional, key="columns", nullable=nullable, facts=config.facts)
+    request = request_of(
+        config, columns, optional, key="columns", nullable=nullable, facts=config.facts
+    )
     names, tabular = config.columns or manifest.get(COLUMN_NAMES, {}), dataset.name == "table"
     request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
     files = output_names(config.input, request, present.folder)
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
     depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
     depends += [config.columns] if config.columns else []
-    recipe, notes = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest(), set[str]()
+    recipe, notes = (
+        hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest(),
+        set[str](),
+    )
 
     def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
         storage = address.storage(uri, config.storage_options)
@@ -158,11 +176,13 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
 
 
 def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:
-    """Find the files of a path, glob, folder or address, or of a list of them; return name of the scores -> address.
+    """Find the files of a path, glob, folder or address, or of a list of them; return name of the
+    scores -> address.
 
-    A folder's files keep their paths below it, those of a glob below its fixed part, others their last name; those of
-    CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is left out. C003 where two files' scores
-    would have one name, C011 where no file is left; see ``expand`` for other errors.
+    A folder's files keep their paths below it, those of a glob below its fixed part, others their
+    last name; those of CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is
+    left out. C003 where two files' scores would have one name, C011 where no file is left; see
+    ``expand`` for other errors.
     """
     files: dict[str, str] = {}
     for pattern in patterns(given, "input"):
@@ -173,10 +193,20 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
             name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
             if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
                 where = address.shown(uri)
-                raise TipcastError("C003", "input", f"scores of {where} would leave their folder", "rename it")
+                raise TipcastError(
+                    "C003", "input", f"scores of {where} would leave their folder", "rename it"
+                )
             if files.setdefault(name, uri) != uri:
-                what = f"scores of {address.shown(files[name])} and {address.shown(uri)} would both be {name}"
-                raise TipcastError("C003", "input", what, "score them into two folders, or name a folder above both")
+                what = (
+                    f"scores of {address.shown(files[name])} and {address.shown(uri)} would "
+                    f"both be {name}"
+                )
+                raise TipcastError(
+                    "C003",
+                    "input",
+                    what,
+                    "score them into two folders, or name a folder above both",
+                )
     if not files:
         raise refused(folder, "holds all files of the input", "name a folder beside it")
     return dict(sorted(files.items()))
@@ -187,7 +217,8 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
     entry, new = present.files.get(item.name), item.entry
     if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
         return None
-    scores, known = f"{present.folder}/{item.name}", entry.input_stamp  # "": an interrupted job has noted no stamp
+    # "": an interrupted job has noted no stamp
+    scores, known = f"{present.folder}/{item.name}", entry.input_stamp
     storage = address.storage(scores, options)
     size = address.size(scores, storage)
     if entry.bytes not in (0, size):
@@ -195,7 +226,8 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
     same = new.input_stamp == known and not known.endswith("-")  # a size alone tells too little
     if not same and known and address.scheme(item.uri):
         return None
-    if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:  # a copy on a disk has a time of its own
+    # a copy on a disk has a time of its own
+    if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:
         return None
     sha256 = entry.sha256 or file_sha256(scores, storage)
     return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
@@ -209,5 +241,11 @@ def _of_one_file(problem: TipcastError) -> TipcastError:
 
 
 def stops_all(problem: BaseException) -> bool:
-    """Whether a problem is more than one file's own: no error of the data, or an object store that is away."""
-    return not isinstance(problem, TipcastError) or problem.code[0] != "D" or of_store(problem) is not problem
+    """Whether a problem is more than one file's own: no error of the data, or an object store that
+    is away.
+    """
+    return (
+        not isinstance(problem, TipcastError)
+        or problem.code[0] != "D"
+        or of_store(problem) is not problem
+    )

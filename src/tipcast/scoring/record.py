@@ -1,4 +1,6 @@
-"""The driver's side of a scoring: a task for each file, what became of them, and the run that records it."""
+"""The driver's side of a scoring: a task for each file, what became of them, and the run that
+records it.
+"""
 
 import hashlib
 import logging
@@ -27,15 +29,33 @@ LOG = logging.getLogger("tipcast")
 
 
 def score(workers: Session, scoring: Scoring) -> None:
-    """Score all files that are due, a task for each; T008, D022 where scores cannot be written, workers' K-errors."""
-    client, config, fetched, folder = workers.client, scoring.config, scoring.fetched, scoring.present.folder
+    """Score all files that are due, a task for each; T008, D022 where scores cannot be written,
+    workers' K-errors.
+    """
+    client, config, fetched, folder = (
+        workers.client,
+        scoring.config,
+        scoring.fetched,
+        scoring.present.folder,
+    )
     judge, total = evaluator(scoring.task.kind), len(scoring.due)
-    storage, threshold = address.storage(folder, config.storage_options), fetched.manifest.get("threshold")
-    task, keep, model, version = scoring.task, config.keep, fetched.name or str(fetched.model_id), fetched.version
-    work = Work(workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage)
+    storage, threshold = (
+        address.storage(folder, config.storage_options),
+        fetched.manifest.get("threshold"),
+    )
+    task, keep, model, version = (
+        scoring.task,
+        config.keep,
+        fetched.name or str(fetched.model_id),
+        fetched.version,
+    )
+    work = Work(
+        workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage
+    )
     held = hold(client, fetched.path, fetched.format, workers.device)
     with failures(folder):
-        for item in () if address.scheme(folder) else scoring.due:  # by the driver: a late worker must bring none back
+        # by the driver: a late worker must bring none back
+        for item in () if address.scheme(folder) else scoring.due:
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
     # Few files leave cores idle that their parts can use.
     threads = max(workers.n_threads // max(workers.n_workers, total), 1)
@@ -44,7 +64,9 @@ def score(workers: Session, scoring: Scoring) -> None:
         joined = replace(item, fragments=merged(item.fragments, most))
         replaces = item.name in scoring.present.files
         # Not pure, or a task of an earlier scoring with the same arguments would answer.
-        future = client.submit(score_file, joined, held, work, replaces=replaces, threads=threads, pure=False)
+        future = client.submit(
+            score_file, joined, held, work, replaces=replaces, threads=threads, pure=False
+        )
         files[future] = item.name
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
@@ -63,8 +85,11 @@ def score(workers: Session, scoring: Scoring) -> None:
             gate(f"scored-{len(scoring.made)}")
 
 
-def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, float], remark: str) -> dict[str, float]:
-    """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return the headlines.
+def record(
+    run: Run, command: str, scoring: Scoring, measured: Mapping[str, float], remark: str
+) -> dict[str, float]:
+    """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return
+    the headlines.
 
     ``remark`` says which changes of the code are in no commit.
     """
@@ -79,19 +104,45 @@ def record(run: Run, command: str, scoring: Scoring, measured: Mapping[str, floa
     if labelled:
         metrics |= logged(judge, labelled, "labelled", classes) | {"labelled/rows": labelled.rows}
     pace = {"score/rows_per_s": rows / measured["seconds/score"]} if rows else {}
-    files = {"score/files": len(made), "score/kept_files": len(scoring.kept), "score/refused_files": len(refused)}
+    files = {
+        "score/files": len(made),
+        "score/kept_files": len(scoring.kept),
+        "score/refused_files": len(refused),
+    }
     run.log_metrics({**metrics, **pace, **files, **measured})
     if made:
         together = "\n".join(entry.input_sha256 for _, entry in sorted(made.items()))
-        digest, first = hashlib.sha256(together.encode()).hexdigest(), next(iter(made.values())).input
-        run.log_dataset(first, digest, f"rows scored by {model}"[:100], "score", {"rows": rows, "files": len(made)})
+        digest, first = (
+            hashlib.sha256(together.encode()).hexdigest(),
+            next(iter(made.values())).input,
+        )
+        run.log_dataset(
+            first,
+            digest,
+            f"rows scored by {model}"[:100],
+            "score",
+            {"rows": rows, "files": len(made)},
+        )
     names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
     lines: list[tuple[object, ...]] = [
-        (name, entry.input, entry.rows, sum(entry.unscored.values()), entry.input_sha256, entry.sha256, "")
+        (
+            name,
+            entry.input,
+            entry.rows,
+            sum(entry.unscored.values()),
+            entry.input_sha256,
+            entry.sha256,
+            "",
+        )
         for name, entry in sorted(made.items())
     ]
-    lines += [(name, problem.where, None, None, None, None, str(problem)) for name, problem in refused.items()]
-    run.log_table({name: [line[at] for line in lines] for at, name in enumerate(names)}, "tables/files.json")
+    lines += [
+        (name, problem.where, None, None, None, None, str(problem))
+        for name, problem in refused.items()
+    ]
+    run.log_table(
+        {name: [line[at] for line in lines] for at, name in enumerate(names)}, "tables/files.json"
+    )
     if labelled:
         about = f"{model}, {labelled.rows:,} rows whose answer is known"
         for path, drawn in judge.figures({"scored": labelled}, about, classes):

@@ -27,7 +27,15 @@ from tipcast.datasets.parquet import undamaged
 from tipcast.evaluation import evaluator
 from tipcast.models.native import Scorer
 from tipcast.scoring.plan import Item, added_columns
-from tipcast.scoring.writing import FOOTER, MANIFEST, Entry, file_sha256, file_stamp, remove, written
+from tipcast.scoring.writing import (
+    FOOTER,
+    MANIFEST,
+    Entry,
+    file_sha256,
+    file_stamp,
+    remove,
+    written,
+)
 from tipcast.tasks.base import Task
 
 ROW_GROUP = 1_000_000
@@ -60,24 +68,31 @@ class Work:
 
 
 @travelling
-def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int) -> tuple[Entry, Any]:
+def score_file(
+    item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int
+) -> tuple[Entry, Any]:
     """Score all rows of a file in their order; return also the evaluator's sums over them.
 
-    The scores appear whole or not at all. Parts are scored on ``threads`` of this file's own while the parts before
-    them are written. A worker with a GPU has several files in hand, so that its GPU does not wait for the host. Where
-    the scores replace others, the manifest goes first. D005: the input has changed meanwhile; T008: see ``written``.
+    The scores appear whole or not at all. Parts are scored on ``threads`` of this file's own while
+    the parts before them are written. A worker with a GPU has several files in hand, so that its
+    GPU does not wait for the host. Where the scores replace others, the manifest goes first. D005:
+    the input has changed meanwhile; T008: see ``written``.
     """
     judge, unscored, rows = evaluator(work.task.kind), Counter[str](), 0
-    sums, on_gpu = judge.total([]), work.frames.batch_rows > 0  # then a worker has one thread, for its GPU
+    # then a worker has one thread, for its GPU
+    sums, on_gpu = judge.total([]), work.frames.batch_rows > 0
     with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if on_gpu:
             secede()  # the worker begins its next file
         _check_task()
-        digest = pool.submit(file_sha256, item.uri, item.storage)  # beside scoring: both need the file's pages
+        # beside scoring: both need the file's pages
+        digest = pool.submit(file_sha256, item.uri, item.storage)
         parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
         with written(f"{work.folder}/{item.name}", work.storage) as file:
             part: Any = next(parts)  # the first has the schema
-            with pq.ParquetWriter(file, part[0].schema, compression="zstd", write_page_checksum=True) as writer:
+            with pq.ParquetWriter(
+                file, part[0].schema, compression="zstd", write_page_checksum=True
+            ) as writer:
                 while part:
                     _check_task()
                     table, reasons, counted = part
@@ -86,9 +101,12 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
                     rows, sums = rows + table.num_rows, judge.total([sums, counted])
                     unscored.update(reasons)
                     part = next(parts, None)
-                entry = replace(item.entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored))
+                entry = replace(
+                    item.entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored)
+                )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
-            if file_stamp(item.uri, item.storage) != entry.input_stamp:  # or one file has scores of two contents
+            # or one file has scores of two contents
+            if file_stamp(item.uri, item.storage) != entry.input_stamp:
                 raise address.changed(item.uri)
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
@@ -96,8 +114,11 @@ def score_file(item: Item, scorer: Scorer, work: Work, *, replaces: bool, thread
     return replace(entry, bytes=file.size, sha256=file.digest.hexdigest()), sums
 
 
-def ahead(pool: Executor, function: Callable[[Any], Any], items: Iterable[Any], most: int) -> Iterator[Any]:
-    """Apply a function to items on a pool's threads; yield what it returns in order, with ``most`` on their way.
+def ahead(
+    pool: Executor, function: Callable[[Any], Any], items: Iterable[Any], most: int
+) -> Iterator[Any]:
+    """Apply a function to items on a pool's threads; yield what it returns in order, with ``most``
+    on their way.
 
     ``Executor.map`` does so from Python 3.14 on, with ``buffersize``.
     """
@@ -111,27 +132,40 @@ def ahead(pool: Executor, function: Callable[[Any], Any], items: Iterable[Any], 
 
 
 def _check_task() -> None:
-    """Raise where nobody waits for this task any more: its worker is closing, or the job has ended without it.
+    """Raise where nobody waits for this task any more: its worker is closing, or the job has ended
+    without it.
 
     A task that runs outlives its job. It must not touch scores that a later job may be writing.
     """
     with suppress(ValueError, KeyError):  # called outside a task
         worker = get_worker()
         task = worker.state.tasks.get(worker.get_current_task())
-        if worker.status in (Status.closing, Status.closed) or task is None or task.state == "cancelled":
+        if (
+            worker.status in (Status.closing, Status.closed)
+            or task is None
+            or task.state == "cancelled"
+        ):
             raise CancelledError
 
 
-def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[pa.Table, Mapping[str, int], Any]:
-    """Score all rows of a fragment: return what is written, reason -> rows without prediction, the evaluator's sums."""
+def score_part(
+    fragment: Fragment, scorer: Scorer, work: Work
+) -> tuple[pa.Table, Mapping[str, int], Any]:
+    """Score all rows of a fragment: return what is written, reason -> rows without prediction, the
+    evaluator's sums.
+    """
     with GPU if work.frames.batch_rows else nullcontext():
         predicted, bad, *counted = _predict(fragment, scorer, work)
     table = with_predictions(read_passthrough(fragment, work), predicted, bad, work)
     return table.combine_chunks(), *counted
 
 
-def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, Mapping[str, int], Any]:
-    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and what is counted."""
+def _predict(
+    fragment: Fragment, scorer: Scorer, work: Work
+) -> tuple[Any, Any, Mapping[str, int], Any]:
+    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and
+    what is counted.
+    """
     dataset, frames, xp = work.dataset, work.frames, work.frames.xp
     needed = dataset.needed_columns(work.task.features)
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
@@ -151,9 +185,12 @@ def _predict(fragment: Fragment, scorer: Scorer, work: Work) -> tuple[Any, Any, 
 
 
 def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array | None:
-    """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop; None: not known."""
+    """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop;
+    None: not known.
+    """
     task, xp = work.task, work.frames.xp
-    with np.errstate(all="ignore"):  # what has no answer, as fares of 0, is among the rows that are dropped
+    # what has no answer, as fares of 0, is among the rows that are dropped
+    with np.errstate(all="ignore"):
         target = task.target(columns, xp) if set(task.columns) <= set(columns) else None
         if target is None:
             return None
@@ -166,7 +203,9 @@ def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array 
 
 
 def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
-    """Return a table of kept columns with what scoring adds; predictions are null where ``bad``, (rows,), is true."""
+    """Return a table of kept columns with what scoring adds; predictions are null where ``bad``,
+    (rows,), is true.
+    """
     kind, values = work.task.kind, np.asarray(predicted, dtype=np.float64)
     columns = [values]
     if kind == "classification":
@@ -176,62 +215,90 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
     elif kind == "clustering":
         columns = [predicted[:, 0].astype(np.int32), values[:, 1]]
     arrays = [pa.array(column, mask=bad) for column in columns]
-    arrays += [pa.repeat(pa.scalar(text, pa.string()), len(predicted)) for text in (work.name, work.version)]
+    arrays += [
+        pa.repeat(pa.scalar(text, pa.string()), len(predicted))
+        for text in (work.name, work.version)
+    ]
     names = [*table.column_names, *added_columns(work.task)]
     return pa.Table.from_arrays([*table.columns, *arrays], names=names)
 
 
-# The columns of their input that scored files keep: as the file has them, in the file's order, row by row
+# The columns of their input that scored files keep: as the file has them, in the file's order, row
+# by row
 
 
 def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
     """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. D001 gone, D005 damaged or a
-    cell that does not parse, D007 a column the file lacks, D022 not reached.
+    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. D001
+    gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not
+    reached.
     """
     if fragment.format != "parquet":
         return _csv(fragment, work)
     uri, remote = fragment.uri, address.scheme(fragment.uri)
     with (
         undamaged(fragment),
-        fsspec.open(uri, "rb", **fragment.options["storage"]) if remote else nullcontext(uri) as source,
+        fsspec.open(uri, "rb", **fragment.options["storage"])
+        if remote
+        else nullcontext(uri) as source,
     ):
         file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
         names = file.schema_arrow.names
         chosen = _chosen(names, fragment, work)
-        every = chosen == names  # then no name is looked up: a dot in one would be taken for a path into a struct
-        table = file.read_row_groups(list(fragment.part), columns=None if every else chosen, use_threads=False)
+        # then no name is looked up: a dot in one would be taken for a path into a struct
+        every = chosen == names
+        table = file.read_row_groups(
+            list(fragment.part), columns=None if every else chosen, use_threads=False
+        )
         return table.select(chosen).replace_schema_metadata(None)
 
 
 def _csv(fragment: Fragment, work: Work) -> pa.Table:
     header, where = fragment.options["header"], address.shown(fragment.uri)
-    named = [name for at, name in enumerate(header) if name != f"_{at}"]  # as the reader calls columns without a name
+    # as the reader calls columns without a name
+    named = [name for at, name in enumerate(header) if name != f"_{at}"]
     chosen = _chosen(named, fragment, work)
     mapped = ScanRequest((), names=fragment.options.get(COLUMN_NAMES, {}), strict=False)
     names = seen_names(header, mapped, where)
     known = work.dataset.csv_types([seen for seen, _ in names], where)
     # A column whose name another one is mapped to is not seen: it stays text.
     types = dict.fromkeys(header, pa.string()) | {name: known[seen] for seen, name in names}
-    read = {name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()}  # some files write 1.0
+    # some files write 1.0
+    read = {name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()}
     table = read_table(fragment, chosen or header[:1], read)
     columns = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         text = types[name] == pa.string()
-        columns.append(pc.if_else(pc.equal(column, ""), None, column) if text else column.cast(types[name], safe=False))
+        columns.append(
+            pc.if_else(pc.equal(column, ""), None, column)
+            if text
+            else column.cast(types[name], safe=False)
+        )
     return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
 
 
 def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
-    """Return the file's own names of what is kept, in the file's order; by default all but an earlier scoring's."""
+    """Return the file's own names of what is kept, in the file's order; by default all but an
+    earlier scoring's.
+    """
     if work.keep is None:
         return [name for name in names if name not in added_columns(work.task)]
     where = address.shown(fragment.uri)
-    known = {**work.dataset.own_names(names, where), **fragment.columns, **fragment.options.get(COLUMN_NAMES, {})}
+    known = {
+        **work.dataset.own_names(names, where),
+        **fragment.columns,
+        **fragment.options.get(COLUMN_NAMES, {}),
+    }
     missing = [name for name in work.keep if name not in names and name not in known]
     if missing:
-        what = f"missing column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which keep names"
-        raise TipcastError("D007", where, what, "take what is missing out of keep, or use a file that has it")
+        what = (
+            "missing "
+            f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which "
+            "keep names"
+        )
+        raise TipcastError(
+            "D007", where, what, "take what is missing out of keep, or use a file that has it"
+        )
     wanted = {name if name in names else known[name] for name in work.keep}
     return [name for name in names if name in wanted]

@@ -1,4 +1,6 @@
-"""Files of scores, written whole or not at all, and their folder: its manifest, and one job at a time."""
+"""Files of scores, written whole or not at all, and their folder: its manifest, and one job at a
+time.
+"""
 
 import contextlib
 import hashlib
@@ -28,7 +30,9 @@ UNFINISHED = "_tipcast-"
 """Begins the names of unfinished files; readers of whole folders pass over an underscore."""
 MANIFEST = "_manifest.json"
 MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
-"""What stores and servers tell of a content, the best first; last a disk's time of any change, which no copy sets."""
+"""What stores and servers tell of a content, the best first; last a disk's time of any change,
+which no copy sets.
+"""
 FOOTER = b"tipcast"
 """Of a scored Parquet file's metadata: the key of what the file says of itself."""
 KIND = {"kind": "tipcast scores", "version": 1}
@@ -36,11 +40,14 @@ KIND = {"kind": "tipcast scores", "version": 1}
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return what a file looks like unread, D001 D022; it ends in a dash where a server tells the size alone."""
+    """Return what a file looks like unread, D001 D022; it ends in a dash where a server tells the
+    size alone.
+    """
     with address.reaching(uri):
         store = address.filesystem(uri, storage)
         store.invalidate_cache(uri)  # fsspec keeps what a store once said of a file
-        info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))  # not the time of a link
+        # not the time of a link
+        info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
     return f"{info.get('size')}-{mark}"
 
@@ -67,13 +74,16 @@ class Output(Hashed):
 def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
     """Open a file for writing; it appears whole or not at all, and on a disk outlasts a power cut.
 
-    ``uri`` is an address, or a path in a folder that exists: one that a job has given up must not come back. T008 a
-    disk that is full or may not be written to, D022 a store that is away; what the block raises passes as it is.
+    ``uri`` is an address, or a path in a folder that exists: one that a job has given up must not
+    come back. T008 a disk that is full or may not be written to, D022 a store that is away; what
+    the block raises passes as it is.
     """
     remote, path = address.scheme(uri), Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
     with failures(uri):
-        file: Any = address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("xb")
+        file: Any = (
+            address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("xb")
+        )
     try:
         yield Output(uri, file)
         with failures(uri):
@@ -84,10 +94,12 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
             if not remote:
                 unfinished.replace(path)
     except BaseException:
-        with contextlib.suppress(Exception):  # of a full disk, or a store that is away, which has been told
+        # of a full disk, or a store that is away, which has been told
+        with contextlib.suppress(Exception):
             file.discard() if remote else file.close()
         if remote:
-            file.closed = True  # or fsspec writes it, as far as it came, when the object is collected
+            # or fsspec writes it, as far as it came, when the object is collected
+            file.closed = True
         else:
             unfinished.unlink(missing_ok=True)
         raise
@@ -116,7 +128,9 @@ def of_store(problem: TipcastError) -> TipcastError:
     """Return the error of an object store as one of the artifact store; any other as it is."""
     if problem.code != "D022" or not problem.where.startswith("s3://"):
         return problem
-    return TipcastError("T009", problem.where, problem.what, "check the store and the access to it, then repeat")
+    return TipcastError(
+        "T009", problem.where, problem.what, "check the store and the access to it, then repeat"
+    )
 
 
 # The folder of scores: its manifest, what else may be in it, and one job at a time
@@ -124,7 +138,9 @@ def of_store(problem: TipcastError) -> TipcastError:
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file; the file itself knows recipe, input's digest, and rows."""
+    """What the manifest says of one scored file; the file itself knows recipe, input's digest, and
+    rows.
+    """
 
     input: str = ""
     """The file that was scored, without credentials."""
@@ -141,7 +157,9 @@ class Entry:
 
     @property
     def footer(self) -> dict[str, Any]:
-        """What the scored file says of itself, so that an interrupted job does not score its rows again."""
+        """What the scored file says of itself, so that an interrupted job does not score its rows
+        again.
+        """
         return {"recipe": self.recipe, "input_sha256": self.input_sha256, "unscored": self.unscored}
 
 
@@ -154,11 +172,15 @@ class Scores:
     files: Mapping[str, Entry] = field(default_factory=dict)
     """Path in the folder -> entry."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Model, configuration, run, refused files; empty without a manifest that names exactly these files."""
+    """Model, configuration, run, refused files; empty without a manifest that names exactly these
+    files.
+    """
 
 
 def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[str, Any]) -> None:
-    """Replace the manifest of a folder in one step, then remove the scores that it does not name any more."""
+    """Replace the manifest of a folder in one step, then remove the scores that it does not name
+    any more.
+    """
     gate("manifest")
     storage = address.storage(scores.folder, options)
     files = {name: asdict(entry) for name, entry in sorted(scores.files.items())}
@@ -169,11 +191,16 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
     for name in obsolete:
         remove(f"{scores.folder}/{name}", storage)
     if obsolete:
-        LOG.warning("%d files of scores removed whose input is not named any more or is refused", len(obsolete))
+        LOG.warning(
+            "%d files of scores removed whose input is not named any more or is refused",
+            len(obsolete),
+        )
 
 
 def look(output: str, options: Mapping[str, Any]) -> Scores:
-    """Look into the folder for scores, and change nothing; C004, C011 it must not be one, T008, D022 unreadable."""
+    """Look into the folder for scores, and change nothing; C004, C011 it must not be one, T008,
+    D022 unreadable.
+    """
     folder = _located(output)
     storage = address.storage(folder, options)
     with failures(folder):
@@ -188,7 +215,9 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
         files = {}
         for path in paths:
             name = path.removeprefix(f"{folder}/")
-            if (name == MANIFEST and about) or any(step.startswith(UNFINISHED) for step in name.split("/")):
+            if (name == MANIFEST and about) or any(
+                step.startswith(UNFINISHED) for step in name.split("/")
+            ):
                 continue
             entry = named.get(name) or _read_footer(path, storage)
             if entry is None:
@@ -199,7 +228,9 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
 
 
 def _files(output: str, folder: Path) -> Iterator[str]:
-    """Find all files below a folder that may not exist; C011 a link, as what is written through it is elsewhere."""
+    """Find all files below a folder that may not exist; C011 a link, as what is written through it
+    is elsewhere.
+    """
     for above, folders, names in _walk(folder) if folder.exists() else ():
         for path in (Path(above, name) for name in sorted([*folders, *names])):
             _refuse_link(output, folder, path)
@@ -207,7 +238,8 @@ def _files(output: str, folder: Path) -> Iterator[str]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Give each folder from one down, with the names of folders and of files in it, and follow no links.
+    """Give each folder from one down, with the names of folders and of files in it, and follow no
+    links.
 
     OSError where one may not be looked into, which is not to say that it is empty.
     """
@@ -243,8 +275,12 @@ def refused(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {address.shown(output)}", what, fix)
 
 
-def _read_manifest(uri: str, storage: Mapping[str, Any]) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
-    """Read a manifest's files and what it says beside them; nothing where it is missing or another file's."""
+def _read_manifest(
+    uri: str, storage: Mapping[str, Any]
+) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
+    """Read a manifest's files and what it says beside them; nothing where it is missing or another
+    file's.
+    """
     try:
         with address.opened(uri, storage) as file:
             content = file.read()
@@ -273,7 +309,8 @@ def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
 
 @contextlib.contextmanager
 def alone(folder: str) -> Iterator[None]:
-    """Keep other jobs out of a folder on a disk, and remove what killed jobs or workers left unfinished.
+    """Keep other jobs out of a folder on a disk, and remove what killed jobs or workers left
+    unfinished.
 
     S011: another job scores into it. Stores, and disks that have no locks, keep nobody out.
     """
@@ -291,7 +328,9 @@ def alone(folder: str) -> Iterator[None]:
 
 
 def _clear(folder: str) -> None:
-    """Remove unfinished files, with the folders below that one that hold nothing else: they were made for them."""
+    """Remove unfinished files, with the folders below that one that hold nothing else: they were
+    made for them.
+    """
     for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
         with contextlib.suppress(OSError):  # a folder of that name is nobody's unfinished file
             path.unlink(missing_ok=True)

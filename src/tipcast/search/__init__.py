@@ -1,4 +1,6 @@
 """Search: proposing parameters, and trying them as tasks on the workers."""
 
 MOST = 10_000
-"""Trials of a search, and combinations of a grid; here, where it costs the check before a job no library."""
+"""Trials of a search, and combinations of a grid; here, where it costs the check before a job no
+library.
+"""

@@ -1,4 +1,6 @@
-"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is retried."""
+"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is
+retried.
+"""
 
 import asyncio
 import contextlib
@@ -49,8 +51,9 @@ class _Job:
 class Pool:
     """The slots of all workers, kept filled with trials.
 
-    A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer than ``limit_s``
-    seconds has failed, and its worker is started anew. ``timeout_s`` seconds after the first no further trial begins.
+    A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer
+    than ``limit_s`` seconds has failed, and its worker is started anew. ``timeout_s`` seconds after
+    the first no further trial begins.
     """
 
     def __init__(
@@ -62,7 +65,11 @@ class Pool:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._workers, self._attempts, self._now = workers, attempts, now
-        self._limit_s, self._timeout_s, self._until = limit_s or math.inf, timeout_s or math.inf, math.inf
+        self._limit_s, self._timeout_s, self._until = (
+            limit_s or math.inf,
+            timeout_s or math.inf,
+            math.inf,
+        )
         self.timed_out = False
         """Whether there was more to try."""
         self._running: list[_Job] = []
@@ -70,7 +77,9 @@ class Pool:
         """What waits for a worker without trials."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
-        """Yield events after they happen; the next trial is submitted before the end of the last is yielded."""
+        """Yield events after they happen; the next trial is submitted before the end of the last is
+        yielded.
+        """
         events: list[Event] = []
         try:
             while True:
@@ -111,7 +120,11 @@ class Pool:
                 events.append(self._submit(_Job(proposal), worker))
 
     def _submit(self, job: _Job, worker: str) -> Proposal:
-        job.worker, job.begun, job.alone = worker, self._now(), job.alone or self._workers.slots[worker] == 1
+        job.worker, job.begun, job.alone = (
+            worker,
+            self._now(),
+            job.alone or self._workers.slots[worker] == 1,
+        )
         self._until = min(self._until, job.begun + self._timeout_s)
         key = f"trial-{self._key(job)}-{job.attempt}-{self._workers.study.sweep}"
         job.future = self._workers.submit(worker, key, job.proposal, job.attempt)
@@ -119,7 +132,8 @@ class Pool:
         return job.proposal
 
     def _ended(self) -> list[_Job]:
-        """Wait until a trial ends or, where none runs, until a worker takes one; return what has ended.
+        """Wait until a trial ends or, where none runs, until a worker takes one; return what has
+        ended.
 
         K003 when no worker takes trials, and none has one, for too long.
         """
@@ -130,7 +144,9 @@ class Pool:
             for job in self._running:
                 if job.future.key in self._workers.lost - done:
                     job.future.release()  # which ends it as cancelled
-                elif not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s:
+                elif (
+                    not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s
+                ):
                     job.late = True
                     job.future.cancel(force=True)
                     self._workers.restart(job.worker)  # a thread cannot be ended
@@ -142,7 +158,9 @@ class Pool:
                 raise idle(self._workers.wait_s)
 
     def _outcome(self, job: _Job, searcher: Searcher) -> Event:
-        """Return what came of a task that has ended: of its report, where there is one, whatever came after that."""
+        """Return what came of a task that has ended: of its report, where there is one, whatever
+        came after that.
+        """
         self._running.remove(job)
         problem = job.future.exception() if job.future.status == "error" else None
         if job.future.status == "cancelled":  # for which Dask has no exception
@@ -151,15 +169,32 @@ class Pool:
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
             searcher.tell(trial.number, trial.score)
             return trial
-        retried, gone = False, isinstance(problem, CancelledError) and job.future.key in self._workers.lost
+        retried, gone = (
+            False,
+            isinstance(problem, CancelledError) and job.future.key in self._workers.lost,
+        )
         if job.late:
-            what, fix = f"not done after {self._limit_s:g} s", "raise search.trial_timeout_s, or search smaller values"
+            what, fix = (
+                f"not done after {self._limit_s:g} s",
+                "raise search.trial_timeout_s, or search smaller values",
+            )
             problem = TipcastError("S008", self._key(job), what, fix)
         elif gone or isinstance(problem, KilledWorker):
-            code, what, fix = "S007", f"worker {job.worker} died, or is paused", "look at the worker's log"
+            code, what, fix = (
+                "S007",
+                f"worker {job.worker} died, or is paused",
+                "look at the worker's log",
+            )
             if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
-                what = f"worker out of memory, limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-                code, fix, retried = "S005", "raise cluster.memory_limit, or search smaller values", not job.alone
+                what = (
+                    "worker out of memory, "
+                    f"limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
+                )
+                code, fix, retried = (
+                    "S005",
+                    "raise cluster.memory_limit, or search smaller values",
+                    not job.alone,
+                )
             else:
                 job.deaths += 1
                 retried = job.deaths < self._attempts
@@ -181,13 +216,20 @@ class TrialWorkers:
     """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
 
     def __init__(
-        self, client: Client, study: Study, per_gpu: int, wait_s: float, sleep: Callable[[float], None] = time.sleep
+        self,
+        client: Client,
+        study: Study,
+        per_gpu: int,
+        wait_s: float,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client, self.study, self.wait_s = client, study, wait_s
         self._plugin, self._sleep = TrialSlots(study, per_gpu), sleep
         self._ended: Any = None
         self.slots: dict[str, int] = {}
-        """Worker that takes trials -> how many at once; one that is paused for lack of memory takes none."""
+        """Worker that takes trials -> how many at once; one that is paused for lack of memory takes
+        none.
+        """
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
         self.reports: dict[tuple[int, int], Trial] = {}
@@ -216,7 +258,8 @@ class TrialWorkers:
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
         """Have every worker read the rows; return what one of them read, by fragment and part.
 
-        A worker that dies meanwhile reads them when it gets its first trial. K003 where all have died.
+        A worker that dies meanwhile reads them when it gets its first trial. K003 where all have
+        died.
         """
         for _ in range(attempts):
             try:
@@ -224,25 +267,34 @@ class TrialWorkers:
             except TimeoutError:
                 raise idle(self.wait_s) from None
             self.look()
-            answers = self.client.run(worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return")
+            answers = self.client.run(
+                worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return"
+            )
             for read in answers.values():
                 if not isinstance(read, BaseException):
                     return read  # type: ignore[no-any-return]
-                if not isinstance(read, OSError):  # as Dask tells that the connection to a worker has ended
+                # as Dask tells that the connection to a worker has ended
+                if not isinstance(read, OSError):
                     raise read
             if any(self.ended_for_memory(address) for address in answers):
                 break  # the next would run out of memory as well
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
-        """Send a trial to a worker; Dask would send it to a busy one, for it does not count what has seceded."""
+        """Send a trial to a worker; Dask would send it to a busy one, for it does not count what
+        has seceded.
+        """
         where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
-        task = self.client.submit(worker_side.run, self.study.sweep, proposal, attempt, key=key, pure=False, **where)
+        task = self.client.submit(
+            worker_side.run, self.study.sweep, proposal, attempt, key=key, pure=False, **where
+        )
         self._ended.add(task)
         return task
 
     def wait(self) -> list[Future[Any]]:
-        """Return the tasks that have ended, waiting for the first of them for a second; look at the workers."""
+        """Return the tasks that have ended, waiting for the first of them for a second; look at the
+        workers.
+        """
         ended: list[Future[Any]] = []
 
         async def first() -> Future[Any]:
@@ -253,11 +305,14 @@ class TrialWorkers:
         else:
             with contextlib.suppress(TimeoutError):
                 ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
-        self.look()  # after all that has ended: or what comes next goes to a worker whose death is among it
+        # after all that has ended: or what comes next goes to a worker whose death is among it
+        self.look()
         return ended
 
     def look(self) -> None:
-        """Count the slots of the workers that are there, and note which tasks their worker will not begin."""
+        """Count the slots of the workers that are there, and note which tasks their worker will not
+        begin.
+        """
         # Dask's own account of the workers would come with all that it measures.
         self.slots, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
         self.lost |= lost
@@ -265,11 +320,17 @@ class TrialWorkers:
     def restart(self, address: str) -> None:
         """End a worker with all that it does; its nanny, where it has one, starts another."""
         scheduler: Any = self.client.scheduler  # as Client.restart_workers would wait for the other
-        how = {"wait_for_workers": False, "on_error": "return", "stimulus_id": f"tipcast-restart-{address}"}
+        how = {
+            "wait_for_workers": False,
+            "on_error": "return",
+            "stimulus_id": f"tipcast-restart-{address}",
+        }
         self.client.sync(scheduler.restart_workers, workers=[address], **how)
 
     def ended_for_memory(self, address: str) -> bool:
-        """Tell whether a worker that died was ended for its memory, which may be logged a little later."""
+        """Tell whether a worker that died was ended for its memory, which may be logged a little
+        later.
+        """
         for look in range(MEMORY_LOOKS):
             self._sleep(MEMORY_LOOK_S if look else 0)
             if any(event["worker"] == address for _, event in self.client.get_events(MEMORY_TOPIC)):
@@ -285,7 +346,9 @@ def idle(wait_s: float) -> TipcastError:
 
 @final
 class NoRetries(SchedulerPlugin):
-    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client disconnects."""
+    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client
+    disconnects.
+    """
 
     idempotent = True
 
@@ -300,13 +363,15 @@ class NoRetries(SchedulerPlugin):
         """Let Dask give a task up when its worker dies: the driver decides what is retried."""
         if finish == "processing" and str(key).endswith(self._sweep):
             task = self._scheduler.tasks[key]
-            # One more death than allowed, and Dask makes a KilledWorker of the task; other clients' keep their count.
+            # One more death than allowed, and Dask makes a KilledWorker of the task; other clients'
+            # keep their count.
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
 
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Clear up after a driver that was killed."""
         if client == self._client:
-            scheduler.loop.add_callback(self._clear, scheduler)  # this hook cannot wait for a coroutine
+            # this hook cannot wait for a coroutine
+            scheduler.loop.add_callback(self._clear, scheduler)
 
     async def _clear(self, scheduler: Any) -> None:
         with contextlib.suppress(ValueError):  # it did so itself

@@ -1,4 +1,6 @@
-"""The space that is searched, and what is tried of it in which order: Optuna proposes, on the driver alone."""
+"""The space that is searched, and what is tried of it in which order: Optuna proposes, on the
+driver alone.
+"""
 
 import dataclasses
 import itertools
@@ -58,23 +60,33 @@ def _size(axis: Axis) -> float:
     """Return how many values an axis has."""
     if isinstance(axis, FloatDistribution):
         return 1 if axis.low == axis.high else math.inf
-    return len(axis.choices) if isinstance(axis, CategoricalDistribution) else axis.high - axis.low + 1
+    return (
+        len(axis.choices) if isinstance(axis, CategoricalDistribution) else axis.high - axis.low + 1
+    )
 
 
 def tried(space: Space) -> list[tuple[str, Any]]:
-    """Return what is tried out beforehand: each value of a list; of a range its bounds, and of numbers one between."""
+    """Return what is tried out beforehand: each value of a list; of a range its bounds, and of
+    numbers one between.
+    """
     values: list[tuple[str, Any]] = []
     for name, axis in space.items():
         if isinstance(axis, CategoricalDistribution):
             values += [(name, value) for value in axis.choices]
         else:
-            between = [] if isinstance(axis, IntDistribution) else [axis.low + INSIDE * (axis.high - axis.low)]
+            between = (
+                []
+                if isinstance(axis, IntDistribution)
+                else [axis.low + INSIDE * (axis.high - axis.low)]
+            )
             values += [(name, value) for value in (axis.low, axis.high, *between)]
     return values
 
 
 def inside(space: Space, params: Mapping[str, Any]) -> bool:
-    """Tell whether parameters are a point of a space; those of a model as it is configured need not be."""
+    """Tell whether parameters are a point of a space; those of a model as it is configured need not
+    be.
+    """
 
     def contains(axis: Axis, value: Any) -> bool:
         if isinstance(axis, CategoricalDistribution):
@@ -86,15 +98,19 @@ def inside(space: Space, params: Mapping[str, Any]) -> bool:
 
 
 def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
-    """Read a space as yaml has it, sorted by name: parameter -> one of ``FORMS``; null leaves the parameter out.
+    """Read a space as yaml has it, sorted by name: parameter -> one of ``FORMS``; null leaves the
+    parameter out.
 
-    C003 for a form that is none of these, an empty list, a value twice, bounds that are reversed or cannot be.
+    C003 for a form that is none of these, an empty list, a value twice, bounds that are reversed or
+    cannot be.
     """
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
 
 def merged_space(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
-    """Return a model's space with one's own axes in place of the model's, or one's own alone where there are any."""
+    """Return a model's space with one's own axes in place of the model's, or one's own alone where
+    there are any.
+    """
     base: Mapping[str, Any] = {} if alone and own else model.space
     return parse_space({**base, **own})
 
@@ -104,10 +120,13 @@ def check_space(
 ) -> None:
     """Let the estimator judge what is tried out of each axis.
 
-    C001 a parameter that the model does not have, C003 a value that it refuses or nothing to search.
+    C001 a parameter that the model does not have, C003 a value that it refuses or nothing to
+    search.
     """
     if not space:
-        raise TipcastError("C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}")
+        raise TipcastError(
+            "C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}"
+        )
     for name, value in tried(space):
         try:
             trial = dataclasses.replace(model, params={**model.params, name: value})
@@ -124,7 +143,8 @@ def _axis(name: str, form: Any) -> Axis:
         unlike = not any(one == other for one, other in itertools.combinations(form, 2))
         if form and unlike and not any(isinstance(value, Mapping) for value in form):
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of values that Optuna could not write to a database
+                # of values that Optuna could not write to a database
+                warnings.simplefilter("ignore")
                 return CategoricalDistribution(form)
     elif isinstance(form, Mapping) and len(form) == 1:
         ((kind, bounds),) = form.items()
@@ -141,16 +161,26 @@ def _axis(name: str, form: Any) -> Axis:
 
 
 def searcher(
-    spec: SearchSpec, space: Space, seed: int, objective: Objective, known: Known, baseline: Params | None
+    spec: SearchSpec,
+    space: Space,
+    seed: int,
+    objective: Objective,
+    known: Known,
+    baseline: Params | None,
 ) -> "Searcher":
-    """Return what decides on the next trial; trial 0 has the parameters of the baseline, where there is one."""
+    """Return what decides on the next trial; trial 0 has the parameters of the baseline, where
+    there is one.
+    """
     if spec.name == "tpe":
         return Tpe(space, seed, objective, spec, known, baseline)
-    return Listed(grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known)
+    return Listed(
+        grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known
+    )
 
 
 def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
-    """Return every combination of lists and of some points of ranges, the last parameter changing fastest.
+    """Return every combination of lists and of some points of ranges, the last parameter changing
+    fastest.
 
     C003 for more combinations than ``search.trials`` or than anyone waits for.
     """
@@ -163,15 +193,22 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     return [Proposal(at, params) for at, params in enumerate(_every(space, axes))]
 
 
-def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None) -> list[Proposal]:
-    """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a shorter one."""
+def random(
+    spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None
+) -> list[Proposal]:
+    """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a
+    shorter one.
+    """
     wanted = spec.trials or MOST
     if math.prod(map(_size, space.values())) <= MOST:
         # Each point of a small space once, in an order that the seed decides.
         every = list(_every(space, [points(axis, MOST + 1) for axis in space.values()]))
-        draws: Iterable[Params] = [every[at] for at in np.random.default_rng(seed).permutation(len(every))]
+        draws: Iterable[Params] = [
+            every[at] for at in np.random.default_rng(seed).permutation(len(every))
+        ]
     else:
-        study = optuna.create_study(sampler=RandomSampler(seed))  # asked and never told: draws are independent
+        # asked and never told: draws are independent
+        study = optuna.create_study(sampler=RandomSampler(seed))
         draws = (study.ask({**space}).params for _ in itertools.count())
     chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
     for params in draws:
@@ -179,7 +216,9 @@ def random(spec: SearchSpec, space: Space, seed: int, baseline: Params | None = 
             break
         chosen.setdefault(repr(params), params)
     if len(chosen) < wanted:
-        logging.getLogger("tipcast").warning("there are %d points to try only: as many trials", len(chosen))
+        logging.getLogger("tipcast").warning(
+            "there are %d points to try only: as many trials", len(chosen)
+        )
     return [Proposal(number, params) for number, params in enumerate(chosen.values())]
 
 
@@ -208,30 +247,46 @@ class Listed:
 class Tpe:
     """Optuna's tree-structured Parzen estimator, asked and told in the order of the trials.
 
-    A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by these alone; the
-    others count as poor, so that it spreads out. It draws by a seed of its own. So a proposal depends neither on the
-    number of workers nor on which trial ends first, and is the same when a sweep is resumed. Of the baseline, trial 0,
-    the estimator knows the parameters that are inside the space.
+    A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by
+    these alone; the others count as poor, so that it spreads out. It draws by a seed of its own. So
+    a proposal depends neither on the number of workers nor on which trial ends first, and is the
+    same when a sweep is resumed. Of the baseline, trial 0, the estimator knows the parameters that
+    are inside the space.
     """
 
     def __init__(
-        self, space: Space, seed: int, objective: Objective, spec: SearchSpec, known: Known, baseline: Params | None
+        self,
+        space: Space,
+        seed: int,
+        objective: Objective,
+        spec: SearchSpec,
+        known: Known,
+        baseline: Params | None,
     ) -> None:
         self.total = spec.trials or 0
         self._space, self._seed, self._most = dict(space), seed, spec.max_concurrent
         self._known = set(known)
-        self._fixed = ({} if baseline is None else {0: baseline}) | {at: trial.params for at, trial in known.items()}
-        self._scores: dict[int, float | None] = {number: trial.score for number, trial in known.items()}
+        self._fixed = ({} if baseline is None else {0: baseline}) | {
+            at: trial.params for at, trial in known.items()
+        }
+        self._scores: dict[int, float | None] = {
+            number: trial.score for number, trial in known.items()
+        }
         self._study = optuna.create_study(direction=_direction(objective))
         self._asked: list[optuna.Trial] = []
         self._told = 0
 
     def next(self) -> Proposal | None:
-        """Ask for one more, past those that an earlier run has ended; None as long as those before it run."""
+        """Ask for one more, past those that an earlier run has ended; None as long as those before
+        it run.
+        """
         while (number := len(self._asked)) < self.total:
             if (params := self._fixed.get(number)) is not None:
-                there = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
-                self._study.enqueue_trial({name: params[name] for name in there})  # ``ask`` takes these
+                there = {
+                    name: axis for name, axis in self._space.items() if inside({name: axis}, params)
+                }
+                # ``ask`` takes these
+                self._study.enqueue_trial({name: params[name] for name in there})
                 self._asked.append(self._study.ask({**there}))
                 if number not in self._known:
                     return Proposal(number, params)
@@ -240,9 +295,14 @@ class Tpe:
                 if told not in self._scores:
                     return None
                 score = self._scores[told]
-                self._study.tell(self._asked[told], score, TrialState.FAIL if score is None else TrialState.COMPLETE)
+                self._study.tell(
+                    self._asked[told],
+                    score,
+                    TrialState.FAIL if score is None else TrialState.COMPLETE,
+                )
                 self._told += 1
-            # A seed of its own: a sampler that goes on drawing would depend on how many it had proposed.
+            # A seed of its own: a sampler that goes on drawing would depend on how many it had
+            # proposed.
             (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of options that are experimental
@@ -261,13 +321,17 @@ Searcher = Listed | Tpe
 
 
 def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
-    """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials, all inside."""
+    """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials,
+    all inside.
+    """
     if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
         return {}
     study = optuna.create_study(direction=_direction(objective))
     for trial in trials:
         params = {name: trial.params[name] for name in space}
-        study.add_trial(optuna.create_trial(params=params, distributions=dict(space), value=trial.score))
+        study.add_trial(
+            optuna.create_trial(params=params, distributions=dict(space), value=trial.score)
+        )
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 

@@ -1,4 +1,6 @@
-"""Trials of a sweep: what is tried, what a worker does for it on the rows that it keeps, and what happens to it."""
+"""Trials of a sweep: what is tried, what a worker does for it on the rows that it keeps, and what
+happens to it.
+"""
 
 import asyncio
 import dataclasses
@@ -43,7 +45,9 @@ class Objective:
     """What trials are called and ranked by."""
 
     study: str
-    """Digest of the data, the task, the model and the search: the same for sweeps that may be compared."""
+    """Digest of the data, the task, the model and the search: the same for sweeps that may be
+    compared.
+    """
     metric: str
     """Of the validation rows."""
     maximize: bool
@@ -72,10 +76,12 @@ class Study:
     device: str
     seed: int
     measure: Callable[[Array, Array], tuple[Mapping[str, float], Sequence[float]]]
-    """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one. Importable on the
-    workers."""
+    """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one.
+    Importable on the workers."""
     again: bool = True
-    """Whether rows are needed again once they are prepared for a fit: another may want them otherwise."""
+    """Whether rows are needed again once they are prepared for a fit: another may want them
+    otherwise.
+    """
 
     @property
     def topic(self) -> str:
@@ -104,7 +110,9 @@ class Trial:
     attempt: int
     """From 1: how often it was begun."""
     curve: Sequence[float] = ()
-    """To draw trials together: of two classes, true-positive rates at even false-positive rates from 0 to 1."""
+    """To draw trials together: of two classes, true-positive rates at even false-positive rates
+    from 0 to 1.
+    """
     facts: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
 
@@ -146,7 +154,8 @@ class WorkerCache:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
-                self.rows = rows if self.study.again else None  # else XGBoost's bins are all that is held
+                # else XGBoost's bins are all that is held
+                self.rows = rows if self.study.again else None
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)
             self.prepared.move_to_end(key)
@@ -154,7 +163,9 @@ class WorkerCache:
             return self.prepared[key], self.validation
 
     def _read(self, threads: int) -> Split:
-        """Read all fragments, each copied into place and dropped, so that rows are in memory about once."""
+        """Read all fragments, each copied into place and dropped, so that rows are in memory about
+        once.
+        """
         study = self.study
 
         def read(fragment: Fragment) -> tuple[Part, ...]:
@@ -175,7 +186,9 @@ CACHES: dict[str, WorkerCache] = {}
 
 @final
 class TrialSlots(WorkerPlugin):
-    """Makes a worker, also one that comes later, run a sweep's trials; clears up when it is taken away."""
+    """Makes a worker, also one that comes later, run a sweep's trials; clears up when it is taken
+    away.
+    """
 
     idempotent = True
 
@@ -187,7 +200,8 @@ class TrialSlots(WorkerPlugin):
         """Keep what all trials have in common, and say how many may run at once."""
         CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
         number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
-        await worker.set_resources(**{SLOT: number})  # here, as a worker that is started anew has none
+        # here, as a worker that is started anew has none
+        await worker.set_resources(**{SLOT: number})
 
     def teardown(self, worker: Any) -> None:
         """Free the rows."""
@@ -196,13 +210,16 @@ class TrialSlots(WorkerPlugin):
 
 
 async def load(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
-    """Read the rows of a sweep into this process, beside its event loop; return what was read of each fragment."""
+    """Read the rows of a sweep into this process, beside its event loop; return what was read of
+    each fragment.
+    """
     return await asyncio.to_thread(_load, CACHES[sweep], int(dask_worker.state.nthreads))
 
 
 @travelling
 def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
-    cache.ready(cache.study.estimator({}), threads)  # which loads a library, too long for the loop's heartbeats
+    # which loads a library, too long for the loop's heartbeats
+    cache.ready(cache.study.estimator({}), threads)
     return cache.counts
 
 
@@ -210,10 +227,11 @@ def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
 def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     """Fit, measure, and report by an event: a result that Dask held would be lost with its worker.
 
-    M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library; those of the
-    estimator.
+    M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library;
+    those of the estimator.
     """
-    secede()  # the worker's resource alone says how many run at once, whatever number of threads it has
+    # the worker's resource alone says how many run at once, whatever number of threads it has
+    secede()
     cache = CACHES[sweep]
     gate(f"trial-{proposal.number}")
     try:
@@ -223,7 +241,10 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     except TipcastError:
         raise
     except Exception as problem:
-        where, text = cache.study.objective.key(proposal.number), str(problem).strip().partition("\n")[0]
+        where, text = (
+            cache.study.objective.key(proposal.number),
+            str(problem).strip().partition("\n")[0],
+        )
         if not out_of_memory(problem):
             what = f"{type(problem).__name__}: {text}"
             raise TipcastError("S006", where, what, "see the trial's parameters") from problem
@@ -251,20 +272,28 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     clock.append(time.perf_counter())
     score = float(metrics.get(study.objective.metric, math.nan))
     if not math.isfinite(score):
-        what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
+        what = (
+            "non-finite metric: the model's predictions, or what is computed of them, are not "
+            "finite"
+        )
         fix = "search a smaller learning rate, or rank by another search.metric"
         raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
     phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))}
     where = str(worker.address)
-    return Trial(proposal.number, proposal.params, score, metrics, phases, where, attempt, curve, fitted.info)
+    return Trial(
+        proposal.number, proposal.params, score, metrics, phases, where, attempt, curve, fitted.info
+    )
 
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
-    """Join parts into one frame and one series (None where nothing is predicted), emptying the list on the way."""
+    """Join parts into one frame and one series (None where nothing is predicted), emptying the list
+    on the way.
+    """
     xp = study.frames.xp
     names = list(study.recipe.task.features)
     rows = sum(part.counts.rows for part in parts)
-    order = "C" if parts[0].x.values.flags.c_contiguous else "F"  # as a fit on the parts themselves would have it
+    # as a fit on the parts themselves would have it
+    order = "C" if parts[0].x.values.flags.c_contiguous else "F"
     x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
     y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()

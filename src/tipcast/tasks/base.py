@@ -1,4 +1,6 @@
-"""What a task is, and how one is made of its configuration, of a saved model's manifest, or of a user's function."""
+"""What a task is, and how one is made of its configuration, of a saved model's manifest, or of a
+user's function.
+"""
 
 import importlib.metadata
 import inspect
@@ -21,8 +23,8 @@ GROUP = "tipcast.targets"
 Target = Callable[..., Array]
 """``target(columns, xp, **params)``: canonical raw columns (rows,) -> (rows,) target.
 
-Classes are bool or integers from 0, -1 where a row has no answer; values are floats, NaN where it has none: such rows
-are dropped. ``xp`` is numpy or cupy.
+Classes are bool or integers from 0, -1 where a row has no answer; values are floats, NaN where it
+has none: such rows are dropped. ``xp`` is numpy or cupy.
 """
 
 CARD = 1
@@ -39,7 +41,9 @@ class TargetColumn:
     kind: str
     classes: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
-    """The number that stands for each class, ascending; empty where the column holds 0, 1, ... itself."""
+    """The number that stands for each class, ascending; empty where the column holds 0, 1, ...
+    itself.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ class Task:
     validation: float = 0.0
     """Share of the training rows, or of their time, that is held out."""
     missing: float = -1.0
-    """What a feature holds where its value is missing, if the model is to know: NaN, or the dataset's own value."""
+    """What a feature holds where its value is missing, if the model is to know: NaN, or the
+    dataset's own value.
+    """
 
     @property
     def has_target(self) -> bool:
@@ -79,10 +85,11 @@ class Task:
         return self.kind != "clustering"
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
-        """Make the target of canonical name -> (rows,) array, ``columns`` among them; ``xp`` is their module.
+        """Make the target of canonical name -> (rows,) array, ``columns`` among them; ``xp`` is
+        their module.
 
-        Returns (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN where a row has
-        none; None for clustering.
+        Returns (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN
+        where a row has none; None for clustering.
         """
         if not self.has_target:
             return None
@@ -95,7 +102,8 @@ class Task:
             values = (self.resolved or _function(self.function))(columns, xp, **self.params)
         else:
             values = columns[self.columns[0]]
-        if self.kind == "regression":  # of whole numbers too, of which one below 0 is a value like any other
+        # of whole numbers too, of which one below 0 is a value like any other
+        if self.kind == "regression":
             return values.astype(xp.float64, copy=False)
         if self.function is not None:
             return values
@@ -110,11 +118,15 @@ class Task:
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest says of the task, see ``from_facts``."""
         own = {name: getattr(self, name) for name in FACTS}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
+        }
 
 
 def high_tip(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) -> Array:
-    """Return (rows,) bool: tip over fare, both float64, is above the threshold; the seed's own formula."""
+    """Return (rows,) bool: tip over fare, both float64, is above the threshold; the seed's own
+    formula.
+    """
     fare: Array = columns["fare_amount"]
     return columns["tip_amount"] / fare > threshold
 
@@ -126,42 +138,57 @@ def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: fl
 
 
 def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True) -> Array:
-    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by card."""
+    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by
+    card.
+    """
     tip = columns["tip_amount"]
     return xp.where(columns["payment_type"] == CARD, tip, xp.nan) if card_only else tip
 
 
-def duration(columns: Mapping[str, Array], xp: ModuleType, *, shortest: float = 1.0, longest: float = 60.0) -> Array:
-    """Return (rows,) float64 minutes from pick-up to drop-off, NaN outside ``shortest`` to ``longest``."""
+def duration(
+    columns: Mapping[str, Array], xp: ModuleType, *, shortest: float = 1.0, longest: float = 60.0
+) -> Array:
+    """Return (rows,) float64 minutes from pick-up to drop-off, NaN outside ``shortest`` to
+    ``longest``.
+    """
     minutes = (columns["dropoff"] - columns["pickup"]) / MINUTE
     known = (columns["dropoff"] != NULL_TIME) & (columns["pickup"] != NULL_TIME)
     return xp.where(known & (minutes >= shortest) & (minutes <= longest), minutes, xp.nan)
 
 
 _TARGETS: dict[str, Target] = {
-    "high_tip": high_tip, "high_tip_card": high_tip_card, "tip_amount": tip_amount, "duration": duration,
-}  # fmt: skip
-"""Functions by name: those that come with tipcast, of columns of taxi trips, and others as they are registered."""
+    "high_tip": high_tip,
+    "high_tip_card": high_tip_card,
+    "tip_amount": tip_amount,
+    "duration": duration,
+}
+"""Functions by name: those that come with tipcast, of columns of taxi trips, and others as they are
+registered.
+"""
 
 
 def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
     """Make the task of a saved model."""
     given = {name: facts[name] for name in FACTS if name in facts}
-    own: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
+    own: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
+    }
     return Task(**own, features=tuple(features), description=description)
 
 
 def register(name: str, target: Target) -> None:
     """Make a target function known under a name, for ``function:`` of a task's yaml.
 
-    An installed package does the same with an entry point of the group ``tipcast.targets``. The function must be
-    importable on the workers, as the driver imports it.
+    An installed package does the same with an entry point of the group ``tipcast.targets``. The
+    function must be importable on the workers, as the driver imports it.
     """
     _TARGETS[name] = target
 
 
 def _function(name: str) -> Target:
-    """Return a target function by name: registered, shipped, or of an installed package; never by a path to it."""
+    """Return a target function by name: registered, shipped, or of an installed package; never by a
+    path to it.
+    """
     if name not in _TARGETS:
         for entry in importlib.metadata.entry_points(group=GROUP, name=name):
             _TARGETS[name] = entry.load()
@@ -171,36 +198,55 @@ def _function(name: str) -> Target:
 
 
 def make_task(spec: TaskSpec, dataset: Any) -> Task:
-    """Make a task of its configuration, of a kind in ``KINDS`` or None, for a ``datasets.base.Dataset``.
+    """Make a task of its configuration, of a kind in ``KINDS`` or None, for a
+    ``datasets.base.Dataset``.
 
     C003 C004 what cannot be.
     """
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
-        raise TipcastError("C003", f"task.{given[0]}", "changes nothing of this task", "leave it out")
+        raise TipcastError(
+            "C003", f"task.{given[0]}", "changes nothing of this task", "leave it out"
+        )
     params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
-    kind, classes, columns, description = spec.kind, tuple(spec.classes), tuple(spec.columns), spec.description
+    kind, classes, columns, description = (
+        spec.kind,
+        tuple(spec.classes),
+        tuple(spec.columns),
+        spec.description,
+    )
     if spec.function is not None:
         resolved = _function(spec.function)
         try:
             inspect.signature(resolved).bind({}, None, **params)
         except TypeError as problem:
             what = f"do not fit the target function {spec.function!r}: {problem}"
-            raise TipcastError("C003", "task.params", what, "name the parameters that it has") from problem
+            raise TipcastError(
+                "C003", "task.params", what, "name the parameters that it has"
+            ) from problem
         if kind in (None, "clustering"):
-            raise TipcastError("C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}")
+            raise TipcastError(
+                "C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}"
+            )
         if kind == "classification":
             classes = classes or ("0", "1")
         if kind == "multiclass" and not classes:
-            raise TipcastError("C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]")
+            raise TipcastError(
+                "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
+            )
     elif kind != "clustering":
         found = dataset.target_column(spec.target, kind)
         if found.classes and classes:
             what = f"changes nothing: the classes are what column {found.name!r} holds"
             raise TipcastError("C003", "task.classes", what, "leave it out")
-        kind, classes, columns, values = found.kind, found.classes or classes, (found.name,), found.values
+        kind, classes, columns, values = (
+            found.kind,
+            found.classes or classes,
+            (found.name,),
+            found.values,
+        )
         description = description or found.name
     features = _features(spec, dataset, columns)
     if spec.positive is not None and (kind != "classification" or spec.positive not in classes):
@@ -232,8 +278,13 @@ def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str
     chosen = usual if spec.features is None else list(spec.features)
     if not chosen or len(set(chosen)) < len(chosen):
         what = "a feature is named twice" if chosen else "no feature is named"
-        raise TipcastError("C003", "task.features", what, f"use some of {', '.join(known)}, each once")
-    for key, names, choices in (("features", chosen, known), ("categorical", spec.categorical, chosen)):
+        raise TipcastError(
+            "C003", "task.features", what, f"use some of {', '.join(known)}, each once"
+        )
+    for key, names, choices in (
+        ("features", chosen, known),
+        ("categorical", spec.categorical, chosen),
+    ):
         for name in names:
             if name not in choices:
                 raise unknown(f"task.{key}", "feature", name, choices, "C003")

@@ -2,5 +2,6 @@
 
 import os
 
-# MLflow makes its telemetry client while it is imported, so this comes before any of the room's modules.
+# MLflow makes its telemetry client while it is imported, so this comes before any of the room's
+# modules.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -17,15 +17,21 @@ CONFIG = "config.yaml"
 def read_artifact(client: Any, run_id: str | None, path: str) -> str:
     """Return an artifact's text; MLflow's and the system's errors are raised."""
     with temporary_folder() as folder:  # else MLflow makes one, and leaves it
-        return Path(client.download_artifacts(run_id, path, str(folder))).read_text(encoding="utf-8")
+        return Path(client.download_artifacts(run_id, path, str(folder))).read_text(
+            encoding="utf-8"
+        )
 
 
 def config_text(client: Any, run_id: str | None, fix: str) -> str:
-    """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if it cannot."""
+    """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if
+    it cannot.
+    """
     try:
         return read_artifact(client, run_id, CONFIG)
     except (MlflowException, OSError, UnicodeDecodeError) as problem:
-        raise TipcastError("M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix) from problem
+        raise TipcastError(
+            "M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix
+        ) from problem
 
 
 def read_yaml(client: Any, run_id: str, path: str) -> Any:

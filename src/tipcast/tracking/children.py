@@ -1,4 +1,6 @@
-"""The trials of a sweep as child runs: opened, written with one batch and closed by the driver alone."""
+"""The trials of a sweep as child runs: opened, written with one batch and closed by the driver
+alone.
+"""
 
 import contextlib
 import json
@@ -22,7 +24,9 @@ class Children:
     def __init__(self, parent: Run) -> None:
         self._parent = parent
         tags = parent.client.get_run(parent.id).data.tags
-        self._tags = context_tags() | {name: value for name, value in tags.items() if name.startswith(ORIGIN)}
+        self._tags = context_tags() | {
+            name: value for name, value in tags.items() if name.startswith(ORIGIN)
+        }
 
     def begin(self, number: int, key: str, attempt: int, params: Mapping[str, Any]) -> str:
         """Open the run of an attempt at a trial."""
@@ -35,10 +39,20 @@ class Children:
             ATTEMPT: str(attempt),
             PROPOSED: json.dumps(dict(params)),
         }
-        run = self._parent.client.create_run(self._parent.experiment_id, run_name=f"trial {number:03d}", tags=tags)
+        run = self._parent.client.create_run(
+            self._parent.experiment_id, run_name=f"trial {number:03d}", tags=tags
+        )
         return str(run.info.run_id)
 
-    def end(self, run_id: str, status: str, *, tags: Facts = NONE, params: Facts = NONE, curves: Curves = NONE) -> None:
+    def end(
+        self,
+        run_id: str,
+        status: str,
+        *,
+        tags: Facts = NONE,
+        params: Facts = NONE,
+        curves: Curves = NONE,
+    ) -> None:
         """Write what came of an attempt with one batch, all finite, and close its run."""
         write(self._parent.client, run_id, tags=tags, params=params, curves=curves)
         self._parent.client.set_terminated(run_id, status)
@@ -50,7 +64,8 @@ class Children:
             yield
         except BaseException as problem:
             release(problem)
-            with contextlib.suppress(Exception):  # a store that fails now must not hide the first problem
+            # a store that fails now must not hide the first problem
+            with contextlib.suppress(Exception):
                 self.close_open(reason)
             raise
 
@@ -63,18 +78,25 @@ class Children:
     def runs(self) -> list[Any]:
         """Return the child runs as the store has them, by number and attempt."""
         trials = [run for run in children_of(self._parent) if NUMBER in run.data.tags]
-        return sorted(trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT])))
+        return sorted(
+            trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT]))
+        )
 
     def charts(self, metric: str, *, maximize: bool = True) -> str:
-        """Return the page that shows the children as charts, best first, relative to those of the store's server."""
+        """Return the page that shows the children as charts, best first, relative to those of the
+        store's server.
+        """
         wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'", safe="")
         order = quote(f"metrics.`{metric}`", safe="")
         return (
-            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={wanted}&orderByKey={order}"
-            f"&orderByAsc={str(not maximize).lower()}&compareRunsMode=CHART&workflowType=machine_learning"
+            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={wanted}"
+            f"&orderByKey={order}&orderByAsc={str(not maximize).lower()}"
+            "&compareRunsMode=CHART&workflowType=machine_learning"
         )
 
 
 def children_of(run: Run) -> list[Any]:
-    """Return the active runs below a run of the current store: MLflow keeps them in its experiment."""
+    """Return the active runs below a run of the current store: MLflow keeps them in its
+    experiment.
+    """
     return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.id}'", run.experiment_id)

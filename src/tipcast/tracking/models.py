@@ -1,4 +1,6 @@
-"""Models out of MLflow: manifest and native file alone, digests checked, no loader run; and the aliases of versions."""
+"""Models out of MLflow: manifest and native file alone, digests checked, no loader run; and the
+aliases of versions.
+"""
 
 import datetime
 import json
@@ -54,7 +56,9 @@ class Fetched:
     """Of the registered model; None, as the version, for one that is only logged."""
     version: str | None
     uri: str
-    """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias, which may move."""
+    """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias,
+    which may move.
+    """
     run_id: str | None
     """The run that trained it."""
     sha256: str
@@ -68,25 +72,34 @@ class Fetched:
         return str(self.manifest.get("task", {}).get("kind", ""))
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
-        """Return the period of the training and validation rows; None where it is not known or of other rows.
+        """Return the period of the training and validation rows; None where it is not known or of
+        other rows.
 
         ``facts`` are those of the rows that it is held against, see ``Listing.facts``.
         """
         until = self.manifest.get("trained_until")
         alike = all(self.manifest.get(name, value) == value for name, value in facts.items())
-        return (int(self.manifest.get("trained_from", 0)), int(until)) if until is not None and alike else None
+        return (
+            (int(self.manifest.get("trained_from", 0)), int(until))
+            if until is not None and alike
+            else None
+        )
 
 
-def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True) -> Fetched:
+def fetch(
+    client: Any, model_uri: str, folder: Path, *, root: str | None = None, parse: bool = True
+) -> Fetched:
     """Fetch a model of tipcast's into a folder, and check it.
 
-    What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and no pickle of the
-    model is opened, whatever its flavours. Of a version the manifest must be the one that the registry knows, so that
-    who may write to the artifact store alone cannot exchange the model.
+    What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and
+    no pickle of the model is opened, whatever its flavours. Of a version the manifest must be the
+    one that the registry knows, so that who may write to the artifact store alone cannot exchange
+    the model.
 
-    ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or ``runs:/id/NAME``; ``root`` a
-    folder under which a server on another machine may name files of this one. Without ``parse`` call ``check_parses``
-    before the file is loaded. Errors are C003, M001 to M005, M007, T006 and T007.
+    ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or
+    ``runs:/id/NAME``; ``root`` a folder under which a server on another machine may name files of
+    this one. Without ``parse`` call ``check_parses`` before the file is loaded. Errors are C003,
+    M001 to M005, M007, T006 and T007.
     """
     uri, model, version = locate(client, model_uri)
     _check_location(client, uri, model.artifact_location, root)
@@ -98,14 +111,19 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
             file = Path(repository.download_artifacts(path, dst_path=str(folder)))
         except Exception as problem:  # every store's client has its own
             what = f"{path} cannot be fetched: {redact(first_line(problem))}"
-            raise TipcastError("T007", uri, what, "check the artifact store and the access to it") from None
+            raise TipcastError(
+                "T007", uri, what, "check the artifact store and the access to it"
+            ) from None
         if sha256 is not None:
             same(file.name, digest(file), sha256)
         return file
 
     def same(name: str, actual: str, sha256: str) -> None:
         if actual != sha256:
-            what = f"{name} is not the file that was logged: SHA-256 {actual[:16]}..., not {sha256[:16]}..."
+            what = (
+                f"{name} is not the file that was logged: SHA-256 {actual[:16]}..., "
+                f"not {sha256[:16]}..."
+            )
             raise TipcastError("M003", uri, what, AGAIN)
 
     try:
@@ -135,20 +153,26 @@ def fetch(client: Any, model_uri: str, folder: Path, *, root: str | None = None,
 
 
 def check_parses(fetched: Fetched) -> None:
-    """Parse the native file in a child process, score two rows there, and hold its features against the manifest's.
+    """Parse the native file in a child process, score two rows there, and hold its features against
+    the manifest's.
 
     M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
     """
     features = list(fetched.manifest["features"])
     facts = _parsed(fetched.path, fetched.format, fetched.uri)
     named = fetched.format == "xgboost-ubj"  # the other formats know no names
-    if facts["number"] != len(features) or (named and facts["names"] != native.booster_names(features)):
-        raise TipcastError("M002", fetched.uri, "its file has other features than its manifest", AGAIN)
+    if facts["number"] != len(features) or (
+        named and facts["names"] != native.booster_names(features)
+    ):
+        raise TipcastError(
+            "M002", fetched.uri, "its file has other features than its manifest", AGAIN
+        )
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
     """Return ``native.facts`` of a file, from a process that a damaged one may crash."""
-    words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]  # -P: beside it is a file xgboost.py
+    # -P: beside it is a file xgboost.py
+    words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]
     try:
         ended = subprocess.run(  # noqa: S603 - fixed words
             words, capture_output=True, text=True, timeout=PARSE_LIMIT_S, check=False
@@ -164,7 +188,9 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
-    """Begin ``check_parses`` beside what else is to be done; return what waits for its end and raises its errors."""
+    """Begin ``check_parses`` beside what else is to be done; return what waits for its end and
+    raises its errors.
+    """
     beside = ThreadPoolExecutor(1, "first parse")
     parsed = beside.submit(check_parses, fetched)
     beside.shutdown(wait=False)
@@ -178,17 +204,38 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         version, format, file = manifest["version"], manifest["format"], manifest["file"]
         names, _ = list(manifest["features"]), manifest["sha256"]["model"]
         if version != MANIFEST_VERSION:
-            raise TipcastError("M004", where, f"its manifest is of version {version}", "use the tipcast that logged it")
+            raise TipcastError(
+                "M004",
+                where,
+                f"its manifest is of version {version}",
+                "use the tipcast that logged it",
+            )
         if format not in native.PATHS:
-            raise TipcastError("M004", where, f"its format {format!r} is not read", f"use {', '.join(native.PATHS)}")
+            raise TipcastError(
+                "M004",
+                where,
+                f"its format {format!r} is not read",
+                f"use {', '.join(native.PATHS)}",
+            )
         if Path(file).name != file or file == "..":
-            raise TipcastError("M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN)
-        if not names or len(set(names)) < len(names) or set(names) - set(dataset_of(manifest).features):
+            raise TipcastError(
+                "M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN
+            )
+        if (
+            not names
+            or len(set(names)) < len(names)
+            or set(names) - set(dataset_of(manifest).features)
+        ):
             what = "its features are not known here, or named twice"
-            raise TipcastError("M002", where, what, "use the tipcast that trained it, or train it again")
+            raise TipcastError(
+                "M002", where, what, "use the tipcast that trained it, or train it again"
+            )
         return manifest
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:  # it may hold anything of any type
-        raise TipcastError("M005", where, f"its manifest cannot be used: {problem!r}", AGAIN) from problem
+    # it may hold anything of any type
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise TipcastError(
+            "M005", where, f"its manifest cannot be used: {problem!r}", AGAIN
+        ) from problem
 
 
 def used_by(run: Run, fetched: Fetched) -> None:
@@ -197,7 +244,8 @@ def used_by(run: Run, fetched: Fetched) -> None:
 
 
 def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
-    """Return the address that stays, MLflow's logged model, and the version that it was found by, or None.
+    """Return the address that stays, MLflow's logged model, and the version that it was found by,
+    or None.
 
     C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
     """
@@ -208,23 +256,37 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
         for model in logged_of(client, run):
             if model.name == match[2].rstrip("/"):
                 return f"models:/{model.model_id}", model, None
-        raise TipcastError("M001", uri, f"the run has logged no model {match[2]!r}", "name another run, or train first")
+        raise TipcastError(
+            "M001",
+            uri,
+            f"the run has logged no model {match[2]!r}",
+            "name another run, or train first",
+        )
     if match := LOGGED.fullmatch(model_uri):
         model_id = match[1]
     elif match := REGISTERED.fullmatch(model_uri):
         name, number, alias = match.groups()
-        what = f"no such registered model or {'version' if number else 'alias'} in {redact(mlflow.get_registry_uri())}"
+        what = (
+            "no such registered model "
+            f"or {'version' if number else 'alias'} in {redact(mlflow.get_registry_uri())}"
+        )
         with absent("M001", uri, what, SEE):
             ask = client.get_model_version if number else client.get_model_version_by_alias
             version = ask(name, number or alias)
         uri, original = f"models:/{name}/{version.version}", version
         with absent("M001", uri, "the version that it is a copy of is not there", SEE):
             while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
-                original = client.get_model_version(copied[1], copied[2])  # copy_model_version copies no model_id
+                # copy_model_version copies no model_id
+                original = client.get_model_version(copied[1], copied[2])
         source = LOGGED.fullmatch(original.source or "")
         model_id = original.model_id or (source[1] if source else "")
         if not model_id:
-            raise TipcastError("M005", uri, "was registered from files, not from a model that tipcast logged", AGAIN)
+            raise TipcastError(
+                "M005",
+                uri,
+                "was registered from files, not from a model that tipcast logged",
+                AGAIN,
+            )
     else:
         fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
@@ -233,7 +295,9 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
 
 
 def logged_of(client: Any, run: Any) -> list[Any]:
-    """Return the models that a run has logged whole, the newest first: MLflow lists them in no order."""
+    """Return the models that a run has logged whole, the newest first: MLflow lists them in no
+    order.
+    """
     outputs = run.outputs.model_outputs if run.outputs else []
     models = [client.get_logged_model(output.model_id) for output in outputs]
     ready = (model for model in models if model.status == LoggedModelStatus.READY)
@@ -241,7 +305,9 @@ def logged_of(client: Any, run: Any) -> list[Any]:
 
 
 def _check_location(client: Any, uri: str, location: str, root: str | None) -> None:
-    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to reach others."""
+    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to
+    reach others.
+    """
     scheme = urlsplit(location).scheme.lower()
     if scheme in LOCATIONS:
         return
@@ -252,11 +318,15 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
     shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
     stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
     if shared or all(
-        store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost") for store in stores
+        store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost")
+        for store in stores
     ):
         return
     what = f"the tracking server says that its files are on this machine, at {path}"
-    fix = "let the server serve artifacts, or set tracking.artifact_root to the folder that you share with it"
+    fix = (
+        "let the server serve artifacts, or set tracking.artifact_root to the folder that you "
+        "share with it"
+    )
     raise TipcastError("T006", uri, what, fix)
 
 
@@ -273,26 +343,45 @@ def alias_holder(client: Any, name: str, alias: str) -> str | None:
 
 
 def move_alias(
-    client: Any, name: str, alias: str, version: str, *, before: str | None, facts: Mapping[str, str], forced: bool
+    client: Any,
+    name: str,
+    alias: str,
+    version: str,
+    *,
+    before: str | None,
+    facts: Mapping[str, str],
+    forced: bool,
 ) -> None:
-    """Move an alias from the version that held it ``before``; M022 where it has another holder by now.
+    """Move an alias from the version that held it ``before``; M022 where it has another holder by
+    now.
 
-    The registered model's tags ``alias.ALIAS.*`` say which version holds it, so that a move by other means shows, since
-    when, the ``previous`` one, to go back to, and the ``facts``, as why; a version has none, for MLflow copies its tags
-    with it. MLflow moves an alias whoever holds it: looking first makes it unlikely that two promotions pass each
-    other, not impossible.
+    The registered model's tags ``alias.ALIAS.*`` say which version holds it, so that a move by
+    other means shows, since when, the ``previous`` one, to go back to, and the ``facts``, as why; a
+    version has none, for MLflow copies its tags with it. MLflow moves an alias whoever holds it:
+    looking first makes it unlikely that two promotions pass each other, not impossible.
     """
     holder = alias_holder(client, name, alias)
     if holder != before:
-        what = f"moved to version {holder} while version {version} was compared with {before or 'none'}"
+        what = (
+            f"moved to version {holder} while version {version} was compared "
+            f"with {before or 'none'}"
+        )
         fix = "promote again: it will be compared with the new holder"
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
     client.set_registered_model_alias(name, alias, version)
-    _record_holder(client, name, alias, version, {"previous": before or "none", **facts, "forced": str(forced).lower()})
+    _record_holder(
+        client,
+        name,
+        alias,
+        version,
+        {"previous": before or "none", **facts, "forced": str(forced).lower()},
+    )
 
 
 def complete_move(client: Any, name: str, alias: str, version: str) -> None:
-    """Write the tags of an alias that a version holds, where a promotion ended before it had written them."""
+    """Write the tags of an alias that a version holds, where a promotion ended before it had
+    written them.
+    """
     tags = client.get_registered_model(name).tags
     known = tags.get(f"alias.{alias}.version")
     if known == version:
@@ -302,8 +391,12 @@ def complete_move(client: Any, name: str, alias: str, version: str) -> None:
     _record_holder(client, name, alias, version, facts)
 
 
-def _record_holder(client: Any, name: str, alias: str, version: str, facts: Mapping[str, str]) -> None:
-    """Tag a registered model with what is known of an alias; the version last, as the sign that all are there."""
+def _record_holder(
+    client: Any, name: str, alias: str, version: str, facts: Mapping[str, str]
+) -> None:
+    """Tag a registered model with what is known of an alias; the version last, as the sign that all
+    are there.
+    """
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tags = {"since": since, **facts, "version": version}
     for key, value in taken({f"alias.{alias}.{key}": value for key, value in tags.items()}).items():

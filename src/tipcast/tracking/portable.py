@@ -1,4 +1,6 @@
-"""The portable model: a native file, its manifest and the code to score raw rows, logged and registered as one."""
+"""The portable model: a native file, its manifest and the code to score raw rows, logged and
+registered as one.
+"""
 
 import contextlib
 import hashlib
@@ -73,7 +75,9 @@ class Logged:
 
 
 def list_packages() -> None:
-    """Let MLflow list the installed packages, which takes a second; it keeps the list for the process."""
+    """Let MLflow list the installed packages, which takes a second; it keeps the list for the
+    process.
+    """
     warn_dependency_requirement_mismatches(["numpy"])
 
 
@@ -86,11 +90,12 @@ def log_model(
     listed: Mapping[str, Any],
     example: pd.DataFrame,
 ) -> Logged:
-    """Log a model, its native file in a format of ``models.native``, that scores raw rows without tipcast.
+    """Log a model, its native file in a format of ``models.native``, that scores raw rows without
+    tipcast.
 
-    The manifest has ``facts`` beside the files: ``features`` (in order), ``task`` and all that JSON can hold. The file
-    that makes the dataset's features travels with the model. ``listed`` are facts of the listing of the training rows,
-    ``example`` a few raw rows as a user has them.
+    The manifest has ``facts`` beside the files: ``features`` (in order), ``task`` and all that JSON
+    can hold. The file that makes the dataset's features travels with the model. ``listed`` are
+    facts of the listing of the training rows, ``example`` a few raw rows as a user has them.
     """
     task: Mapping[str, Any] = facts.get("task", {})
     kind = str(task.get("kind", "classification"))
@@ -98,8 +103,14 @@ def log_model(
     explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
     outputs = [*OUTPUTS[kind], *explained, "features"]
     signature = _signature(columns, kind, task, outputs, facts.get("threshold"))
-    example = example.reindex(columns=[column.spellings[0] for column in columns]).reset_index(drop=True)
-    sources = {"model": file, "features": Path(str(dataset.code.__file__)), "native": Path(native.__file__)}
+    example = example.reindex(columns=[column.spellings[0] for column in columns]).reset_index(
+        drop=True
+    )
+    sources = {
+        "model": file,
+        "features": Path(str(dataset.code.__file__)),
+        "native": Path(native.__file__),
+    }
     digests = {name: digest(path) for name, path in sources.items()}
     manifest = {
         "version": MANIFEST_VERSION,
@@ -117,7 +128,9 @@ def log_model(
     }
     params = run.client.get_run(run.id).data.params
     tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
-    made = run.client.create_logged_model(run.experiment_id, logged_name(facts), run.id, tags, params)
+    made = run.client.create_logged_model(
+        run.experiment_id, logged_name(facts), run.id, tags, params
+    )
     with temporary_folder() as folder, quiet():
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         with writing(folder):
@@ -134,7 +147,9 @@ def log_model(
                 folder / "model",
                 mlflow_model=described,
                 python_model=str(CODE),
-                artifacts={name: str(source) for name, source in {**sources, "manifest": path}.items()},
+                artifacts={
+                    name: str(source) for name, source in {**sources, "manifest": path}.items()
+                },
                 signature=signature,
                 input_example=example,
                 pip_requirements=requirements(format),
@@ -147,14 +162,22 @@ def log_model(
 
 
 def logged_name(facts: Mapping[str, Any]) -> str:
-    """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a column is the target."""
+    """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a
+    column is the target.
+    """
     task: Mapping[str, Any] = facts.get("task", {})
-    label = task.get("name") if task.get("function") else next(iter(task.get("columns", ())), task.get("name"))
+    label = (
+        task.get("name")
+        if task.get("function")
+        else next(iter(task.get("columns", ())), task.get("name"))
+    )
     return re.sub(r"[^\w\-]+", "_", "-".join(filter(None, (facts.get("model", "model"), label))))
 
 
 def _of_any_machine(model: Model, format: str, file: str) -> None:
-    """Let a model's description name its files by their places in it, and give it the flavor of its library."""
+    """Let a model's description name its files by their places in it, and give it the flavor of its
+    library.
+    """
     pyfunc = model.flavors[mlflow.pyfunc.FLAVOR_NAME]
     pyfunc["model_code_path"] = CODE.name
     for artifact in pyfunc["artifacts"].values():
@@ -178,24 +201,29 @@ def _of_any_machine(model: Model, format: str, file: str) -> None:
 
 
 def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
-    """Let a logged model carry the metrics that its run has of each split by now, tied to the dataset they are of.
+    """Let a logged model carry the metrics that its run has of each split by now, tied to the
+    dataset they are of.
 
-    ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics are ``split/name``.
+    ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics
+    are ``split/name``.
     """
     metrics = []
     for key in run.client.get_run(run.id).data.metrics:
         if (split := key.partition("/")[0]) in datasets:
             name, digest = datasets[split]
-            last = run.client.get_metric_history(run.id, key)[-1]  # the run's own point, not another one
+            # the run's own point, not another one
+            last = run.client.get_metric_history(run.id, key)[-1]
             of = logged.model_id, cut(name, MAX_DATASET), digest[:MAX_DIGEST]
             metrics.append(Metric(key, last.value, last.timestamp, last.step, *of))
     run.client.log_batch(run.id, metrics=metrics)
 
 
 def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
-    """Score raw rows with the model as logged; return the largest absolute difference from what is expected.
+    """Score raw rows with the model as logged; return the largest absolute difference from what is
+    expected.
 
-    That are scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows, ...).
+    That are scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows,
+    ...).
     """
     with temporary_folder() as folder, quiet():
         scored = np.asarray(mlflow.pyfunc.load_model(logged.uri, dst_path=str(folder)).predict(raw))
@@ -212,17 +240,20 @@ def register(
     *,
     trial: str = "",
 ) -> Logged:
-    """Register a logged model under a name, which is made where it does not exist; return it with the version's URI.
+    """Register a logged model under a name, which is made where it does not exist; return it with
+    the version's URI.
 
-    The version is made with its tags and its description, which is Markdown, in one step. Nothing is registered (M011)
-    whose ``difference``, see ``parity``, is above 1e-5.
+    The version is made with its tags and its description, which is Markdown, in one step. Nothing
+    is registered (M011) whose ``difference``, see ``parity``, is above 1e-5.
 
-    A version that this run has registered of the same ``trial`` of a sweep is used rather than another made: its sweep
-    was killed after that, and was resumed.
+    A version that this run has registered of the same ``trial`` of a sweep is used rather than
+    another made: its sweep was killed after that, and was resumed.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
-        raise TipcastError("M011", name, what, "report this with the run's artifacts; nothing was registered")
+        raise TipcastError(
+            "M011", name, what, "report this with the run's artifacts; nothing was registered"
+        )
     client, manifest = run.client, logged.manifest
     facts = {
         "format": manifest["format"],
@@ -237,7 +268,9 @@ def register(
         "tipcast.version": manifest.get("versions", {}).get("tipcast"),
         "tipcast.commit": manifest.get("tipcast_commit"),
         "tipcast.dirty": "true" if manifest.get("tipcast_dirty") else None,
-        "versions": ", ".join(f"{library} {version}" for library, version in manifest.get("versions", {}).items()),
+        "versions": ", ".join(
+            f"{library} {version}" for library, version in manifest.get("versions", {}).items()
+        ),
         "parity": f"{difference:.2g}",
         TRIAL_TAG: trial,
         **{metric: f"{value:.6g}" for metric, value in metrics.items()},
@@ -245,13 +278,22 @@ def register(
     tags = taken({key: value for key, value in facts.items() if value})
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
-            if version.name == name and version.tags.get(TRIAL_TAG) == trial and version.status == "READY":
-                LOG.info("version %s of %s is of the same trial: no other is registered", version.version, name)
+            if (
+                version.name == name
+                and version.tags.get(TRIAL_TAG) == trial
+                and version.status == "READY"
+            ):
+                LOG.info(
+                    "version %s of %s is of the same trial: no other is registered",
+                    version.version,
+                    name,
+                )
                 return replace(logged, registered=f"models:/{name}/{version.version}")
         if not client.search_registered_models(f'name="{name}"'):
             with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
                 client.create_registered_model(name)
-        # Not by mlflow.register_model: it gives no description, and a version would be seen without.
+        # Not by mlflow.register_model: it gives no description, and a version would be seen
+        # without.
         about = description[:MAX_DESCRIPTION]
         made = client.create_model_version(
             name, logged.uri, run.id, tags=tags, description=about, model_id=logged.model_id
@@ -265,7 +307,9 @@ def register(
 
 def requirements(format: str) -> list[str]:
     """Return the pinned packages that a model of a format needs where it is loaded."""
-    return [_pinned(builds) for builds in (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])]
+    return [
+        _pinned(builds) for builds in (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])
+    ]
 
 
 def digest(path: Path) -> str:
@@ -274,7 +318,9 @@ def digest(path: Path) -> str:
 
 
 def _pinned(builds: Sequence[str]) -> str:
-    """Return the first of a package's builds that is installed, with its version; M012 where none is."""
+    """Return the first of a package's builds that is installed, with its version; M012 where none
+    is.
+    """
     for name in builds:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{name}=={importlib.metadata.version(name)}"
@@ -282,40 +328,61 @@ def _pinned(builds: Sequence[str]) -> str:
 
 
 def _labels(task: Mapping[str, Any]) -> list[Any]:
-    """Return each class as the target has it: the column's own value, or what the task's function makes of a row."""
+    """Return each class as the target has it: the column's own value, or what the task's function
+    makes of a row.
+    """
     classes, numbers = list(task.get("classes") or ("0", "1")), task.get("values")
     if numbers:
-        labels = [int(number) if float(number).is_integer() else float(number) for number in numbers]
+        labels = [
+            int(number) if float(number).is_integer() else float(number) for number in numbers
+        ]
         return labels[::-1] if task.get("swapped") else labels
     made = task.get("function", True) is not None and len(classes) == 2
-    return list(range(len(classes))) if made or classes == [str(at) for at in range(len(classes))] else classes
+    return (
+        list(range(len(classes)))
+        if made or classes == [str(at) for at in range(len(classes))]
+        else classes
+    )
 
 
 def _signature(
-    columns: Sequence[RawColumn], kind: str, task: Mapping[str, Any], outputs: Sequence[str], threshold: float | None
+    columns: Sequence[RawColumn],
+    kind: str,
+    task: Mapping[str, Any],
+    outputs: Sequence[str],
+    threshold: float | None,
 ) -> ModelSignature:
-    """Raw columns by their usual names, of any type: types change between files, and times may be ISO text.
+    """Raw columns by their usual names, of any type: types change between files, and times may be
+    ISO text.
 
-    A name that has two Unicode forms is there in both, for MLflow drops what it does not list; the model refuses rows
-    that have neither.
+    A name that has two Unicode forms is there in both, for MLflow drops what it does not list; the
+    model refuses rows that have neither.
     """
     inputs = []
     for column in columns:
         name = column.spellings[0]
-        forms = dict.fromkeys([name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))])
+        forms = dict.fromkeys(
+            [name, *(unicodedata.normalize(form, name) for form in ("NFC", "NFD"))]
+        )
         required = column.required and len(forms) == 1
         inputs += [ColSpec(type=AnyType(), name=spelling, required=required) for spelling in forms]
-    names = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(kind, (None,))
+    names = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(
+        kind, (None,)
+    )
     params = [ParamSpec("output", DataType.string, outputs[0])]
     if kind == "classification":
-        params.append(ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold)))
+        params.append(
+            ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold))
+        )
     predicted = Schema([ColSpec(DataType.double, name) for name in names])
     return ModelSignature(inputs=Schema(inputs), outputs=predicted, params=ParamSchema(params))
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep MLflow's remarks on what is done on purpose off the console: its logger writes where stderr is now."""
+    """Keep MLflow's remarks on what is done on purpose off the console: its logger writes where
+    stderr is now.
+    """
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,6 @@
-"""Which process writes a run: whether it has ended, the closing of what such ones left open, and one at a time."""
+"""Which process writes a run: whether it has ended, the closing of what such ones left open, and
+one at a time.
+"""
 
 import contextlib
 import functools
@@ -22,10 +24,14 @@ LOG = logging.getLogger("tipcast")
 PROCESS = "tipcast.process"
 """Tag of a run: the machine, and what else identifies the process that writes it, as JSON."""
 SAME_S = 1.5
-"""Seconds by which two readings of a process's start may differ: the kernel rounds the boot's to one."""
+"""Seconds by which two readings of a process's start may differ: the kernel rounds the boot's to
+one.
+"""
 
 LOCK_S = 1
-"""Seconds to wait for a run's lock: a process that looks for abandoned locks holds each for a moment."""
+"""Seconds to wait for a run's lock: a process that looks for abandoned locks holds each for a
+moment.
+"""
 
 
 def tags() -> dict[str, str]:
@@ -35,27 +41,36 @@ def tags() -> dict[str, str]:
 
 @functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
 def _identity(pid: int) -> str:
-    with contextlib.suppress(OSError, psutil.Error):  # a system without /proc, of which the host alone is told
+    # a system without /proc, of which the host alone is told
+    with contextlib.suppress(OSError, psutil.Error):
         return json.dumps({**_machine(), "pid": pid, "start": started(pid)})
     return json.dumps({"host": socket.gethostname()})
 
 
 def _machine() -> dict[str, object]:
-    """Return what tells machines and containers apart: process numbers mean something within one of them."""
+    """Return what tells machines and containers apart: process numbers mean something within one of
+    them.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return {"host": socket.gethostname(), "pid_namespace": Path("/proc/self/ns/pid").stat().st_ino, "boot": boot}
+    return {
+        "host": socket.gethostname(),
+        "pid_namespace": Path("/proc/self/ns/pid").stat().st_ino,
+        "boot": boot,
+    }
 
 
 def started(pid: int) -> float:
-    """Return when a process began, in seconds since the boot: these do not move when the clock is set."""
+    """Return when a process began, in seconds since the boot: these do not move when the clock is
+    set.
+    """
     return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
 def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
     """Tell whether the process that wrote a run of a store has certainly ended.
 
-    Of other machines and containers nothing is known. Under one host name an sqlite file counts as written by one
-    machine alone, also before its last boot.
+    Of other machines and containers nothing is known. Under one host name an sqlite file counts as
+    written by one machine alone, also before its last boot.
     """
     try:
         known, here = json.loads(run_tags[PROCESS]), _machine()
@@ -64,23 +79,28 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
         if not here.items() <= known.items():
             return False
         pid, start = int(known["pid"]), float(known["start"])
-        with contextlib.suppress(PermissionError):  # of another user's process, which psutil may not see
+        # of another user's process, which psutil may not see
+        with contextlib.suppress(PermissionError):
             os.kill(pid, 0)
         ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # it waits to be reaped
         return ended or abs(started(pid) - start) > SAME_S  # the number is another process's by now
     except ProcessLookupError:
         return True
-    except (KeyError, AttributeError, TypeError, ValueError, OverflowError, OSError, psutil.Error):  # tags of others
+    # tags of others
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError, OSError, psutil.Error):
         return False
 
 
 def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None:
-    """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments; not ``keep``."""
+    """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments;
+    not ``keep``.
+    """
     for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
         if run.info.run_id == keep or not has_exited(run.data.tags, store):
             continue
         now = client.get_run(run.info.run_id)
-        if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:  # else it was resumed
+        # else it was resumed
+        if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:
             client.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
             client.set_terminated(run.info.run_id, "KILLED")
             LOG.warning("closed a run that ended without closing (KILLED): %s", run.info.run_id)
@@ -90,8 +110,8 @@ def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None
 def leased(client: Any, run_id: str) -> Iterator[None]:
     """Keep other processes off a run; S002, naming host and process, where one works on it.
 
-    On one machine a lock decides, which ends with its process. Of a run that another machine has open nothing is
-    known: it counts as worked on until it is closed.
+    On one machine a lock decides, which ends with its process. Of a run that another machine has
+    open nothing is known: it counts as worked on until it is closed.
     """
     lock = filelock.FileLock(lock_file(run_id), timeout=LOCK_S, mode=0o600)
     with contextlib.suppress(filelock.Timeout):
@@ -100,11 +120,16 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
         run = client.get_run(run_id)  # by now nobody else here changes it
         written = run.data.tags
         others = PROCESS in written and not tags().items() <= written.items()
-        taken = run.info.status == "RUNNING" and others and not has_exited(written, client.tracking_uri)
+        taken = (
+            run.info.status == "RUNNING" and others and not has_exited(written, client.tracking_uri)
+        )
         if taken or not lock.is_locked:
             known = json.loads(written.get(PROCESS) or "{}")
             what = f"process {known.get('pid', '?')} on {known.get('host', '?')} works on this run"
-            fix = "wait for it to end, or stop it; if it was killed on another machine, set the run's status to KILLED"
+            fix = (
+                "wait for it to end, or stop it; if it was killed on another machine, set the "
+                "run's status to KILLED"
+            )
             raise TipcastError("S002", run_id, what, fix)
         yield
     finally:

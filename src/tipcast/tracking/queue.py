@@ -9,7 +9,9 @@ from typing import Any
 import filelock
 
 LOOK_S, LONGEST_QUEUE_S = 1.0, 300.0
-"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for which it lasts."""
+"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for
+which it lasts.
+"""
 
 
 def in_turn(
@@ -17,8 +19,9 @@ def in_turn(
 ) -> contextlib.AbstractContextManager[Any]:
     """Acquire the lock beside an sqlite file, and return what releases it.
 
-    Many jobs that start at once on a busy machine wait for each other's turns: while the file changes, the wait begins
-    anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that, or where nothing has changed for ``wait_s``.
+    Many jobs that start at once on a busy machine wait for each other's turns: while the file
+    changes, the wait begins anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that,
+    or where nothing has changed for ``wait_s``.
     """
     lock = filelock.FileLock(f"{path}.lock", mode=0o600)
     begun = changed = now()

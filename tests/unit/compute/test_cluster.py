@@ -1,4 +1,6 @@
-"""Clusters: what is refused, where they listen, what their workers may see, schedulers elsewhere, and every end."""
+"""Clusters: what is refused, where they listen, what their workers may see, schedulers elsewhere,
+and every end.
+"""
 
 import contextlib
 import logging
@@ -28,7 +30,13 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, SchedulerCluster
 
 SECRET = "canary-of-a-token"  # noqa: S105 - of this test
-HIDDEN = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "MLFLOW_S3_ENDPOINT_URL", "DATABRICKS_TOKEN")
+HIDDEN = (
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_RUN_ID",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_S3_ENDPOINT_URL",
+    "DATABRICKS_TOKEN",
+)
 CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
 cuda = partial(LocalCudaCluster, "local_cuda")
 
@@ -41,7 +49,11 @@ def one(**more: Any) -> schema.LocalCluster:
 def _listening() -> set[tuple[str, int]]:
     """Addresses and ports that this process and its children listen on."""
     own = psutil.Process()
-    sockets = [socket for one in (own, *own.children(recursive=True)) for socket in one.net_connections("inet")]
+    sockets = [
+        socket
+        for one in (own, *own.children(recursive=True))
+        for socket in one.net_connections("inet")
+    ]
     return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
@@ -53,32 +65,43 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     for name in WAITING:
         monkeypatch.delenv(name, raising=False)
     before = _listening()
-    with session(CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"}, dashboard=True)) as opened:
+    with session(
+        CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"}, dashboard=True)
+    ) as opened:
         addresses = [address for address, _ in _listening() - before]
         assert len(addresses) >= 4, "scheduler, its dashboard, nanny and worker"
         assert set(addresses) <= {"127.0.0.1", "::1"}
         yield opened.client
 
 
-def test_a_worker_process(process: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It gets no secret, waits as configured, and leaves Ctrl-C and all words to the driver, also started again."""
+def test_a_worker_process(
+    process: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It gets no secret, waits as configured, and leaves Ctrl-C and all words to the driver, also
+    started again.
+    """
     (seen,) = process.run(lambda: dict(os.environ)).values()
     assert [name for name in HIDDEN if seen.get(name)] == []
-    assert (WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}).items() <= seen.items(), "the configuration's count"
+    assert (WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}).items() <= seen.items(), (
+        "the configuration's count"
+    )
     assert seen["OMP_NUM_THREADS"] == "1"
     assert "MALLOC_TRIM_THRESHOLD_" not in seen
     assert SECRET not in seen.values()
     with pytest.raises(ZeroDivisionError), recorded(process, tmp_path / "dask.html"):
         process.submit(divmod, 1, 0).result()
     assert not list(tmp_path.iterdir()), "a report of what went well alone"
-    with caplog.at_level("WARNING", logger="tipcast"), recorded(process, tmp_path):  # a folder: it cannot be written
+    # a folder: it cannot be written
+    with caplog.at_level("WARNING", logger="tipcast"), recorded(process, tmp_path):
         assert process.submit(sum, [1, 2]).result() == 3
     assert "no Dask performance report" in caplog.text
     (before,) = process.run(os.getpid).values()
     os.kill(before, signal.SIGINT)
     assert process.submit(os.getpid, pure=False).result() == before
     process.restart()
-    levels = process.run(lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET}))
+    levels = process.run(
+        lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET})
+    )
     ((after, level),) = levels.values()
     assert after != before
     assert level == {logging.CRITICAL}
@@ -99,7 +122,9 @@ def test_a_worker_that_dies_comes_back() -> None:
             return bool(set(client.run(os.getpid, on_error="ignore").values()) - {killed})
 
         wait_until(back)
-        assert first.status is Status.stopped, "a start that was cut short takes no later one's word"
+        assert first.status is Status.stopped, (
+            "a start that was cut short takes no later one's word"
+        )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +138,10 @@ def test_a_worker_that_dies_comes_back() -> None:
 )
 def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> None:
     spec = one(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
-    with pytest.raises(TipcastError if told[0] == "K" else type(problem), match=told), session(CPU, spec) as opened:
+    with (
+        pytest.raises(TipcastError if told[0] == "K" else type(problem), match=told),
+        session(CPU, spec) as opened,
+    ):
         assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
         assert dask.config.get("dataframe.backend") == "pandas"
         assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
@@ -132,17 +160,22 @@ def never_paused_by_dask() -> Iterator[None]:
         yield
 
 
-def test_workers_that_stay_paused_end_the_job(monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None) -> None:
+def test_workers_that_stay_paused_end_the_job(
+    monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None
+) -> None:
     monkeypatch.setattr(cluster, "PAUSED_LOOK_S", 0.02)
     with (
-        pytest.raises(TipcastError, match="K003.*paused for lack of memory"),  # whoever notices first, Dask or we
+        # whoever notices first, Dask or we
+        pytest.raises(TipcastError, match="K003.*paused for lack of memory"),
         session(CPU, one(n_workers=2, wait_s=1.0, processes=False)) as opened,
     ):
         opened.client.run(_pause)
         opened.client.submit(sum, [1, 2], pure=False).result()
 
 
-def test_paused_workers_are_given_up_when_tasks_wait_for_long(never_paused_by_dask: None, tmp_path: Path) -> None:
+def test_paused_workers_are_given_up_when_tasks_wait_for_long(
+    never_paused_by_dask: None, tmp_path: Path
+) -> None:
     """Not while a task runs on."""
 
     def at(dask_scheduler: Any) -> tuple[str, bool]:
@@ -189,21 +222,35 @@ def scheduler(address: str) -> SchedulerCluster:
         (CPU, scheduler("tcp://[::1]:8786"), ""),
         (CPU, scheduler("tls://10.1.2.3:8786"), "C004"),
         (BackendSpec("abacus"), one(), "C003.*unknown backend 'abacus'"),
-        (CPU, one(memory_limit="8 gigs"), r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB"),
-        (CPU, one(processes=False, environment={"A": "1"}), r"C003.*cluster\.environment: cannot be combined with"),
+        (
+            CPU,
+            one(memory_limit="8 gigs"),
+            r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB",
+        ),
+        (
+            CPU,
+            one(processes=False, environment={"A": "1"}),
+            r"C003.*cluster\.environment: cannot be combined with",
+        ),
         (CPU, one(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
         (CPU, ClusterSpec("cloud"), r"C003.*cluster\.kind"),
         (CPU, one(kind="nope"), r"C003.*cluster\.kind.*must be local, got nope.*cluster=local"),
         (CPU, cuda(), "C003.*cluster=local_cuda.*use cluster=local"),
         (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
-        (GPU, cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"), ""),
+        (
+            GPU,
+            cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"),
+            "",
+        ),
         (GPU, cuda(rmm_pool_size=0.5), ""),
         (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
         (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
         (GPU, cuda(device_memory_limit=0.0), "C003.*cluster.device_memory_limit"),
     ],
 )
-def test_what_is_refused(backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(
+    backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a machine of two GPUs."""
     monkeypatch.setattr(gpus, "visible", lambda: [None, None])
     monkeypatch.setattr(gpus, "missing_packages", list)
@@ -230,15 +277,23 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
 TLS = "distributed.comm.tls"
 
 
-def refused(address: str, timeout_s: float = 10.0, configured: Any = None, **more: Any) -> TipcastError:
+def refused(
+    address: str, timeout_s: float = 10.0, configured: Any = None, **more: Any
+) -> TipcastError:
     """Return the error of connecting to a scheduler."""
     spec = SchedulerCluster("scheduler", address=address, connect_timeout_s=timeout_s, **more)
-    with dask.config.set(configured or {}), pytest.raises(TipcastError) as caught, session(CPU, spec):
+    with (
+        dask.config.set(configured or {}),
+        pytest.raises(TipcastError) as caught,
+        session(CPU, spec),
+    ):
         raise AssertionError("not reached")
     return caught.value
 
 
-@pytest.mark.parametrize(("answers", "what"), [(False, ""), (True, "accepts connections but does not answer")])
+@pytest.mark.parametrize(
+    ("answers", "what"), [(False, ""), (True, "accepts connections but does not answer")]
+)
 def test_nobody_is_there(answers: bool, what: str, caplog: pytest.LogCaptureFixture) -> None:
     """Elsewhere only one that is trusted is asked without TLS."""
     with socket.socket() as port:  # held: nobody else takes it meanwhile
@@ -249,7 +304,8 @@ def test_nobody_is_there(answers: bool, what: str, caplog: pytest.LogCaptureFixt
         problem = refused(address, 2.0 if answers else 0.5)
     assert (problem.code, problem.where) == ("K001", address)
     assert what in problem.what
-    assert refused("tcp://192.0.2.1:8786", 0.2, insecure=True).code == "K001"  # nobody has an address of 192.0.2.0/24
+    # nobody has an address of 192.0.2.0/24
+    assert refused("tcp://192.0.2.1:8786", 0.2, insecure=True).code == "K001"
     assert "without TLS" in "".join(caplog.messages)
 
 
@@ -257,7 +313,11 @@ def _certificates(folder: Path) -> tuple[Security, dict[str, str]]:
     """Make what a client has, and write it into files; return Dask's configuration of them too."""
     security = Security.temporary()
     folder.mkdir()
-    names = {"ca-file": "tls_ca_file", "client.cert": "tls_client_cert", "client.key": "tls_client_key"}
+    names = {
+        "ca-file": "tls_ca_file",
+        "client.cert": "tls_client_cert",
+        "client.key": "tls_client_key",
+    }
     for key, name in names.items():
         (folder / key).write_text(getattr(security, name))
     return security, {f"{TLS}.{key}": str(folder / key) for key in names}
@@ -271,7 +331,10 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
     with LocalCluster(host="tls://127.0.0.1", security=security, **options) as cluster:
         address = cluster.scheduler_address
         assert address.startswith("tls://")
-        with dask.config.set(files), session(CPU, SchedulerCluster("scheduler", address=address)) as opened:
+        with (
+            dask.config.set(files),
+            session(CPU, SchedulerCluster("scheduler", address=address)) as opened,
+        ):
             assert opened.client.submit(sum, [1, 2]).result() == 3
             assert opened.client.security.require_encryption
         assert refused(address.replace("tls://", "tcp://"), 2).code == "K001"
@@ -291,7 +354,10 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
         ({}, None),
     ):
         given = files | {f"{TLS}.{key}": value for key, value in wrong.items()}
-        with dask.config.set(given), pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught:
+        with (
+            dask.config.set(given),
+            pytest.raises(TipcastError) if code else contextlib.nullcontext() as caught,
+        ):
             check(CPU, SchedulerCluster("scheduler", address="tls://10.1.2.3:8786"))
         assert code is None or (caught.value.code, caught.value.where) == (code, TLS)
 
@@ -300,11 +366,16 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_closing_is_bounded_and_leaves_nothing_for_later(monkeypatch: pytest.MonkeyPatch, interrupted: bool) -> None:
+def test_closing_is_bounded_and_leaves_nothing_for_later(
+    monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
     """Where a worker has died while it started, or Ctrl-C comes meanwhile."""
     monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
     monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
-    with pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(), cluster.opened(one()) as client:
+    with (
+        pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
+        cluster.opened(one()) as client,
+    ):
         started = client.cluster
         (nanny,) = started.workers.values()
         worker, close = psutil.Process(nanny.pid), started.close
@@ -320,7 +391,11 @@ def test_closing_is_bounded_and_leaves_nothing_for_later(monkeypatch: pytest.Mon
 
 
 def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given in ({}, {"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"}):
+    for given in (
+        {},
+        {"OMP_WAIT_POLICY": "active"},
+        {"OMP_WAIT_POLICY": "", "GOMP_SPINCOUNT": "7"},
+    ):
         for name in WAITING:
             monkeypatch.delenv(name, raising=False)
         for name, value in given.items():
@@ -338,7 +413,8 @@ if __name__ == '__main__':
     for name in forkserver.LIBRARIES:
         importlib.import_module(name)
     before = dict(os.environ)
-    spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment={'MALLOC_ARENA_MAX': '2'})
+    environment = {'MALLOC_ARENA_MAX': '2'}
+    spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment=environment)
     forkserver.own_process = True
     forkserver.start_ahead(spec, ['no.such.module'])
     assert dict(os.environ) == before

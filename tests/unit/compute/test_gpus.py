@@ -1,4 +1,6 @@
-"""GPUs, where there are none: what is refused before anything starts, what workers on them get, and peaks of memory."""
+"""GPUs, where there are none: what is refused before anything starts, what workers on them get, and
+peaks of memory.
+"""
 
 import copy
 import os
@@ -21,7 +23,9 @@ CUDA_SETTINGS = ("device_memory_limit", "enable_cudf_spill", "rmm_pool_size", "r
 GPU = BackendSpec("gpu")
 
 
-def test_hidden_gpus_are_not_seen_and_remote_workers_need_packages_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_gpus_are_not_seen_and_remote_workers_need_packages_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert gpus.visible() == []
     gpus.watch()
@@ -38,9 +42,12 @@ def test_hidden_gpus_are_not_seen_and_remote_workers_need_packages_alone(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"), [(None, [0, 1, 2]), ("1,0", [1, 0]), ("2,7,0", [2]), ("", []), ("-1,0", []), ("GPU-b", [1])]
+    ("named", "expected"),
+    [(None, [0, 1, 2]), ("1,0", [1, 0]), ("2,7,0", [2]), ("", []), ("-1,0", []), ("GPU-b", [1])],
 )
-def test_order_and_end_are_cudas(monkeypatch: pytest.MonkeyPatch, named: str | None, expected: list[int]) -> None:
+def test_order_and_end_are_cudas(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, expected: list[int]
+) -> None:
     """A library of three devices, in place of NVML's, whose handles are their numbers."""
 
     nvml = types.SimpleNamespace(
@@ -64,10 +71,13 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
 
 @pytest.mark.usefixtures("two", "forked")
 @pytest.mark.parametrize(("of_driver", "seen"), [("", "1"), ("0", "0")])
-def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_cuda_gets_the_settings(
+    of_driver: str, seen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A cluster of the CPU in place of Dask-CUDA's, with its way to give each worker a device.
 
-    Workers see no secret of the driver's; NCCL waits for its sums, unless somebody wants it otherwise.
+    Workers see no secret of the driver's; NCCL waits for its sums, unless somebody wants it
+    otherwise.
     """
     given: dict[str, Any] = {}
 
@@ -83,7 +93,9 @@ def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pyt
                 spec["options"]["env"] = {"CUDA_VISIBLE_DEVICES": str(name)}
             return specs
 
-    monkeypatch.setitem(sys.modules, "dask_cuda", types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster))
+    monkeypatch.setitem(
+        sys.modules, "dask_cuda", types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster)
+    )
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
     monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
     if of_driver:
@@ -95,12 +107,21 @@ def test_dask_cuda_gets_the_settings(of_driver: str, seen: str, monkeypatch: pyt
         workers = list(client.run(lambda: dict(os.environ)).values())
         assert list(client.nthreads().values()) == [1, 1]
     assert {worker["CUDA_VISIBLE_DEVICES"] for worker in workers} == {"0", "1"}
-    expected = {"MLFLOW_TRACKING_TOKEN": "", "NCCL_DEBUG": "INFO", "NCCL_COMM_BLOCKING": seen, "OMP_WAIT_POLICY": "2"}
+    expected = {
+        "MLFLOW_TRACKING_TOKEN": "",
+        "NCCL_DEBUG": "INFO",
+        "NCCL_COMM_BLOCKING": seen,
+        "OMP_WAIT_POLICY": "2",
+    }
     assert all(expected.items() <= worker.items() for worker in workers)
-    assert given == dict(zip(CUDA_SETTINGS, (spec.device_memory_limit, True, 0.5, False), strict=True))
+    assert given == dict(
+        zip(CUDA_SETTINGS, (spec.device_memory_limit, True, 0.5, False), strict=True)
+    )
 
 
-@pytest.mark.parametrize(("workers", "told"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")])
+@pytest.mark.parametrize(
+    ("workers", "told"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")]
+)
 def test_workers_that_share_a_gpu_are_refused(workers: int, told: str, two: list[gpus.Gpu]) -> None:
     if workers == 1:
         two.clear()
@@ -114,13 +135,17 @@ def test_workers_that_share_a_gpu_are_refused(workers: int, told: str, two: list
 
 
 def test_peaks_of_processes(client: Client, tmp_path: Any) -> None:
-    """A peak does not fall, but for pages that Linux counts late, and leaves out what started the process."""
+    """A peak does not fall, but for pages that Linux counts late, and leaves out what started the
+    process.
+    """
     held = psutil.Process().memory_info().rss
     assert 0.9 * held < session.peak_bytes() < psutil.virtual_memory().total
     block = bytearray(200 << 20)
     block[::4096] = b"x" * len(block[::4096])
     program = "from tipcast.compute.session import peak_bytes; print(peak_bytes())"
-    assert int(python(tmp_path, "-c", program).stdout) < len(block) < (after := session.peak_bytes())
+    assert (
+        int(python(tmp_path, "-c", program).stdout) < len(block) < (after := session.peak_bytes())
+    )
     del block
     peaks = session.peaks(client)
     assert set(peaks) == {"driver", "worker"}

@@ -15,10 +15,27 @@ from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
 PAYLOADS = [
-    "$(touch broken)", "`touch broken`", "; touch broken", "| touch broken", "& touch broken", "&& touch broken",
-    "a\ntouch broken", "' ; touch broken ; '", '" ; touch broken ; "', "> broken",
-    "{0.__class__}", "{PATH}", "a b", "\\", "a=b", "~x", "[1", "${oc.env:HOME}", "C:\\x\\", "it\\'s",
-]  # fmt: skip
+    "$(touch broken)",
+    "`touch broken`",
+    "; touch broken",
+    "| touch broken",
+    "& touch broken",
+    "&& touch broken",
+    "a\ntouch broken",
+    "' ; touch broken ; '",
+    '" ; touch broken ; "',
+    "> broken",
+    "{0.__class__}",
+    "{PATH}",
+    "a b",
+    "\\",
+    "a=b",
+    "~x",
+    "[1",
+    "${oc.env:HOME}",
+    "C:\\x\\",
+    "it\\'s",
+]
 """What a value of `mlflow run -P` may try."""
 
 
@@ -48,12 +65,28 @@ def test_forms(arguments: list[str], expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "arguments"),
     [
-        ("C006", ["hydra.verbose=true", "+hydra/callbacks=evil", "model._target_=x", "+model.params={_target_:x}"]),
+        (
+            "C006",
+            [
+                "hydra.verbose=true",
+                "+hydra/callbacks=evil",
+                "model._target_=x",
+                "+model.params={_target_:x}",
+            ],
+        ),
         ("C005", ["--seed", "-x", "--cfg=hydra", "from=", "--from="]),
-        ("C007", ["data.storage_options.secret=hunter2", "--data.storage_options.secret=hunter2", "+x.api_key=hunter2",
-                  "tracking.password=hunter2", "+model.params={token: hunter2}"]),
+        (
+            "C007",
+            [
+                "data.storage_options.secret=hunter2",
+                "--data.storage_options.secret=hunter2",
+                "+x.api_key=hunter2",
+                "tracking.password=hunter2",
+                "+model.params={token: hunter2}",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_refused(code: str, arguments: list[str]) -> None:
     for argument in arguments:
         with pytest.raises(TipcastError) as caught:
@@ -63,7 +96,9 @@ def test_refused(code: str, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_a_launchers_value_arrives_as_it_is(payload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launchers_value_arrives_as_it_is(
+    payload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/the/home")
     (composed,) = compose("train", to_overrides(["--tracking.run_name", payload]))
@@ -77,9 +112,24 @@ def test_a_launchers_value_arrives_as_it_is(payload: str, tmp_path: Path, monkey
 @pytest.mark.parametrize("form", ["data.train={}", "--data.train={}"])
 def test_a_path_is_text_where_hydras_grammar_reads_none(form: str) -> None:
     paths = [
-        "trips/2018-0[1-6]*.parquet", "a b.parquet", "a=b.parquet", "{a}", "x/{1,2}.parquet", "[12]*.csv", "1e3",
-        "2019", "~/x", "it's", "a#b&c;d!<", "C:\\x[1]\\", "copy(1)", "trips(1).parquet", "s3://b/[x]?.csv", "ä", "true",
-    ]  # fmt: skip
+        "trips/2018-0[1-6]*.parquet",
+        "a b.parquet",
+        "a=b.parquet",
+        "{a}",
+        "x/{1,2}.parquet",
+        "[12]*.csv",
+        "1e3",
+        "2019",
+        "~/x",
+        "it's",
+        "a#b&c;d!<",
+        "C:\\x[1]\\",
+        "copy(1)",
+        "trips(1).parquet",
+        "s3://b/[x]?.csv",
+        "ä",
+        "true",
+    ]
     lists = {"['a[1]','ä']": ["a[1]", "ä"], "[a,b c]": ["a", "b c"], "null": None}
     for text, expected in [*zip(paths, paths, strict=True), *lists.items()]:
         (override,) = to_overrides([form.format(text)])
@@ -91,7 +141,9 @@ def test_a_path_is_text_where_hydras_grammar_reads_none(form: str) -> None:
 def test_a_comma_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert to_overrides(["out=a,b"]) == ["out='a,b'"], "no list is meant"
-    assert to_overrides(["input=a,b"]) == ["input=a,b"], "a list may be meant, which Hydra asks about"
+    assert to_overrides(["input=a,b"]) == ["input=a,b"], (
+        "a list may be meant, which Hydra asks about"
+    )
     (tmp_path / "a,b").touch()
     assert to_overrides(["input=a,b"]) == ["input='a,b'"]
     assert to_overrides(["-m", "out=a,b"]) == ["-m", "out=a,b"]
@@ -113,8 +165,18 @@ def _value(override: str) -> object:
 
 
 def test_names_of_other_than_ascii_letters_need_no_quotes() -> None:
-    given = ["task.target=größe", "task.features=[größe, a]", "data.columns={size: größe}", "data.time=gro\u0308n"]
-    expected = ["task.target='größe'", "task.features=['größe', a]", "data.columns={size: 'größe'}", "data.time='grön'"]
+    given = [
+        "task.target=größe",
+        "task.features=[größe, a]",
+        "data.columns={size: größe}",
+        "data.time=gro\u0308n",
+    ]
+    expected = [
+        "task.target='größe'",
+        "task.features=['größe', a]",
+        "data.columns={size: 'größe'}",
+        "data.time='grön'",
+    ]
     assert to_overrides(given) == expected
 
 
@@ -132,10 +194,16 @@ def test_names_of_other_than_ascii_letters_need_no_quotes() -> None:
         (["--data.types", "{größe: category}"], {"größe": "category"}, {}),
         (["data.columns={size: größe, ß: 'a, ö: b'}"], {}, {"size": "größe", "ß": "a, ö: b"}),
         (["data.types={größe\\(m\\): category}", "-m", "seed=1"], {"größe(m)": "category"}, {}),
-        (as_overrides({"data": {"types": {"größe (m)": "category"}}}), {"größe (m)": "category"}, {}),
+        (
+            as_overrides({"data": {"types": {"größe (m)": "category"}}}),
+            {"größe (m)": "category"},
+            {},
+        ),
     ],
 )
-def test_keys_that_name_columns_have_any_letters_in_one_form(form: Any, words: Any, types: Any, columns: Any) -> None:
+def test_keys_that_name_columns_have_any_letters_in_one_form(
+    form: Any, words: Any, types: Any, columns: Any
+) -> None:
     given = ["data=table", *(unicodedata.normalize(form, word) for word in words)]
     (composed,) = compose("train", to_overrides(given))
     assert (composed.config.data.types, composed.config.data.columns) == (types, columns)
@@ -144,6 +212,11 @@ def test_keys_that_name_columns_have_any_letters_in_one_form(form: Any, words: A
 def test_names_of_a_yaml_have_one_form(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     text = "defaults: [table, _self_]\ntime: tägä\ntypes: {größe: category}\n"
-    (tmp_path / "data" / "own.yaml").write_text(unicodedata.normalize("NFD", text), encoding="utf-8")
+    (tmp_path / "data" / "own.yaml").write_text(
+        unicodedata.normalize("NFD", text), encoding="utf-8"
+    )
     (composed,) = compose("train", [f"--config-dir={tmp_path}", "data=own"])
-    assert (composed.config.data.time, composed.config.data.types) == ("tägä", {"größe": "category"})
+    assert (composed.config.data.time, composed.config.data.types) == (
+        "tägä",
+        {"größe": "category"},
+    )

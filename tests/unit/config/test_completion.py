@@ -1,4 +1,6 @@
-"""What a shell completes, asked as it asks: Hydra's plugin, our jobs and flags, and bash and zsh themselves."""
+"""What a shell completes, asked as it asks: Hydra's plugin, our jobs and flags, and bash and zsh
+themselves.
+"""
 
 import os
 import shutil
@@ -21,7 +23,10 @@ from tipcast.config.schema import JOBS
         ("tipcast -q sc", ["score"]),
         ("tipcast train mod", ["model=", "model."]),
         ("tipcast train model=xg", ["model=xgboost", "model=xgboost_forest"]),
-        ("tipcast train model=svc model.fit.", ["model.fit.folds=", "model.fit.rows=", "model.fit.standardize="]),
+        (
+            "tipcast train model=svc model.fit.",
+            ["model.fit.folds=", "model.fit.rows=", "model.fit.standardize="],
+        ),
         ("tipcast train -m seed=1,2 cluster.n_w", ["cluster.n_workers="]),
         ("tipcast train --config-", ["--config-dir"]),
         ("tipcast train hydra.v", []),
@@ -44,9 +49,11 @@ asked() { hydra_bash_completion; echo ${COMPREPLY[@]}; }
 INSTALLED = 'eval "$(tipcast -sc install=bash)"\n'
 SCRIPTS = {
     "bash": INSTALLED
-    + f'set -- $(complete -p tipcast); [ "${{@: -2:1}}" = hydra_bash_completion ] || exit 1\n{ASKED}asked',
+    + 'set -- $(complete -p tipcast); [ "${@: -2:1}" = hydra_bash_completion ] || exit 1\n'
+    + f"{ASKED}asked",
     # as bashcompinit calls a function
-    "zsh": f"autoload -Uz compinit bashcompinit && compinit -D -u && bashcompinit; {INSTALLED}{ASKED}"
+    "zsh": "autoload -Uz compinit bashcompinit && compinit -D -u && "
+    f"bashcompinit; {INSTALLED}{ASKED}"
     "as_bash() { emulate -L sh; setopt kshglob noshglob; asked }; as_bash",
 }
 
@@ -61,6 +68,8 @@ def test_a_shell_completes(shell: str, tmp_path: Path) -> None:
     source = str(Path(cli.__file__).resolve().parents[1])
     env = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": source}
     command = [shell, "-c", SCRIPTS[shell]]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["model=xgboost", "model=xgboost_forest"]

@@ -1,4 +1,6 @@
-"""Composing a job's configuration: what is right composes, what is wrong is named with its file and remedy."""
+"""Composing a job's configuration: what is right composes, what is wrong is named with its file and
+remedy.
+"""
 
 import shutil
 from pathlib import Path
@@ -18,14 +20,20 @@ def load(job: str, *overrides: str) -> object:
     return to_object(composed.config)
 
 
-def test_defaults_and_overrides_of_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_and_overrides_of_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     config = load("train")
     assert (type(config.data), type(config.cluster)) == (schema.SampleData, schema.LocalCluster)
     monkeypatch.setenv("NAME", "mine")
     many = compose("train", ["--multirun", "seed=1,2,3", "tracking.run_name='${oc.env:NAME}'"])
-    assert [(one.config.seed, one.config.tracking.run_name) for one in many] == [(n, "mine") for n in (1, 2, 3)]
-    assert many[1].overrides == ["seed=2", "tracking.run_name='${oc.env:NAME}'"], "kept as they were given"
+    assert [(one.config.seed, one.config.tracking.run_name) for one in many] == [
+        (n, "mine") for n in (1, 2, 3)
+    ]
+    assert many[1].overrides == ["seed=2", "tracking.run_name='${oc.env:NAME}'"], (
+        "kept as they were given"
+    )
     assert not list(tmp_path.iterdir()), "hydra writes nothing into the working directory"
 
 
@@ -44,7 +52,12 @@ def test_data_and_models_bring_a_task_that_may_be_another(words: list[str], task
 
 
 def test_mappings_take_keys_that_conf_does_not_have() -> None:
-    words = ["model.params.max_leaves=8", "tracking.tags={team: cabs}", "cluster.environment.A=1", "model.fit.x=null"]
+    words = [
+        "model.params.max_leaves=8",
+        "tracking.tags={team: cabs}",
+        "cluster.environment.A=1",
+        "model.fit.x=null",
+    ]
     config = load("sweep", *words, "search.space.max_depth={int: [4, 8]}")
     assert (config.model.params["max_leaves"], config.model.params["max_depth"]) == (8, 6)
     assert (config.tracking.tags, config.cluster.environment) == ({"team": "cabs"}, {"A": "1"})
@@ -60,7 +73,9 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         assert spec.kind == kind, "a backend brings its cluster"
         assert environment not in words or spec.environment == {"NCCL_DEBUG": "INFO"}
     assert spec.rmm_pool_size == "8GiB"
-    config = load("score", "model_uri=m", "input=x", "output=y", "columns.a=b", "storage_options.anon=true")
+    config = load(
+        "score", "model_uri=m", "input=x", "output=y", "columns.a=b", "storage_options.anon=true"
+    )
     assert (config.columns, config.storage_options) == ({"a": "b"}, {"anon": True})
 
 
@@ -75,7 +90,11 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["target=y"], "C001", ["did you mean task.target?"]),
         (["register=m"], "C001", ["did you mean tracking.register?"]),
         (["max_depth=3"], "C001", ["did you mean model.params.max_depth?"]),
-        (["model.tiny.max_depth=3"], "C001", ["conf/train.yaml", "unknown key 'model.tiny.max_depth'"]),
+        (
+            ["model.tiny.max_depth=3"],
+            "C001",
+            ["conf/train.yaml", "unknown key 'model.tiny.max_depth'"],
+        ),
         (["~model.tiny"], "C001", ["unknown key 'model.tiny'"]),
         (["model.tiny={x: 1}", "--help"], "C001", ["unknown key 'model.tiny'"]),
         (["-m", "+model.tiny.x=1,2"], "C001", ["unknown key 'model.tiny.x'"]),
@@ -96,11 +115,21 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["data.train=a,b"], "C005", ["data.train", "'key=[a, b]' for a list"]),
         (["task.target=Sold for (€)"], "C005", ["quote the value"]),
         (["seed=1,2"], "C005", ["add --multirun"]),
-        (["data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv"], "C005", ["'key=[a, b]' for a list"]),
-        (["tracking.run_name=https://user:hunter2@here/x?token=hunter2"], "C005", ["tracking.run_name"]),
+        (
+            ["data.train=https://u:hunter2@h/a.csv,https://u:hunter2@h/b.csv"],
+            "C005",
+            ["'key=[a, b]' for a list"],
+        ),
+        (
+            ["tracking.run_name=https://user:hunter2@here/x?token=hunter2"],
+            "C005",
+            ["tracking.run_name"],
+        ),
     ],
 )
-def test_mistakes(words: list[str], code: str, told: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(
+    words: list[str], code: str, told: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(TipcastError) as caught:
         to_object(compose("train", to_overrides(words))[0].config)
     assert caught.value.code == code, str(caught.value)
@@ -148,12 +177,16 @@ def test_files_of_conf_that_are_none_or_have_unknown_keys(conf: Path) -> None:
     with pytest.raises(TipcastError, match="C002.*experiment=mine.*categorical_zones"):
         compose("train", ["experiment=mine"])
     (conf / "experiment" / "mine.yaml").rmdir()
-    with pytest.raises(TipcastError, match="C003.*data=blobs are for a task, and prepare has none.*data=sample"):
+    with pytest.raises(
+        TipcastError, match="C003.*data=blobs are for a task, and prepare has none.*data=sample"
+    ):
         load("prepare", "data=blobs", "out=x")
     with (conf / "data" / "sample.yaml").open("a") as file:
         file.write("\nrowz: 5\n")
     with pytest.raises(TipcastError, match=r"conf/data/sample\.yaml.*rowz"):
         load("train")
     (conf / "experiment" / "loop.yaml").symlink_to("loop.yaml")
-    with pytest.raises(TipcastError, match=r"C012.*conf/experiment/loop\.yaml: cannot be read.*symbolic links"):
+    with pytest.raises(
+        TipcastError, match=r"C012.*conf/experiment/loop\.yaml: cannot be read.*symbolic links"
+    ):
         load("train")

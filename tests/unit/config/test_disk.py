@@ -40,7 +40,9 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path) -> None:
     """A process that is killed leaves its folder, and no lock on it."""
-    folders = {name: shared / f"{disk.OURS}{name}" for name in ("killed", "in_use", "shared_with_others")}
+    folders = {
+        name: shared / f"{disk.OURS}{name}" for name in ("killed", "in_use", "shared_with_others")
+    }
     folders["of_another_machine"] = shared / "tipcast-elsewhere-1"
     for folder in folders.values():
         folder.mkdir(mode=0o700)
@@ -77,21 +79,29 @@ def test_a_lock_is_taken_while_others_look_for_abandoned_ones(shared: Path) -> N
 
 
 @pytest.mark.parametrize("length", [30, 60, 90])
-def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(tmp_path: Path, length: int) -> None:
-    """The sockets of multiprocessing, whose names may not be long, lie elsewhere; a killed process leaves none."""
+def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(
+    tmp_path: Path, length: int
+) -> None:
+    """The sockets of multiprocessing, whose names may not be long, lie elsewhere; a killed process
+    leaves none.
+    """
     shared = Path(tempfile.mkdtemp(dir="/tmp"), "x" * length)
     shared.mkdir()
     script = tmp_path / "script.py"
     script.write_text(USES_FOLDER)
     for killed in ("", "killed"):
         command = [sys.executable, str(script), killed]
-        ended = subprocess.run(command, env=os.environ | {"TMPDIR": str(shared)}, capture_output=True, text=True)
+        ended = subprocess.run(
+            command, env=os.environ | {"TMPDIR": str(shared)}, capture_output=True, text=True
+        )
         assert ended.returncode == (-signal.SIGKILL if killed else 0), ended.stderr
         own, sockets = map(Path, ended.stdout.split())
         assert own.parent == shared
         assert own.exists() == sockets.exists() == bool(killed)
     script.write_text("from tipcast.config import disk; disk.remove_abandoned()")
-    subprocess.run([sys.executable, str(script)], env=os.environ | {"TMPDIR": str(shared)}, check=True)
+    subprocess.run(
+        [sys.executable, str(script)], env=os.environ | {"TMPDIR": str(shared)}, check=True
+    )
     assert not list(shared.iterdir())
     assert not sockets.exists()
     shutil.rmtree(shared.parent)
@@ -101,7 +111,10 @@ def test_a_job_removes_the_empty_folders_that_it_made_alone(tmp_path: Path) -> N
     (tmp_path / "there" / "empty").mkdir(parents=True)
     with disk.alone(tmp_path / "there", "is written to"):
         (tmp_path / "there" / "made" / "deeper").mkdir(parents=True)
-        with pytest.raises(TipcastError, match="S011"), disk.alone(tmp_path / "there", "is written to"):
+        with (
+            pytest.raises(TipcastError, match="S011"),
+            disk.alone(tmp_path / "there", "is written to"),
+        ):
             pass
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "there"]
     with disk.alone(tmp_path / "new" / "deeper", "is written to") as locked:

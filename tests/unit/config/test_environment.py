@@ -35,8 +35,12 @@ def test_what_came_of_the_environment_is_recorded_as_it_was_written() -> None:
     assert concealed(f"read {SECRET}/t.csv") == "read ${oc.env:CANARY}/t.csv"
 
 
-@pytest.mark.parametrize("word", ["tracking.run_name=${oc.env:CANARY}", "tracking.run_name=a${oc.env:NO,b}"])
-def test_values_of_mlflow_run_read_no_environment(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+@pytest.mark.parametrize(
+    "word", ["tracking.run_name=${oc.env:CANARY}", "tracking.run_name=a${oc.env:NO,b}"]
+)
+def test_values_of_mlflow_run_read_no_environment(
+    monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
     monkeypatch.setenv(LAUNCHED, "1")
     with pytest.raises(TipcastError, match=r"C006.*may not read the environment"):
         compose("train", [word])
@@ -44,9 +48,20 @@ def test_values_of_mlflow_run_read_no_environment(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     "name",
-    ["PYTHONPATH", "LD_PRELOAD", "PATH", "DASK_DISTRIBUTED__X", "BASH_ENV", "GCONV_PATH", "NCCL_NET_PLUGIN", "x"],
+    [
+        "PYTHONPATH",
+        "LD_PRELOAD",
+        "PATH",
+        "DASK_DISTRIBUTED__X",
+        "BASH_ENV",
+        "GCONV_PATH",
+        "NCCL_NET_PLUGIN",
+        "x",
+    ],
 )
-def test_values_of_mlflow_run_choose_no_code_of_workers(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_values_of_mlflow_run_choose_no_code_of_workers(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     (composed,) = compose("train", [f"cluster.environment.{name}=evil"])
     to_object(composed.config)
     monkeypatch.setenv(LAUNCHED, "1")
@@ -73,7 +88,11 @@ def test_a_broken_file_of_dasks_configuration_is_named(text: str, tmp_path: Path
     (tmp_path / "mine.yaml").write_text(text)
     command = [sys.executable, "-m", "tipcast", "inspect", "data.train=none.csv", "task.target=y"]
     variables = os.environ | {"DASK_CONFIG": str(tmp_path)}
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)  # noqa: S603
+    ended = subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=300, check=False
+    )  # noqa: S603
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert line.startswith(f"error[C003] {tmp_path}/mine.yaml: Dask cannot read its configuration: ")
+    assert line.startswith(
+        f"error[C003] {tmp_path}/mine.yaml: Dask cannot read its configuration: "
+    )

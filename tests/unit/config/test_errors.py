@@ -12,7 +12,11 @@ from tipcast.config.errors import EXIT_CODES, MAX_LINE, TipcastError, travelling
     ("what", "fix", "kept"),
     [
         ("x " * 500, "mend it", "Fix: mend it"),
-        ("unknown parameter", "choose from " + "abc, " * 100, "model.foo: unknown parameter. Fix: choose from abc"),
+        (
+            "unknown parameter",
+            "choose from " + "abc, " * 100,
+            "model.foo: unknown parameter. Fix: choose from abc",
+        ),
     ],
 )
 def test_the_longest_part_gives_way(what: str, fix: str, kept: str) -> None:
@@ -32,5 +36,9 @@ def test_form_exit_code_and_the_way_from_a_worker(letter: str) -> None:
     with pytest.raises(TipcastError) as caught:
         task()
     came = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
-    assert str(came) == str(error) == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
+    assert (
+        str(came)
+        == str(error)
+        == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
+    )
     assert came.exit_code == EXIT_CODES[letter]

@@ -1,4 +1,6 @@
-"""`tipcast --help`: a page of each job, and of its options every key, with what conf/ or its schema says of it."""
+"""`tipcast --help`: a page of each job, and of its options every key, with what conf/ or its schema
+says of it.
+"""
 
 import re
 from pathlib import Path
@@ -33,12 +35,16 @@ def explained(text: str) -> dict[str, str]:
             word, _, rest = line[2:].partition("  ")
             key = word.partition("=")[0]
             comments[key] = rest.strip()
-    assert not [key for key, comment in comments.items() if not comment and not key.startswith(LIBRARYS)]
+    assert not [
+        key for key, comment in comments.items() if not comment and not key.startswith(LIBRARYS)
+    ]
     return comments
 
 
 def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {group: [*conf_files.options(group)] for group in help.GROUPS if group != "experiment"}
+    options = {
+        group: [*conf_files.options(group)] for group in help.GROUPS if group != "experiment"
+    }
     for at in range(max(map(len, options.values()))):  # one of each group at a time
         chosen = {group: names[at % len(names)] for group, names in options.items()}
         words = [f"{group}={name}" for group, name in chosen.items()]
@@ -47,7 +53,9 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
         assert explained(text)
         assert to_object(compose("sweep", [*words, "data.train=a", "data.test=b"])[0].config)
     for name, path in conf_files.options("model").items():
-        keys = {f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]}
+        keys = {
+            f"model.fit.{key}" for key in yaml.safe_load(path.read_text(encoding="utf-8"))["fit"]
+        }
         assert keys <= set(help._comments(path, "model")), name
 
 
@@ -55,8 +63,12 @@ def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[s
     text = shown(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
     assert "  data.rows=200000                  of all months of a period together\n" in text
     comments = explained(text)
-    assert comments["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0", "a comment in conf"
-    assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), "a comment of the schema"
+    assert (
+        comments["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0"
+    ), "a comment in conf"
+    assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), (
+        "a comment of the schema"
+    )
     assert comments["resume"].startswith("With --multirun: id of its run")
     assert "data.source" not in comments, "it follows from the option"
     assert cli.main(["train", "model=xgbost", "--help"]) == 2
@@ -81,7 +93,9 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     parts = [part.splitlines()[1:] for part in text.partition("\nmore: ")[0].split("\n\n")[1:]]
     for group, names in (line.split(maxsplit=1) for line in parts[0] if line[2] != " "):
         assert names.replace("[", "").split(",")[0].strip("]") == [*conf_files.options(group)][0]
-    assert [line for line in parts[1] if not re.match(r"  [\w.]+=\S+  +\S", line)] == [], "a default and a word"
+    assert [line for line in parts[1] if not re.match(r"  [\w.]+=\S+  +\S", line)] == [], (
+        "a default and a word"
+    )
     for example in " ".join(parts[2]).split(" tipcast ")[1:]:
         assert compose(example.split()[0], to_overrides(example.split()[1:])), example
     every = shown(capsys, job, "-h", "print=text")
@@ -92,8 +106,12 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     assert f"{first.partition(': ')[2]}\n" in shown(capsys, "--help"), "one line each"
 
 
-def test_options_of_one_s_own_are_explained_too(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_one_s_own_are_explained_too(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = shown(capsys, "train", "--config-dir", str(own), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
-    assert explained(text)["task.validation"].startswith("of the time that the training files cover")
+    assert explained(text)["task.validation"].startswith(
+        "of the time that the training files cover"
+    )

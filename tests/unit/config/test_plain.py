@@ -5,21 +5,50 @@ import yaml
 
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import HIDDEN, flatten, recorded, redact, redact_address, restored, to_plain
+from tipcast.config.plain import (
+    HIDDEN,
+    flatten,
+    recorded,
+    redact,
+    redact_address,
+    restored,
+    to_plain,
+)
 from tipcast.config.plain import tested as source_of_tests
 from tipcast.config.schema import DataSpec, FilesData, Output
 
 
 def test_a_whole_configuration_becomes_plain() -> None:
     flat = flatten(to_plain(to_object(compose("train", ["model=logistic"])[0].config)))
-    assert (flat["print"], flat["model.params.C"], flat["data.limits.min_rows"]) == ("text", 1.0, 100)
-    assert not {"tracking.register", "model.classes"} & set(flat), "nulls and empty mappings are left out"
+    assert (flat["print"], flat["model.params.C"], flat["data.limits.min_rows"]) == (
+        "text",
+        1.0,
+        100,
+    )
+    assert not {"tracking.register", "model.classes"} & set(flat), (
+        "nulls and empty mappings are left out"
+    )
 
 
 def test_secrets_are_hidden() -> None:
-    secrets = {"key": "x", "client_kwargs": {"endpoint_url": "http://user:pw@host", "verify": None}, "headers": ["x"]}
-    spec = FilesData("files", "a", "b", None, block_bytes=1, storage_options={"anon": False, "retries": 3, **secrets})
-    hidden = {"key": HIDDEN, "client_kwargs": {"endpoint_url": HIDDEN, "verify": None}, "headers": [HIDDEN]}
+    secrets = {
+        "key": "x",
+        "client_kwargs": {"endpoint_url": "http://user:pw@host", "verify": None},
+        "headers": ["x"],
+    }
+    spec = FilesData(
+        "files",
+        "a",
+        "b",
+        None,
+        block_bytes=1,
+        storage_options={"anon": False, "retries": 3, **secrets},
+    )
+    hidden = {
+        "key": HIDDEN,
+        "client_kwargs": {"endpoint_url": HIDDEN, "verify": None},
+        "headers": [HIDDEN],
+    }
     assert to_plain(spec)["storage_options"] == {"anon": False, "retries": 3, **hidden}
     plain = to_plain({"api_key": "x", "password": "", "rows": 5, "form": Output.json})
     assert plain == {"api_key": HIDDEN, "password": "", "rows": 5, "form": "json"}
@@ -28,7 +57,9 @@ def test_secrets_are_hidden() -> None:
     assert (redact(text), to_plain([text])) == (shown, [shown]), "of every address in a text"
 
 
-def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TIPCAST_CACHE", "/kept/here")
     words = ["data=tlc", "data.train=2019-01", "data.test=2019-02"]
     far = ["data.url='https://far/{colour}{month}.parquet'", "data.cache=/far"]
@@ -68,17 +99,26 @@ def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[st
     ("uri", "safe"),
     [
         ("sqlite:////data/mlflow.db?mode=ro", "sqlite:////data/mlflow.db"),
-        ("https://ada:s3cret@host.example:5000/mlflow?token=s3cret#s3cret", "https://host.example:5000/mlflow"),
+        (
+            "https://ada:s3cret@host.example:5000/mlflow?token=s3cret#s3cret",
+            "https://host.example:5000/mlflow",
+        ),
         ("postgresql://ada:s3c@ret@db.example/mlflow", "postgresql://db.example/mlflow"),
-        ("postgresql+psycopg2://ada:s3c/ret@db.example:5432/mlflow?sslmode=require", "postgresql+psycopg2://db.example:5432/mlflow"),
+        (
+            "postgresql+psycopg2://ada:s3c/ret@db.example:5432/mlflow?sslmode=require",
+            "postgresql+psycopg2://db.example:5432/mlflow",
+        ),
         ("https://ada:s3#c?ret@host.example/x?token=s3cret", "https://host.example/x"),
-        ("s3://key:s3cret@bucket/yellow/2018-01.parquet?versionId=s3cret", "s3://bucket/yellow/2018-01.parquet"),
+        (
+            "s3://key:s3cret@bucket/yellow/2018-01.parquet?versionId=s3cret",
+            "s3://bucket/yellow/2018-01.parquet",
+        ),
         ("http://u:s3cret@[::1]:5000/x", "http://[::1]:5000/x"),
         ("/data/yellow 2018#1.parquet", "/data/yellow 2018#1.parquet"),
         ("https://ada:s3cret@[broken/x", "https://[broken/x"),
         ("s3://bucket/yellow_2018-??.parquet", "s3://bucket/yellow_2018-??.parquet"),
     ],
-)  # fmt: skip
+)
 def test_an_address_is_logged_without_secrets(uri: str, safe: str) -> None:
     assert redact_address(uri) == safe
     assert redact(uri) == ("https://..." if "broken" in uri else safe)

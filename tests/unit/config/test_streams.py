@@ -12,12 +12,21 @@ INSPECT = "-m tipcast inspect data.train=t.csv task.target=y"
 MISSING = "-m tipcast inspect data.train=no.csv task.target=y"
 
 
-def shell(folder: Path, words: str, before: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def shell(
+    folder: Path, words: str, before: str = "", **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python with words and redirections of a shell, beside a table."""
     (folder / "t.csv").write_text(TABLE, encoding="utf-8")
     command, environment = f"{before}exec {sys.executable} {words}", warm.environment() | variables
     return subprocess.run(  # noqa: S602 - fixed words
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -28,13 +37,16 @@ def test_an_ascii_terminal_gets_escaped_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "unbuffered"), [(INSPECT, ""), ("-m tipcast --version", "1"), ("-m tipcast train --cfg job", "")]
+    ("words", "unbuffered"),
+    [(INSPECT, ""), ("-m tipcast --version", "1"), ("-m tipcast train --cfg job", "")],
 )
 def test_a_full_disk_for_the_output_is_told(words: str, unbuffered: str, tmp_path: Path) -> None:
     ended = shell(tmp_path, f"{words} >/dev/full", PYTHONUNBUFFERED=unbuffered)
     assert ended.returncode == 5
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("error[T010] standard output: cannot be written: No space left on device. Fix: ")
+    assert line.startswith(
+        "error[T010] standard output: cannot be written: No space left on device. Fix: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +57,9 @@ def test_a_full_disk_for_the_output_is_told(words: str, unbuffered: str, tmp_pat
         (f"{INSPECT} <&- >&- 2>&-", 0),
     ],
 )
-def test_the_exit_code_stays_where_nothing_can_be_told(words: str, code: int, tmp_path: Path) -> None:
+def test_the_exit_code_stays_where_nothing_can_be_told(
+    words: str, code: int, tmp_path: Path
+) -> None:
     assert shell(tmp_path, words).returncode == code
 
 

@@ -24,15 +24,23 @@ from tipcast.datasets.taxi.dataset import Taxi
 
 PICKUP = "tpep_pickup_datetime"
 NEEDED = ("pickup", "fare_amount", "tip_amount", "passenger_count", "PULocationID", "DOLocationID")
-RECIPE = Recipe(Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID", "DOLocationID")))
+RECIPE = Recipe(
+    Taxi(), high_tip_task(("pickup_hour", "passenger_count", "PULocationID", "DOLocationID"))
+)
 CLOCK = "%Y-%m-%d %H:%M:%S"
 FORM = re.compile(r"^error\[[CDKTMS]\d{3}\] \S.* Fix: .+")
 
 
 def open_table(train: Any, **settings: Any) -> Table:
-    """Open files as a table of which a fifth of the rows is to test on, in small parts where they are CSV."""
+    """Open files as a table of which a fifth of the rows is to test on, in small parts where they
+    are CSV.
+    """
     named = [*map(str, train)] if isinstance(train, list) else str(train)
-    return Table.open(TableData("table", named, **{"test": None, "test_share": 0.2, "block_bytes": 1024} | settings))
+    return Table.open(
+        TableData(
+            "table", named, **{"test": None, "test_share": 0.2, "block_bytes": 1024} | settings
+        )
+    )
 
 
 @dataclass
@@ -59,7 +67,14 @@ class TripFiles:
             }
         )
 
-    def write(self, name: str, change: Any = None, rows: int = 1000, month: str = "2019-02", **options: Any) -> Path:
+    def write(
+        self,
+        name: str,
+        change: Any = None,
+        rows: int = 1000,
+        month: str = "2019-02",
+        **options: Any,
+    ) -> Path:
         """Write good trips, changed, as Parquet or CSV by the name's ending."""
         frame = self.trips(rows, month)
         frame = change(frame) if change else frame
@@ -72,18 +87,31 @@ class TripFiles:
 
     def text(self, name: str, change: Callable[[bytes], bytes]) -> Path:
         """Write good trips, as CSV but where the name says Parquet, and change the bytes."""
-        written, path = self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv"), self.folder / name
+        written, path = (
+            self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv"),
+            self.folder / name,
+        )
         path.write_bytes(change(written.read_bytes()))
         written.unlink()
         return path
 
-    def listing(self, named: Path | str | Sequence[Any], needed: Sequence[str] = NEEDED, **settings: Any) -> Listing:
+    def listing(
+        self, named: Path | str | Sequence[Any], needed: Sequence[str] = NEEDED, **settings: Any
+    ) -> Listing:
         """List the fragments of files."""
         plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
-        spec = {"source": "files", "train": plain, "test": None, "months": None, "block_bytes": 32 << 20}
+        spec = {
+            "source": "files",
+            "train": plain,
+            "test": None,
+            "months": None,
+            "block_bytes": 32 << 20,
+        }
         return Taxi(FilesData(**spec | settings)).scan("train", needed)
 
-    def checked(self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None) -> dict[str, Counts]:
+    def checked(
+        self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None
+    ) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
         per_file = self.counts(listing, recipe)
         on_workers.check_counts(listing, per_file, recipe, limits or Limits())
@@ -91,10 +119,15 @@ class TripFiles:
 
     def counts(self, listing: Listing, recipe: Recipe = RECIPE) -> dict[str, Counts]:
         """Read all fragments and count their rows."""
-        counts = [on_workers.counted(prepare_fragment(fragment, CpuFrames(), recipe)) for fragment in listing.fragments]
+        counts = [
+            on_workers.counted(prepare_fragment(fragment, CpuFrames(), recipe))
+            for fragment in listing.fragments
+        ]
         return on_workers.per_file(listing.fragments, counts)
 
-    def refused(self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any) -> TipcastError:
+    def refused(
+        self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any
+    ) -> TipcastError:
         """Assert that files are refused, in the right form."""
         with pytest.raises(TipcastError) as caught:
             self.checked(self.listing(named, **settings))

@@ -12,9 +12,13 @@ MONTHS = ("a_2019-02.parquet", "b_2019-02.csv")
 
 @pytest.fixture
 def address(trip_files: Any, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The address over http of a month in each format, in a bucket that anybody may read; no credentials are set."""
+    """The address over http of a month in each format, in a bucket that anybody may read; no
+    credentials are set.
+    """
     for name in MONTHS:
-        bucket.pipe_file(f"trips/month/{name}", trip_files.write(name).read_bytes(), ACL="public-read")
+        bucket.pipe_file(
+            f"trips/month/{name}", trip_files.write(name).read_bytes(), ACL="public-read"
+        )
     for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(trip_files.folder))
@@ -22,12 +26,16 @@ def address(trip_files: Any, bucket: Any, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def test_http(trip_files: Any, address: str, closed_port: int) -> None:
-    listing = trip_files.listing([f"{address}/{MONTHS[0]}?key=secret", f"{address}/{MONTHS[1]}"], block_bytes=20_000)
+    listing = trip_files.listing(
+        [f"{address}/{MONTHS[0]}?key=secret", f"{address}/{MONTHS[1]}"], block_bytes=20_000
+    )
     assert [sums.rows for sums in trip_files.checked(listing).values()] == [1000, 1000]
     assert listing.uris == tuple(f"{address}/{name}" for name in MONTHS)
     error = trip_files.refused(f"{address}/none.parquet?key=secret", "D001", "none.parquet")
     assert "secret" not in str(error)
-    error = trip_files.refused(f"http://me:pw@127.0.0.1:{closed_port}/{MONTHS[0]}", "D022", MONTHS[0])
+    error = trip_files.refused(
+        f"http://me:pw@127.0.0.1:{closed_port}/{MONTHS[0]}", "D022", MONTHS[0]
+    )
     assert "pw" not in str(error)
     for elsewhere, says in (("http", "https"), ("gs", "gs://")):
         with pytest.raises(TipcastError, match=f"D021.*{says}"):
@@ -36,7 +44,11 @@ def test_http(trip_files: Any, address: str, closed_port: int) -> None:
 
 def test_s3(trip_files: Any, address: str) -> None:
     anonymous = {"anon": True}
-    for named in ("s3://trips/month", "s3://trips/month/*", [f"s3://trips/month/{name}" for name in MONTHS]):
+    for named in (
+        "s3://trips/month",
+        "s3://trips/month/*",
+        [f"s3://trips/month/{name}" for name in MONTHS],
+    ):
         listing = trip_files.listing(named, block_bytes=20_000, storage_options=anonymous)
         assert [sums.rows for sums in trip_files.checked(listing).values()] == [1000, 1000]
     for missing in ("trips/none.parquet", "trips/none*", "nobucket/a.parquet"):

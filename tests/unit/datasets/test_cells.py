@@ -28,12 +28,32 @@ from tipcast.datasets.taxi.dataset import Taxi
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "data.md"
 BEGIN, END = "<!-- cells: tests/unit/datasets/test_cells.py -->\n\n", "\n\n<!-- end of cells -->"
 CELLS = {
-    "empty": "", "one blank": " ", "two blanks": "  ", "a tab": "\t", "a no-break space": "\u00a0",
-    "`NA`": "NA", "`null`": "null", "`nan`": "nan", "`NAN`": "NAN", "`-`": "-", "`?`": "?", "`.`": ".",
-    "`007`": "007", "`+5`": "+5", "`1e5`": "1e5", "` 12 `": " 12 ", "` NA `": " NA ", "`true`": "true",
-    "`1,5`": "1,5", "`1_000`": "1_000", "`0x10`": "0x10", "`\u0661`": "\u0661",
-    "`inf`": "inf", "`-inf`": "-inf", "`1e400`": "1e400",
-}  # fmt: skip
+    "empty": "",
+    "one blank": " ",
+    "two blanks": "  ",
+    "a tab": "\t",
+    "a no-break space": "\u00a0",
+    "`NA`": "NA",
+    "`null`": "null",
+    "`nan`": "nan",
+    "`NAN`": "NAN",
+    "`-`": "-",
+    "`?`": "?",
+    "`.`": ".",
+    "`007`": "007",
+    "`+5`": "+5",
+    "`1e5`": "1e5",
+    "` 12 `": " 12 ",
+    "` NA `": " NA ",
+    "`true`": "true",
+    "`1,5`": "1,5",
+    "`1_000`": "1_000",
+    "`0x10`": "0x10",
+    "`\u0661`": "\u0661",
+    "`inf`": "inf",
+    "`-inf`": "-inf",
+    "`1e400`": "1e400",
+}
 UTC = datetime.UTC
 CET, EST = (datetime.timezone(datetime.timedelta(hours=hours)) for hours in (1, -5))
 ZONE_NAMES = {UTC: "UTC", CET: "+01:00", EST: "-05:00"}
@@ -54,7 +74,9 @@ def meaning(read: Callable[[], float]) -> str:
 def trained(folder: Path, cells: list[str]) -> Table:
     """Open a table whose column holds numbers and some cells."""
     texts = [*cells, *NUMBERS]
-    pd.DataFrame({"a": texts, "b": ["x", "y"] * (len(texts) // 2)}).to_csv(folder / "t.csv", index=False)
+    pd.DataFrame({"a": texts, "b": ["x", "y"] * (len(texts) // 2)}).to_csv(
+        folder / "t.csv", index=False
+    )
     return open_table(folder / "t.csv", block_bytes=1 << 20)
 
 
@@ -89,7 +111,8 @@ def ways(table: Table, cell: str, folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
+# MLflow's, of its own classes, at import
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")
 def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
     plain, lines = trained(tmp_path, ["40.5"]), []
     for shown, cell in CELLS.items():
@@ -98,8 +121,12 @@ def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
         training = "category"
         if known.type == "number":
             (part,) = table.scan("train", ("a",)).fragments
-            training = meaning(lambda table=table, part=part: table.read(part, CpuFrames(), ("a",))["a"][0])  # type: ignore[misc]
-            assert set(ways(table, cell, tmp_path).values()) == {training}, f"{cell!r}, which training has"
+            training = meaning(
+                lambda table=table, part=part: table.read(part, CpuFrames(), ("a",))["a"][0]
+            )  # type: ignore[misc]
+            assert set(ways(table, cell, tmp_path).values()) == {training}, (
+                f"{cell!r}, which training has"
+            )
         others = ways(plain, cell, tmp_path)
         assert len(set(others.values())) == 1, f"{cell!r}: {others}"
         lines.append([shown, training.replace("no score", "row left out"), *others.values()])
@@ -111,7 +138,9 @@ def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
     if os.environ.get("TIPCAST_WRITE_CELLS"):
         PAGE.write_text(f"{before}{begin}{page}{end}{after}", encoding="utf-8")
         return
-    assert shown == page, "TIPCAST_WRITE_CELLS=1 make test TESTS=tests/unit/datasets/test_cells.py writes it"
+    assert shown == page, (
+        "TIPCAST_WRITE_CELLS=1 make test TESTS=tests/unit/datasets/test_cells.py writes it"
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")
@@ -128,8 +157,12 @@ def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
         ("-05", EST),
     ],
 )
-def test_a_zone_means_the_same_by_every_way(trip_files: Any, mark: str, zone: datetime.timezone | None) -> None:
-    """Training reads files as scoring does; a mark of UTC is wall-clock time, another zone is refused."""
+def test_a_zone_means_the_same_by_every_way(
+    trip_files: Any, mark: str, zone: datetime.timezone | None
+) -> None:
+    """Training reads files as scoring does; a mark of UTC is wall-clock time, another zone is
+    refused.
+    """
     from tipcast.tracking.model_code.model import _times
 
     trips = trip_files.trips(20).assign(tpep_dropoff_datetime="2019-02-28 12:00:00")
@@ -138,7 +171,9 @@ def test_a_zone_means_the_same_by_every_way(trip_files: Any, mark: str, zone: da
     trips.assign(tpep_pickup_datetime=texts).to_csv(trip_files.folder / "t.csv", index=False)
     stored = pa.array(clock.dt.tz_localize(zone), pa.timestamp("us", tz=zone and ZONE_NAMES[zone]))
     table = pa.Table.from_pandas(trips, preserve_index=False)
-    pq.write_table(table.set_column(1, "tpep_pickup_datetime", stored), trip_files.folder / "t.parquet")
+    pq.write_table(
+        table.set_column(1, "tpep_pickup_datetime", stored), trip_files.folder / "t.parquet"
+    )
 
     def of_file(name: str) -> list[Any]:
         (part,) = trip_files.listing(trip_files.folder / name).fragments
@@ -156,11 +191,16 @@ def test_a_zone_means_the_same_by_every_way(trip_files: Any, mark: str, zone: da
         "aware datetimes": lambda: of_rows(pd.Series(aware)),
         "aware objects": lambda: of_rows(pd.Series(aware, dtype=object)),
         "one of them": lambda: of_rows(pd.Series([*aware[:-1], texts[-1]], dtype=object)),
-        "server, JSON": lambda: of_rows(pd.Series(json.loads(json.dumps([f" {texts[0]} ", *texts[1:]])))),
+        "server, JSON": lambda: of_rows(
+            pd.Series(json.loads(json.dumps([f" {texts[0]} ", *texts[1:]])))
+        ),
     }
     for way, read in ways.items():
         if zone in (CET, EST):
-            with pytest.raises((TipcastError, MlflowException), match=r"Fix: write (wall-clock|local New York) time"):
+            with pytest.raises(
+                (TipcastError, MlflowException),
+                match=r"Fix: write (wall-clock|local New York) time",
+            ):
                 read()
         else:
             assert read() == list(clock.to_numpy().astype(np.int64)), way
@@ -171,7 +211,10 @@ def test_a_time_that_is_missing_in_files_is_so_in_rows() -> None:
     from tipcast.tracking.model_code.model import _times
 
     texts = ["2019-02-01 10:00", *csv_cells.MISSING, " ", "\t"]
-    assert _times(pd.Series(texts), "t", csv_cells.MISSING).isna().tolist() == [False, *[True] * (len(texts) - 1)]
+    assert _times(pd.Series(texts), "t", csv_cells.MISSING).isna().tolist() == [
+        False,
+        *[True] * (len(texts) - 1),
+    ]
     values, odd = csv_cells.times(pa.chunked_array([texts]), "iso")
     assert (values.null_count, odd) == (len(texts) - 1, None)
 

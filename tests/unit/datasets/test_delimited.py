@@ -17,7 +17,8 @@ from tipcast.datasets.base import ScanRequest
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
 @pytest.mark.parametrize("below", [b"", b"\r\n", b"\n \n"])
 def test_head_understands_marks_blanks_and_blank_lines(before: bytes, below: bytes) -> None:
-    for row, fillers in ((b"1,2,3,,\r\n", ("_3", "_4")), (b"1,2,3,4\n", ())):  # a value in it is a fault
+    # a value in it is a fault
+    for row, fillers in ((b"1,2,3,,\r\n", ("_3", "_4")), (b"1,2,3,4\n", ())):
         raw = before + b"a, b, c \r\n" + below + row
         head = csv.read_head(raw, "f")
         assert (head.names, head.header) == (("a", "b", "c"), ("a", "b", "c", *fillers))
@@ -83,14 +84,18 @@ def test_files_of_excel_are_named(raw: bytes, code: str, says: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz"])
-def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_lines(tmp_path: Path, ending: str) -> None:
+def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_lines(
+    tmp_path: Path, ending: str
+) -> None:
     text = 'note,a\r\n"one\r\ntwo, ""2""\n\nfour",1\r\n\r\nx,2\r\n"y\nz",oops\r\n'
     path = tmp_path / f"t.{ending}"
     path.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
     for size in (1, 1 << 20):
         found = csv.look(str(path), ScanRequest((), block_bytes=size), None)
         parts = found.fragments({"a": "a", "note": "note"}, None)
-        with pytest.raises(TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"):
+        with pytest.raises(
+            TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"
+        ):
             [csv.read_table(part, ["a"], {"a": pa.float64()}) for part in parts]
 
 
@@ -99,9 +104,13 @@ def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
     assert (head.names, head.start) == (("a", "b"), 15)
 
 
-@pytest.mark.parametrize("form", ["2019-02-30 10:00", "29/02/2019", "2019-04-31", "2019/2/30", "2019-01-01 23:59:60"])
+@pytest.mark.parametrize(
+    "form", ["2019-02-30 10:00", "29/02/2019", "2019-04-31", "2019/2/30", "2019-01-01 23:59:60"]
+)
 def test_a_time_that_does_not_exist_is_no_other(form: str) -> None:
-    values, row = csv_cells.times(pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first")
+    values, row = csv_cells.times(
+        pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first"
+    )
     assert (len(values), row) == (3, 2)
 
 

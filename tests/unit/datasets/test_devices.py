@@ -1,4 +1,6 @@
-"""The same files read on a GPU and on the CPU: features, labels and counts equal to the last row and bit."""
+"""The same files read on a GPU and on the CPU: features, labels and counts equal to the last row
+and bit.
+"""
 
 import dataclasses
 import operator
@@ -26,8 +28,12 @@ RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")))
 PICKUP = "tpep_pickup_datetime"
 
 
-def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
-    """Return the counts of each split and file, and each split's rows on the host, in the files' order."""
+def loaded(
+    session: Session, listing: Listing, recipe: Recipe
+) -> tuple[list[Any], list[dict[str, np.ndarray]]]:
+    """Return the counts of each split and file, and each split's rows on the host, in the files'
+    order.
+    """
 
     def home(futures: list[Any]) -> np.ndarray:
         parts = session.client.map(lambda part: np.asarray(to_host(part)), futures, pure=False)
@@ -40,7 +46,9 @@ def loaded(session: Session, listing: Listing, recipe: Recipe) -> tuple[list[Any
 
 def same_rows(cpu: Session, gpu: Session, listing: Listing, recipe: Recipe) -> int:
     """Assert that both devices make the same of a listing; return the rows."""
-    (expected, on_cpu), (found, on_gpu) = (loaded(session, listing, recipe) for session in (cpu, gpu))
+    (expected, on_cpu), (found, on_gpu) = (
+        loaded(session, listing, recipe) for session in (cpu, gpu)
+    )
     same = operator.attrgetter("rows", "classes", "rows_read", "dropped")
     assert [same(count) for count in expected] == [same(count) for count in found]
     for one, other in zip(on_cpu, on_gpu, strict=True):
@@ -66,19 +74,31 @@ def dirty(frame: pd.DataFrame) -> pd.DataFrame:
 
 @pytest.mark.parametrize("name", ["yellow_tripdata_2019-02.parquet", "yellow_tripdata_2019-02.csv"])
 def test_dirt_is_dropped_alike(cpu_session, gpu_session, trip_files: Any, name: str) -> None:
-    path = trip_files.write(name, dirty, rows=6000, **({"row_group_size": 1000} if name.endswith("parquet") else {}))
+    path = trip_files.write(
+        name, dirty, rows=6000, **({"row_group_size": 1000} if name.endswith("parquet") else {})
+    )
     recipe = dataclasses.replace(RECIPE, cutoff=int(pd.Timestamp("2019-02-15").value // 1000))
     listing = trip_files.listing(path, (*recipe.columns, *recipe.optional), block_bytes=50_000)
     assert same_rows(cpu_session, gpu_session, listing, recipe) > 5900
 
 
-def test_values_are_of_the_precision_of_the_device(cpu_session, gpu_session, trip_files: Any) -> None:
-    facts = {"name": "tip_amount", "kind": "regression", "classes": [], "function": "tip_amount", "params": {}}
+def test_values_are_of_the_precision_of_the_device(
+    cpu_session, gpu_session, trip_files: Any
+) -> None:
+    facts = {
+        "name": "tip_amount",
+        "kind": "regression",
+        "classes": [],
+        "function": "tip_amount",
+        "params": {},
+    }
     task = from_facts({**facts, "columns": ["tip_amount", "payment_type"]}, BASE_FEATURES)
     recipe = dataclasses.replace(RECIPE, task=task)
     path = trip_files.write("yellow_tripdata_2019-02.parquet", dirty)
     listing = trip_files.listing(path, (*recipe.columns, *recipe.optional))
-    cpu, gpu = (loaded(session, listing, recipe)[1][0]["y"] for session in (cpu_session, gpu_session))
+    cpu, gpu = (
+        loaded(session, listing, recipe)[1][0]["y"] for session in (cpu_session, gpu_session)
+    )
     assert (cpu.dtype, gpu.dtype) == (cpu_session.frames.real, gpu_session.frames.real)
     np.testing.assert_array_equal(cpu.astype(np.float32), gpu.astype(np.float32))
     assert 300 < len(cpu) < 700  # those paid by card
@@ -87,9 +107,9 @@ def test_values_are_of_the_precision_of_the_device(cpu_session, gpu_session, tri
 def test_types_of_parquet_are_read_alike(cpu_session, gpu_session, trip_files: Any) -> None:
     frame = trip_files.trips(3000)
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    zones = pa.array(frame["PULocationID"].where(frame.index % 50 != 0), pa.float64(), from_pandas=True).cast(
-        pa.int32()
-    )
+    zones = pa.array(
+        frame["PULocationID"].where(frame.index % 50 != 0), pa.float64(), from_pandas=True
+    ).cast(pa.int32())
     kinds = {
         PICKUP: table.column(PICKUP).cast(pa.timestamp("ns")),
         "fare_amount": table.column("fare_amount").cast(pa.decimal128(9, 2)),

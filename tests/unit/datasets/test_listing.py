@@ -1,4 +1,6 @@
-"""Folders and globs as others write them: parts without rows, partitions, tables that a log describes, an index."""
+"""Folders and globs as others write them: parts without rows, partitions, tables that a log
+describes, an index.
+"""
 
 import unicodedata
 from pathlib import Path
@@ -14,14 +16,18 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand, identical
 
-FRAME = pd.DataFrame({"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3})
+FRAME = pd.DataFrame(
+    {"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3}
+)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None:
     for name, part in (("a", FRAME[:0]), ("b", FRAME[:40]), ("c", FRAME[40:]), ("d", FRAME[:0])):
         path = tmp_path / f"part-{name}.{ending}"
-        part.to_parquet(path, index=False) if ending == "parquet" else part.to_csv(path, index=False)
+        part.to_parquet(path, index=False) if ending == "parquet" else part.to_csv(
+            path, index=False
+        )
     for name in ("_SUCCESS", ".part-a.crc"):
         (tmp_path / name).touch()
     parts = [f"{tmp_path}/part-{name}.{ending}" for name in "ab"]
@@ -36,17 +42,25 @@ def test_parts_without_rows_are_passed_over(tmp_path: Path, ending: str) -> None
 
 def test_a_partitioned_folder_is_refused_by_its_column(tmp_path: Path) -> None:
     FRAME.to_parquet(tmp_path / "sales", partition_cols=["region"], index=False)
-    sales, north, south = (str(tmp_path / path) for path in ("sales", "sales/region=north", "sales/region=south"))
+    sales, north, south = (
+        str(tmp_path / path) for path in ("sales", "sales/region=north", "sales/region=south")
+    )
     for named in (sales, f"{sales}/*/*.parquet", [north, south]):
         with pytest.raises(TipcastError, match="D025.*column region.*pandas.read_parquet"):
             open_table(named)
-    assert len(open_table(north).scan("train", ("a",)).uris) == 1, "a value that all rows share decides nothing"
+    assert len(open_table(north).scan("train", ("a",)).uris) == 1, (
+        "a value that all rows share decides nothing"
+    )
     assert len(expand(sales, ScanRequest(()))) == 2, "trips have columns of their own"
 
 
 @pytest.mark.parametrize(
     ("kind", "log"),
-    [("Delta", "_delta_log/0.json"), ("Hudi", ".hoodie/x"), ("Iceberg", "metadata/00001-a.metadata.json")],
+    [
+        ("Delta", "_delta_log/0.json"),
+        ("Hudi", ".hoodie/x"),
+        ("Iceberg", "metadata/00001-a.metadata.json"),
+    ],
 )
 def test_a_table_of_another_format_is_refused_by_name(tmp_path: Path, kind: str, log: str) -> None:
     for path in (tmp_path / "t" / log, tmp_path / "t" / "data" / "a.parquet"):
@@ -64,14 +78,27 @@ def test_a_glob_into_a_table_of_a_bucket_is_refused(bucket: Any) -> None:
         bucket.pipe_file(f"trips/{file}", b"x")
     with pytest.raises(TipcastError, match="D025.*s3://trips/t: is a table of Delta"):
         expand("s3://trips/t/*/*.parquet", ScanRequest(()))
-    assert expand("s3://trips/u/*.parquet", ScanRequest(())) == {"a.parquet": "s3://trips/u/a.parquet"}
+    assert expand("s3://trips/u/*.parquet", ScanRequest(())) == {
+        "a.parquet": "s3://trips/u/a.parquet"
+    }
 
 
 def test_an_index_is_no_feature_unless_it_is_mapped(tmp_path: Path) -> None:
-    frames = {"shuffled": FRAME.sample(frac=1), "named": FRAME.set_index(["y", "region"]), "plain": FRAME}
-    for name, features in (("shuffled", {"a", "r", "y"}), ("named", {"a", "r"}), ("plain", {"a", "r", "y"})):
+    frames = {
+        "shuffled": FRAME.sample(frac=1),
+        "named": FRAME.set_index(["y", "region"]),
+        "plain": FRAME,
+    }
+    for name, features in (
+        ("shuffled", {"a", "r", "y"}),
+        ("named", {"a", "r"}),
+        ("plain", {"a", "r", "y"}),
+    ):
         frames[name].to_parquet(tmp_path / f"{name}.parquet")
-        assert set(open_table(tmp_path / f"{name}.parquet", columns={"r": "region"}).features) == features
+        assert (
+            set(open_table(tmp_path / f"{name}.parquet", columns={"r": "region"}).features)
+            == features
+        )
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -99,16 +126,20 @@ def test_a_link_to_data_that_is_not_here_is_named(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "a.csv", index=False)
     (tmp_path / "b.csv").symlink_to(".git/annex/objects/x/b.csv")
     for named in (tmp_path, tmp_path / "*.csv", tmp_path / "b.csv"):
-        with pytest.raises(TipcastError, match=r"D001.*b\.csv: is a link of git-annex.*git annex get b\.csv"):
+        with pytest.raises(
+            TipcastError, match=r"D001.*b\.csv: is a link of git-annex.*git annex get b\.csv"
+        ):
             expand(str(named), ScanRequest(()))
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
 @pytest.mark.parametrize(
     ("content", "fix"),
-    [("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
-     ("/annex/objects/SHA256E-s9--0\n", "git annex get")],
-)  # fmt: skip
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git lfs pull"),
+        ("/annex/objects/SHA256E-s9--0\n", "git annex get"),
+    ],
+)
 def test_a_pointer_is_no_damaged_file(tmp_path: Path, name: str, content: str, fix: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(TipcastError, match=rf"D005.*is a pointer of git.*{fix}"):
@@ -117,12 +148,18 @@ def test_a_pointer_is_no_damaged_file(tmp_path: Path, name: str, content: str, f
 
 @pytest.mark.parametrize(("form", "other"), [("NFC", "NFD"), ("NFD", "NFC")])
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_a_letter_of_either_unicode_form_is_one_name(tmp_path: Path, form: Any, other: Any, ending: str) -> None:
+def test_a_letter_of_either_unicode_form_is_one_name(
+    tmp_path: Path, form: Any, other: Any, ending: str
+) -> None:
     for name, written in (("train", form), ("new", other)):
         frame = FRAME.rename(columns={"a": unicodedata.normalize(written, "größe")})
         path = tmp_path / f"{name}.{ending}"
-        frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(path, index=False)
+        frame.to_parquet(path, index=False) if ending == "parquet" else frame.to_csv(
+            path, index=False
+        )
     table = open_table(tmp_path / f"train.{ending}")
     assert table.features[0] == "größe"
-    (part,) = table.scan_file(str(tmp_path / f"new.{ending}"), ScanRequest(("größe",))).fragments[:1]
+    (part,) = table.scan_file(str(tmp_path / f"new.{ending}"), ScanRequest(("größe",))).fragments[
+        :1
+    ]
     assert table.read(part, CpuFrames(), ("größe",))["größe"][1] == 1

@@ -14,7 +14,14 @@ from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset, merged
 from tipcast.datasets.registry import dataset_of, open_dataset
 
-SIDES: dict[str, Any] = {"train": None, "test": None, "rows": 5000, "test_rows": 1000, "seed": 0, "block_rows": 2000}
+SIDES: dict[str, Any] = {
+    "train": None,
+    "test": None,
+    "rows": 5000,
+    "test_rows": 1000,
+    "seed": 0,
+    "block_rows": 2000,
+}
 BLOBS = BlobsData("blobs", columns=3, centers=4, cluster_std=0.5, spread=10.0, **SIDES)
 REGRESSION = RegressionData("regression", columns=6, informative=2, noise=1.0, **SIDES)
 both = pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spec.source)
@@ -40,7 +47,9 @@ def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
 
 
 @both
-def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(spec: DataSpec, frames: Frames) -> None:
+def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(
+    spec: DataSpec, frames: Frames
+) -> None:
     dataset = open_dataset(spec)
     fragments = dataset.scan("train", ()).fragments
     assert [fragment.rows for fragment in fragments] == [2000, 2000, 1000]
@@ -70,7 +79,9 @@ def test_blobs_lie_around_their_centres(frames: Frames) -> None:
         for name in ("x0", "x1", "x2"):
             inside = rows[name][rows["label"] == label]
             assert inside.std() == pytest.approx(0.5, rel=0.1)
-            assert inside.mean() == pytest.approx(tested[name][tested["label"] == label].mean(), abs=0.2)
+            assert inside.mean() == pytest.approx(
+                tested[name][tested["label"] == label].mean(), abs=0.2
+            )
 
 
 def test_the_value_of_a_regression_is_linear(frames: Frames) -> None:
@@ -83,7 +94,11 @@ def test_the_value_of_a_regression_is_linear(frames: Frames) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "kind"),
-    [(BLOBS, "multiclass"), (replace(BLOBS, centers=2), "classification"), (REGRESSION, "regression")],
+    [
+        (BLOBS, "multiclass"),
+        (replace(BLOBS, centers=2), "classification"),
+        (REGRESSION, "regression"),
+    ],
 )
 def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
     target = open_dataset(spec).target_column(None, kind)
@@ -101,8 +116,15 @@ def test_gigabytes_say_how_many_rows(spec: DataSpec) -> None:
 
 
 def test_rows_to_test_on_follow_the_rows() -> None:
-    for rows, tested in ((100, 1000), (5000, 1000), (30_000, 6000), (100_000, 20_000), (10**7, 20_000)):
+    for rows, tested in (
+        (100, 1000),
+        (5000, 1000),
+        (30_000, 6000),
+        (100_000, 20_000),
+        (10**7, 20_000),
+    ):
         spec = replace(BLOBS, rows=rows, test_rows=None, block_rows=250_000)
         assert open_dataset(spec).scan("test", ()).fragments[0].rows == tested
-    with pytest.raises(TipcastError, match="C003.*data.rows.*blocks"):  # more than a scheduler takes
+    # more than a scheduler takes
+    with pytest.raises(TipcastError, match="C003.*data.rows.*blocks"):
         open_dataset(replace(BLOBS, rows=10**12))

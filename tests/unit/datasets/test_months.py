@@ -13,9 +13,15 @@ from tipcast.datasets.months import Month
 from tipcast.datasets.taxi.dataset import Taxi
 
 
-def _planned(named: str, row_group_rows: int = 500, compression: str = "zstd", rows: int = 3000) -> list[Month]:
-    dataset = Taxi(SampleData("sample", None, None, named, rows=rows, seed=0, colour="yellow", block_rows=1000))
-    return months.plan(dataset, dataset.month_files(), row_group_rows=row_group_rows, compression=compression)
+def _planned(
+    named: str, row_group_rows: int = 500, compression: str = "zstd", rows: int = 3000
+) -> list[Month]:
+    dataset = Taxi(
+        SampleData("sample", None, None, named, rows=rows, seed=0, colour="yellow", block_rows=1000)
+    )
+    return months.plan(
+        dataset, dataset.month_files(), row_group_rows=row_group_rows, compression=compression
+    )
 
 
 def test_a_recipe_tells_what_a_month_depends_on() -> None:
@@ -30,7 +36,10 @@ def test_what_was_begun_is_removed_if_the_job_fails(tmp_path: Path) -> None:
         for name in ("whole.parquet", f"half.parquet.{token}-1.tmp", "half.parquet.other-1.tmp"):
             (tmp_path / name).write_bytes(b"x")
         raise KeyboardInterrupt
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.parquet.other-1.tmp", "whole.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "half.parquet.other-1.tmp",
+        "whole.parquet",
+    ]
 
 
 def test_a_month_that_has_changed_anywhere_is_not_current(tmp_path: Path) -> None:

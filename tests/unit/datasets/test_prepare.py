@@ -13,12 +13,16 @@ def test_one_part(trip_files: Any, frames: Any) -> None:
     trips = trip_files.trips()
     trips.loc[:1, "fare_amount"] = [-5.0, np.nan]
     trips.loc[2, "passenger_count"] = np.nan
-    (fragment,) = trip_files.listing(trip_files.write("t_2019-02.parquet", lambda _: trips), RECIPE.columns).fragments
+    (fragment,) = trip_files.listing(
+        trip_files.write("t_2019-02.parquet", lambda _: trips), RECIPE.columns
+    ).fragments
     (part,) = prepare_fragment(fragment, frames, RECIPE)
     trips = trips[2:].assign(pickup_hour=trips[PICKUP].dt.hour).fillna(-1).reset_index(drop=True)
     pd.testing.assert_frame_equal(part.x, trips[[*RECIPE.task.features]].astype("float32"))
     assert part.y.dtype == np.int32
-    assert part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
+    assert (
+        part.y.tolist() == (trips["tip_amount"] / trips["fare_amount"] > 0.2).astype(int).tolist()
+    )
     assert (part.counts.rows, part.counts.rows_read) == (998, 1000)
     assert part.counts.dropped == {"fare_not_positive": 1, "fare_missing": 1}
     assert part.counts.classes == (998 - part.y.sum(), part.y.sum())

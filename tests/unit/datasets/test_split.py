@@ -55,7 +55,9 @@ def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> N
         ends = split.ends_of([counts for _, counts in placed])
         kept = [place[there] for (place, _), there in zip(placed, parts[1], strict=True)]
         side = np.full(len(target), -1)
-        side[answered] = np.concatenate([draw.sides(classes, ends, at, np)[place] for at, place in enumerate(kept)])
+        side[answered] = np.concatenate(
+            [draw.sides(classes, ends, at, np)[place] for at, place in enumerate(kept)]
+        )
         return side
 
     every = drawn(draw)
@@ -68,5 +70,9 @@ def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> N
         np.testing.assert_array_equal(drawn(draw, *cuts), every)
     np.testing.assert_array_equal(drawn(dataclasses.replace(draw, validation=0.0)) == 0, every == 0)
     other = drawn(dataclasses.replace(draw, seed=4))
-    assert 0.15 < (every == 0)[other == 0].mean() < 0.25, "an independent draw has a fifth in common"
-    assert {(every[at : at + 500] == 0).mean().round(1) for at in range(0, 9000, 500)} == {0.2}, "all over the rows"
+    assert 0.15 < (every == 0)[other == 0].mean() < 0.25, (
+        "an independent draw has a fifth in common"
+    )
+    assert {(every[at : at + 500] == 0).mean().round(1) for at in range(0, 9000, 500)} == {0.2}, (
+        "all over the rows"
+    )

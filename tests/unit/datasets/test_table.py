@@ -61,20 +61,26 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Table
 
 def task(table: Table, target: str, **settings: Any) -> Any:
     """A task of one column."""
-    return make_task(TaskSpec(**{"name": "target", "target": target, "validation": 0.0} | settings), table)
+    return make_task(
+        TaskSpec(**{"name": "target", "target": target, "validation": 0.0} | settings), table
+    )
 
 
 def rows_of(table: Table, recipe: Recipe, which: str = "train") -> tuple[Any, Any]:
     """Read a side: features and target."""
     fragments = table.scan(which, recipe.columns).fragments
     parts = [prepare_fragment(fragment, CpuFrames(), recipe)[0] for fragment in fragments]
-    return pd.concat([part.x for part in parts], ignore_index=True), pd.concat([part.y for part in parts])
+    return pd.concat([part.x for part in parts], ignore_index=True), pd.concat(
+        [part.y for part in parts]
+    )
 
 
 def test_features_of_each_type(table: Callable[..., Table]) -> None:
     opened = table()
     kinds = {column.name: column.type for column in opened.columns}
-    assert kinds == {name: "number" for name in ("size", "count", "flag", "class", "price")} | {"word": "category"}
+    assert kinds == {name: "number" for name in ("size", "count", "flag", "class", "price")} | {
+        "word": "category"
+    }
     assert opened.columns[2].categories == ("apple", "fig", "pear")
     assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
     asked, expected = task(opened, "class"), frame()
@@ -93,10 +99,14 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
 def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
     opened = table()
     for target, kind, expected in [
-        ("class", None, "classification"), ("word", None, "multiclass"), ("flag", None, "classification"),
-        ("count", None, "regression"), ("price", None, "regression"), ("count", "multiclass", "multiclass"),
+        ("class", None, "classification"),
+        ("word", None, "multiclass"),
+        ("flag", None, "classification"),
+        ("count", None, "regression"),
+        ("price", None, "regression"),
+        ("count", "multiclass", "multiclass"),
         ("class", "regression", "regression"),
-    ]:  # fmt: skip
+    ]:
         asked = task(opened, target, kind=kind)
         assert (asked.kind, target in asked.features) == (expected, False)
         _, y = rows_of(opened, Recipe(opened, asked))
@@ -104,11 +114,14 @@ def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
         assert y.dtype == (np.float64 if expected == "regression" else np.int32)
         assert expected == "regression" or sorted(set(y)) == list(range(len(asked.classes)))
     for code, settings in [
-        ("C003", {"target": "word", "kind": "regression"}), ("C003", {"target": "word", "kind": "classification"}),
-        ("C003", {"target": "word", "classes": ["apple", "pear"]}), ("D007", {"target": "weight"}),
-        ("C003", {"target": "class", "features": ["size", "class"]}), ("C004", {"target": None}),
+        ("C003", {"target": "word", "kind": "regression"}),
+        ("C003", {"target": "word", "kind": "classification"}),
+        ("C003", {"target": "word", "classes": ["apple", "pear"]}),
+        ("D007", {"target": "weight"}),
+        ("C003", {"target": "class", "features": ["size", "class"]}),
+        ("C004", {"target": None}),
         ("C003", {"target": "class", "features": ["weight"]}),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(TipcastError, match=code):
             task(opened, **settings)
 
@@ -119,17 +132,29 @@ def test_numbers_are_categories_where_xgboost_takes_them_so(tmp_path: Path) -> N
     opened = open_table(tmp_path / "t.parquet")
     opened.check_categories(["count"])
     for name in ("id", "size"):
-        with pytest.raises(TipcastError, match=f"C003.*task.categorical.*at most 10,000 whole .* from 0: not '{name}'"):
+        with pytest.raises(
+            TipcastError,
+            match=f"C003.*task.categorical.*at most 10,000 whole .* from 0: not '{name}'",
+        ):
             opened.check_categories([name])
 
 
-GAPS = pd.DataFrame({
-    "size": [1.0, None, 5.0, 3.0], "count": [1, 2, 3, 4], "town": ["b", None, "a", "b"], "y": [0.5, 1.5, 2.5, 3.5],
-})  # fmt: skip
+GAPS = pd.DataFrame(
+    {
+        "size": [1.0, None, 5.0, 3.0],
+        "count": [1, 2, 3, 4],
+        "town": ["b", None, "a", "b"],
+        "y": [0.5, 1.5, 2.5, 3.5],
+    }
+)
 
 
-def encoded(tmp_path: Path, *, categorical: Sequence[str] = (), **wishes: bool) -> tuple[Any, pd.DataFrame, Any]:
-    """Return the table of ``GAPS``, its features as a model with these wishes gets them, and the task."""
+def encoded(
+    tmp_path: Path, *, categorical: Sequence[str] = (), **wishes: bool
+) -> tuple[Any, pd.DataFrame, Any]:
+    """Return the table of ``GAPS``, its features as a model with these wishes gets them, and the
+    task.
+    """
     GAPS.to_parquet(tmp_path / "gaps.parquet")
     opened = open_table(tmp_path / "gaps.parquet")
     opened, asked = opened.encoded(task(opened, "y", categorical=list(categorical)), **wishes)
@@ -180,7 +205,9 @@ def test_the_table_of_columns_says_how_the_model_gets_them(tmp_path: Path) -> No
 
 
 def test_nan_of_parquet_that_no_footer_counts_gets_an_indicator(tmp_path: Path) -> None:
-    values = pa.table({"size": pa.array([1.0, np.nan, 2.0], from_pandas=False), "y": [1.5, 2.5, 3.5]})
+    values = pa.table(
+        {"size": pa.array([1.0, np.nan, 2.0], from_pandas=False), "y": [1.5, 2.5, 3.5]}
+    )
     pq.write_table(values, tmp_path / "nan.parquet")
     opened = open_table(tmp_path / "nan.parquet")
     opened, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
@@ -195,7 +222,9 @@ def test_an_indicator_takes_no_name_that_a_column_has(tmp_path: Path) -> None:
     assert opened.needed_columns(asked.features) == ("size", "count", "town", "size is missing")
 
 
-@pytest.mark.parametrize(("target", "shares"), [("class", None), ("word", None), ("price", [60, 36, 203])])
+@pytest.mark.parametrize(
+    ("target", "shares"), [("class", None), ("word", None), ("price", [60, 36, 203])]
+)
 def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows(
     tmp_path: Path, target: str, shares: list[int] | None
 ) -> None:
@@ -210,10 +239,16 @@ def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows
     for name in ("a.parquet", "a.csv", "many", "frame"):
         opened = open_table(tmp_path / name)
         for features in (["id"], ["id", "size"]):
-            recipe = Recipe(opened, task(opened, target, features=features), draw=Draw(1, 0.2, 0.15))
+            recipe = Recipe(
+                opened, task(opened, target, features=features), draw=Draw(1, 0.2, 0.15)
+            )
             fragments = opened.scan("train", recipe.columns).fragments
-            parts = draw_all([prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments], recipe)
-            sides = [[int(row) for part in parts for row in part[side].x["id"]] for side in range(3)]
+            parts = draw_all(
+                [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments], recipe
+            )
+            sides = [
+                [int(row) for part in parts for row in part[side].x["id"]] for side in range(3)
+            ]
             assert name == "a.parquet" or len(fragments) > 1
             found.append([[row for row in side if row != 7] for side in sides])
             if features == ["id"]:
@@ -233,18 +268,30 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
     listings = [opened.scan(which, recipe.columns) for which in ("train", "test")]
     assert listings[0].period[1] == listings[1].period[0]
     parts = [fragment.part for listing in listings for fragment in listing.fragments]
-    assert len(parts) <= len(table().scan("train", ("class",)).fragments) + 1, "one at the border is of both sides"
+    assert len(parts) <= len(table().scan("train", ("class",)).fragments) + 1, (
+        "one at the border is of both sides"
+    )
     rows = [len(rows_of(opened, recipe, which)[0]) for which in ("train", "test")]
     assert sum(rows) == HOURS
     assert rows[1] == pytest.approx(0.2 * HOURS, abs=2)
 
 
-def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(table: Callable[..., Table]) -> None:
-    known = {"word": {"type": "category", "categories": ["fig", "apple"], "fill": -1.0, "indicator": ""}}
-    known |= {"size": {"type": "number", "categories": [], "fill": 7.0, "indicator": "size is missing"}}
+def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(
+    table: Callable[..., Table],
+) -> None:
+    known = {
+        "word": {"type": "category", "categories": ["fig", "apple"], "fill": -1.0, "indicator": ""}
+    }
+    known |= {
+        "size": {"type": "number", "categories": [], "fill": 7.0, "indicator": "size is missing"}
+    }
     known |= {"gone": {"type": "number"}}
-    opened = table().as_trained({"columns": [{"name": name, **column} for name, column in known.items()]})
-    x, _ = rows_of(opened, Recipe(opened, task(opened, "class", features=["word", "size", "count"])))
+    opened = table().as_trained(
+        {"columns": [{"name": name, **column} for name, column in known.items()]}
+    )
+    x, _ = rows_of(
+        opened, Recipe(opened, task(opened, "class", features=["word", "size", "count"]))
+    )
     assert x["word"].tolist() == frame()["word"].map({"fig": 0, "apple": 1}).fillna(-1).tolist()
     assert x["size"][4] == 7
     assert x["count"].tolist() == frame()["count"].tolist()

@@ -1,4 +1,6 @@
-"""What columns of other people's tables are taken for, and that every way in takes their values alike."""
+"""What columns of other people's tables are taken for, and that every way in takes their values
+alike.
+"""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -66,7 +68,9 @@ def test_texts_of_csv(opened: Callable[..., Table]) -> None:
     }
     names = {f"c{at}": kind for at, kind in enumerate(texts)}
     table = opened({name: cycle(*texts[kind][0]) for name, kind in names.items()})
-    assert {row["column"]: row["taken as"] for row in table.report} == {name: names[name].strip() for name in names}
+    assert {row["column"]: row["taken as"] for row in table.report} == {
+        name: names[name].strip() for name in names
+    }
     for name, kind in names.items():
         np.testing.assert_array_equal(read(table, name), np.resize(texts[kind][1], ROWS), kind)
 
@@ -82,7 +86,10 @@ def test_what_may_surprise_is_said(opened: Callable[..., Table]) -> None:
         ((*["2011-01-01"] * 19, "n/a?"), ": 190 of its 200 texts are dates"),
         (("2011-01-01", "2012-05-06"), " is no feature: a time is split by with data.time="),
     ]
-    notes = opened({f"c{at}": cycle(*texts) for at, (texts, _) in enumerate(surprises)} | {"b": cycle("x", "y")}).notes
+    notes = opened(
+        {f"c{at}": cycle(*texts) for at, (texts, _) in enumerate(surprises)}
+        | {"b": cycle("x", "y")}
+    ).notes
     for at, (_, said) in enumerate(surprises):
         assert [note for note in notes if note.startswith(f"column c{at}{said}")], (said, notes)
 
@@ -94,7 +101,11 @@ def test_the_last_rows_decide_too(opened: Callable[..., Table]) -> None:
 
 
 def test_a_user_says_otherwise(opened: Callable[..., Table]) -> None:
-    columns = {"a": cycle("01", "1", "None"), "b": cycle("x", "y"), "c": cycle(*(f"x{at}" for at in range(20)))}
+    columns = {
+        "a": cycle("01", "1", "None"),
+        "b": cycle("x", "y"),
+        "c": cycle(*(f"x{at}" for at in range(20))),
+    }
     for asked, values in (("category", [0, 1, np.nan]), ("text", [0, 1, 2])):
         table = opened(columns, types={"a": asked})
         np.testing.assert_array_equal(read(table, "a"), np.resize(values, ROWS))
@@ -107,7 +118,9 @@ def test_a_user_says_otherwise(opened: Callable[..., Table]) -> None:
 
 def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> None:
     texts = [f'quiet,\n"central" {at % 3}\n\n- no pets' for at in range(ROWS)]
-    table = opened({"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")})
+    table = opened(
+        {"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")}
+    )
     assert len(table.scan("train", ("text",)).fragments) > 3
     np.testing.assert_array_equal(read(table, "price (EUR)"), np.arange(ROWS))
     np.testing.assert_array_equal(read(table, "text"), np.arange(ROWS) % 3)
@@ -119,13 +132,17 @@ def test_days_split(opened: Callable[..., Table], tmp_path: Path) -> None:
     columns = {"day": list(days.strftime("%Y/%m/%d")), "b": cycle("1", "2", "4")}
     for form in ("%Y-%m-%d", "%m/%d/%Y", "%Y/%m/%d"):
         table = opened(columns | {"day": list(days.strftime(form))}, time="day")
-        np.testing.assert_array_equal(read(table, "day"), days.astype("datetime64[us]").astype(np.int64))
+        np.testing.assert_array_equal(
+            read(table, "day"), days.astype("datetime64[us]").astype(np.int64)
+        )
     table = parquet(tmp_path, {"day": days.date, "b": cycle("x", "y")}, time="day")
     first, second = (table.scan(which, ("b",)).period for which in ("train", "test"))
     assert first[1] == second[0]
     with pytest.raises(TipcastError, match="D008.*column 'day' is string, not a timestamp"):
         parquet(tmp_path, columns, time="day")
-    with pytest.raises(TipcastError, match="D008.*column 'day' is string, where data.train has a time"):
+    with pytest.raises(
+        TipcastError, match="D008.*column 'day' is string, where data.train has a time"
+    ):
         table.scan_file(str(tmp_path / "0.parquet"), ScanRequest(("day",)))
 
 
@@ -141,25 +158,40 @@ def test_classes_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> None:
-    columns = {"name": [f"row {at}" for at in range(ROWS)], "some": cycle("a", "b"), "y": [*range(ROWS)]}
+    columns = {
+        "name": [f"row {at}" for at in range(ROWS)],
+        "some": cycle("a", "b"),
+        "y": [*range(ROWS)],
+    }
     table = opened(columns)
     assert table.features == ("some", "y")
-    assert any("200 texts in 200 rows name rows: data.types={name: category}" in note for note in table.notes)
+    assert any(
+        "200 texts in 200 rows name rows: data.types={name: category}" in note
+        for note in table.notes
+    )
     assert "name" in opened(columns, types={"name": "category"}).features
     for positive, classes in (("a", ("b", "a")), ("b", ("a", "b"))):
         task = make_task(TaskSpec(name="t", target="some", positive=positive), table)
         assert task.classes == classes
-        assert task.target({"some": np.array([0.0, 1.0, np.nan])}, np).tolist() == [*map(positive.__eq__, "ab"), -1]
+        assert task.target({"some": np.array([0.0, 1.0, np.nan])}, np).tolist() == [
+            *map(positive.__eq__, "ab"),
+            -1,
+        ]
     with pytest.raises(TipcastError, match="C003.*task.positive: ugly is none of"):
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
 
 
-def test_other_values_are_counted_and_other_columns_refused(opened: Callable[..., Table], tmp_path: Path) -> None:
+def test_other_values_are_counted_and_other_columns_refused(
+    opened: Callable[..., Table], tmp_path: Path
+) -> None:
     columns = {"y": cycle("yes", "no"), "x": cycle("1", "2")}
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
     (note,) = opened(columns, test=str(tmp_path / "test.csv")).scan("test", ("y", "x")).notes
     assert note == "4 of 5 rows to test on have values of y that training lacks: 'yes.', 'no.'"
-    for other, error in (({"y": ["no"], "x": [pd.Timestamp("2020")]}, "D008.*'x'"), ({"y": ["no"]}, "D007.*'x'")):
+    for other, error in (
+        ({"y": ["no"], "x": [pd.Timestamp("2020")]}, "D008.*'x'"),
+        ({"y": ["no"]}, "D007.*'x'"),
+    ):
         pd.DataFrame(other).to_parquet(tmp_path / "test.parquet")
         with pytest.raises(TipcastError, match=error):
             opened(columns, test=str(tmp_path / "test.parquet")).scan("test", ("y", "x"))
@@ -183,8 +215,16 @@ def test_other_types_of_parquet(tmp_path: Path) -> None:
     assert table.report[-1]["missing"] == 25
 
 
-def test_other_types_and_odd_texts_get_the_same_codes(opened: Callable[..., Table], tmp_path: Path) -> None:
-    table = opened({"code": cycle("101", "A1", "7"), "flag": cycle("True", "False"), "x": cycle(*["2.5"] * 19, "?")})
+def test_other_types_and_odd_texts_get_the_same_codes(
+    opened: Callable[..., Table], tmp_path: Path
+) -> None:
+    table = opened(
+        {
+            "code": cycle("101", "A1", "7"),
+            "flag": cycle("True", "False"),
+            "x": cycle(*["2.5"] * 19, "?"),
+        }
+    )
     frame = pd.DataFrame({"code": [7, 101, 5], "flag": [True, False, True], "x": ["1", " 2.5", ""]})
     frame.to_parquet(tmp_path / "other.parquet")
     found = new_rows(table, tmp_path / "other.parquet")
@@ -194,7 +234,9 @@ def test_other_types_and_odd_texts_get_the_same_codes(opened: Callable[..., Tabl
     np.testing.assert_array_equal(found, [[1, 0, np.nan], [1, 0, np.nan], [np.nan, 1, 3]])
     table = opened({"a": cycle(*["1.5"] * 19, "?"), "b": cycle("1", "2")})
     (tmp_path / "other.csv").write_text("a,b\n?, 2\n1,?\n")
-    with pytest.raises(TipcastError, match=r"D005.*line 3: column 'b': cannot read '\?' as a number"):
+    with pytest.raises(
+        TipcastError, match=r"D005.*line 3: column 'b': cannot read '\?' as a number"
+    ):
         new_rows(table, tmp_path / "other.csv")
 
 
@@ -213,22 +255,40 @@ def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
     assert table.columns[0].categories == ("x", "y")
     assert "column c is no feature: only some of the files have it" in table.notes
     assert parquet(tmp_path, texts | {"c": [1.0] * 40}, texts).features == ("a", "b")
-    assert parquet(tmp_path, {"a": [2**53 + 1, None] * 20, "b": [1, 2] * 20}, numbers).features == ("a", "b")
+    assert parquet(tmp_path, {"a": [2**53 + 1, None] * 20, "b": [1, 2] * 20}, numbers).features == (
+        "a",
+        "b",
+    )
     for first, other in ((texts, "string"), (texts | {"a": [True, False] * 20}, "bool")):
-        with pytest.raises(TipcastError, match=f"D008.*1.parquet: column 'a' is int64 where .*0.parquet has {other}"):
+        with pytest.raises(
+            TipcastError,
+            match=f"D008.*1.parquet: column 'a' is int64 where .*0.parquet has {other}",
+        ):
             parquet(tmp_path, first, numbers)
     pd.DataFrame(texts).to_csv(tmp_path / "2.csv", index=False)
     with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv where .*0.parquet is parquet"):
         open_table(tmp_path / "[02].*")
 
 
-def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(tmp_path: Path) -> None:
-    table = parquet(tmp_path, {"a": [1.0, None] * 20, "b": [None, 5] * 20}, {"a": [1.0, 9.0, 9.0], "b": [3, 4, 5]})
+def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(
+    tmp_path: Path,
+) -> None:
+    table = parquet(
+        tmp_path,
+        {"a": [1.0, None] * 20, "b": [None, 5] * 20},
+        {"a": [1.0, 9.0, 9.0], "b": [3, 4, 5]},
+    )
     assert [row["missing"] for row in table.report] == [20, 20]
-    empty = parquet(tmp_path, {"a": [1.0], "b": pa.nulls(1, pa.float64())}, {"a": [9.0] * 2, "b": pa.nulls(2)})
+    empty = parquet(
+        tmp_path, {"a": [1.0], "b": pa.nulls(1, pa.float64())}, {"a": [9.0] * 2, "b": pa.nulls(2)}
+    )
     assert empty.notes == ("column b is no feature: it has no value",)
     assert empty.medians["a"] == 9, "the rows of all files fill what is missing"
-    values = {"size": pa.array([None] * 4, pa.int32()), "price": [1.0, None, 3.0, 4.0], "": [1.0, 2.0, 3.0, 4.0]}
+    values = {
+        "size": pa.array([None] * 4, pa.int32()),
+        "price": [1.0, None, 3.0, 4.0],
+        "": [1.0, 2.0, 3.0, 4.0],
+    }
     pq.write_table(pa.table(values), tmp_path / "t.parquet", write_statistics=False)
     table = open_table(tmp_path / "t.parquet")
     assert {row["column"]: row["missing"] for row in table.report} == {"size": 4, "price": 1, "": 0}
@@ -241,17 +301,32 @@ def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path
     noted = [
         ([*map(str, range(ROWS))], numbers.format("", 0)),
         (["?", *map(str, range(1, ROWS))], numbers.format(", but for '?' (1 row)", 1)),
-        ([f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in range(ROWS)], "200 of its 200 texts are dates"),
+        (
+            [f"{at % 12 + 1:02}/{at % 12 + 1:02}/2019" for at in range(ROWS)],
+            "200 of its 200 texts are dates",
+        ),
         (cycle("0", "1"), ""),
     ]
     table = parquet(tmp_path, {f"c{at}": texts for at, (texts, _) in enumerate(noted)})
     assert {column.type for column in table.columns} == {"category"}
     assert [row["note"] for row in table.report] == [note for _, note in noted]
-    assert read(parquet(tmp_path, {"a": ["?", "2"] + ["3"] * 38, "b": [1, 2] * 20}, types={"a": "number"}), "a")[1] == 2
+    assert (
+        read(
+            parquet(
+                tmp_path, {"a": ["?", "2"] + ["3"] * 38, "b": [1, 2] * 20}, types={"a": "number"}
+            ),
+            "a",
+        )[1]
+        == 2
+    )
 
 
-def test_all_files_decide_how_dates_are_written(opened: Callable[..., Table], tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("day,x\n" + "".join(f"{day:02}/03/2019,1\n" for day in range(1, 13)))
+def test_all_files_decide_how_dates_are_written(
+    opened: Callable[..., Table], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(
+        "day,x\n" + "".join(f"{day:02}/03/2019,1\n" for day in range(1, 13))
+    )
     days = [f"{at % 28 + 1:02}/04/2019" for at in range(ROWS)]
     table = opened({"day": days, "x": cycle("1", "2")}, time="day", train=str(tmp_path / "*.csv"))
     assert "dates with slashes read as day/month/year" in table.notes
@@ -261,13 +336,20 @@ def test_all_files_decide_how_dates_are_written(opened: Callable[..., Table], tm
 
 
 def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
-    columns = {"day": pd.period_range("2020", periods=60, freq="D"), "i": pd.interval_range(0, 60), "x": range(60)}
+    columns = {
+        "day": pd.period_range("2020", periods=60, freq="D"),
+        "i": pd.interval_range(0, 60),
+        "x": range(60),
+    }
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", index=False)
     program = (
         "from tipcast.config.schema import TableData; from tipcast.datasets.table import Table;"
-        f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, test_share=0.2)).features)"
+        f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, "
+        "test_share=0.2)).features)"
     )
-    assert python(tmp_path, "-c", program).stdout.strip() == "('x',)", "whose pandas has registered no types of Arrow's"
+    assert python(tmp_path, "-c", program).stdout.strip() == "('x',)", (
+        "whose pandas has registered no types of Arrow's"
+    )
     assert open_table(tmp_path / "t.parquet").features == ("x",)
 
 
@@ -296,14 +378,18 @@ def test_a_value_that_has_lost_its_text_is_refused() -> None:
     ]:
         np.testing.assert_array_equal(table_features.codes(values, categories), codes)
     for value, categories in [
-        (True, ["true", "1"]), (16, ["0x10", "10"]), (Decimal(1234), ["01234"]), (1234, ["01234", "A"]),
+        (True, ["true", "1"]),
+        (16, ["0x10", "10"]),
+        (Decimal(1234), ["01234"]),
+        (1234, ["01234", "A"]),
         (pd.Timestamp("2019-01-02"), ["01/02/2019"]),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(ValueError, match=f"{value} may have been"):
             table_features.codes([value], categories)
 
 
-@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")  # MLflow's, of its own classes, at import
+# MLflow's, of its own classes, at import
+@pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")
 def test_a_model_reads_numbers_as_training_does() -> None:
     from tipcast.tracking.model_code.model import _numbers
 
@@ -315,15 +401,25 @@ def test_a_model_reads_numbers_as_training_does() -> None:
 
 
 def test_a_first_line_that_may_be_a_row_is_noted(opened: Callable[..., Table]) -> None:
-    table = opened({"5.1": cycle("4.9", "5.1"), "3.5": cycle("3.0", "3.5"), "setosa": cycle("setosa", "virginica")})
+    table = opened(
+        {
+            "5.1": cycle("4.9", "5.1"),
+            "3.5": cycle("3.0", "3.5"),
+            "setosa": cycle("setosa", "virginica"),
+        }
+    )
     assert table.notes == (f"column 5.1: {NO_NAMES}",)
 
 
-def test_a_cell_that_is_no_number_is_named_with_its_line_where_training_had_odd_texts(tmp_path: Path) -> None:
+def test_a_cell_that_is_no_number_is_named_with_its_line_where_training_had_odd_texts(
+    tmp_path: Path,
+) -> None:
     texts = ["-", *(f"{at}.5" for at in range(39))]
     pd.DataFrame({"a": texts, "b": ["x", "y"] * 20}).to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "new.csv").write_text('b,a\n"x\ny",1\nx,-\nx,oops\n')
     table = open_table(tmp_path / "t.csv")
     (part,) = table.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).fragments
-    with pytest.raises(TipcastError, match="new.csv: line 5: column 'a': cannot read 'oops' as a number"):
+    with pytest.raises(
+        TipcastError, match="new.csv: line 5: column 'a': cannot read 'oops' as a number"
+    ):
         table.read(part, CpuFrames(), ("a",))

@@ -1,4 +1,6 @@
-"""What all kinds share: refusals, sums of parts, finding an evaluator, metrics of users, keys in MLflow."""
+"""What all kinds share: refusals, sums of parts, finding an evaluator, metrics of users, keys in
+MLflow.
+"""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -10,7 +12,12 @@ import pytest
 from distributed import Client
 from sklearn import metrics as reference
 from tests.conftest import spread
-from tests.unit.evaluation import test_classification, test_clustering, test_multiclass, test_regression
+from tests.unit.evaluation import (
+    test_classification,
+    test_clustering,
+    test_multiclass,
+    test_regression,
+)
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
@@ -40,14 +47,18 @@ def _none_registered() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str) -> None:
-    """Sums of parts are those of the whole, also while rows are scored, where some targets are not known."""
+    """Sums of parts are those of the whole, also while rows are scored, where some targets are not
+    known.
+    """
     judge, (predictions, target) = evaluator(kind), ROWS[kind]()
     whole = judge.evaluate_here(predictions, target)
     parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
     assert parts.interval == pytest.approx(whole.interval)
     assert parts.threshold == whole.threshold
-    assert list(whole.metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics], "the headline first"
+    assert list(whole.metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics], (
+        "the headline first"
+    )
     known = judge.evaluate_here(predictions[1::2], target[1::2])
     if kind in UNKNOWN:
         target = target.copy()
@@ -62,9 +73,16 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
         assert scored is None
     assert judge.of_sums(judge.count(predictions), 0.5) is None
     summary = judge.summary(sums)
-    mean = {"classification": predictions.mean(), "regression": predictions.mean(), "clustering": whole.headline}
+    mean = {
+        "classification": predictions.mean(),
+        "regression": predictions.mean(),
+        "clustering": whole.headline,
+    }
     assert summary.get("inertia", summary.get("mean")) == pytest.approx(mean.get(kind))
-    assert kind != "classification" or summary["predicted_rate"] == (predictions >= known.threshold).mean()
+    assert (
+        kind != "classification"
+        or summary["predicted_rate"] == (predictions >= known.threshold).mean()
+    )
     assert kind != "multiclass" or sum(summary.values()) == pytest.approx(1)
     assert (judge.summary(judge.total([])), judge.of_sums(judge.total([]), 0.5)) == ({}, None)
 
@@ -89,13 +107,25 @@ def test_the_baseline_knows_no_features(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "predictions", "targets", "code", "said"),
     [
-        ("classification", [0.1, np.nan, 0.3], [0, 1, 1], "D030", "1 of 3 scores are outside 0..1 or NaN"),
+        (
+            "classification",
+            [0.1, np.nan, 0.3],
+            [0, 1, 1],
+            "D030",
+            "1 of 3 scores are outside 0..1 or NaN",
+        ),
         ("classification", [np.inf, 1.5, -1e-30], [0, 1, 1], "D030", "3 of 3 scores are outside"),
         ("classification", [0.1, 0.2, 0.3], [2, -1, 1], "D031", "2 of 3 labels"),
         ("classification", [0.1, 0.2, 0.3], [1, 1, 1], "D015", "all 3 rows are of class 1"),
         ("classification", [0.1, 0.2, 0.3], [0, 0, 0], "D015", "all 3 rows are of class 0"),
         ("classification", [], [], "D014", "no rows"),
-        ("multiclass", [[0.1, 0.2, np.nan, 0.4], [0.1, 0.2, 1.5, 0.4]], [0, 0], "D030", "2 of 2 rows"),
+        (
+            "multiclass",
+            [[0.1, 0.2, np.nan, 0.4], [0.1, 0.2, 1.5, 0.4]],
+            [0, 0],
+            "D030",
+            "2 of 2 rows",
+        ),
         ("multiclass", [FOUR, FOUR], [0, 4], "D031", "1 of 2 labels"),
         ("multiclass", np.zeros((0, 4)), [], "D014", "no rows"),
         ("regression", [1, np.inf, np.nan], [1, 2, 3], "D030", "2 of 3 predictions"),
@@ -104,11 +134,15 @@ def test_the_baseline_knows_no_features(kind: str) -> None:
         ("clustering", [[0, 0.5], [1, np.nan]], [[1], [2]], "D030", "1 of 2 rows have no cluster"),
     ],
 )
-def test_refuses(client: Client, kind: str, predictions: list, targets: list, code: str, said: str) -> None:
+def test_refuses(
+    client: Client, kind: str, predictions: list, targets: list, code: str, said: str
+) -> None:
     dtype = float if kind == "regression" else int
     columns = [np.asarray(predictions, np.float32), np.asarray(targets, dtype)]
     with pytest.raises(TipcastError) as caught:
-        evaluator(kind).evaluate(client, *(spread(client, values, (0, 1)) for values in columns), where="data.test")
+        evaluator(kind).evaluate(
+            client, *(spread(client, values, (0, 1)) for values in columns), where="data.test"
+        )
     assert caught.value.code == code
     assert said in str(caught.value)
     assert "data.test" in str(caught.value)
@@ -122,12 +156,20 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
     r = np.random.default_rng(0)
     truth, predicted = r.normal(0, 1, 1000), r.normal(0, 1, 1000)
     expected = np.mean(np.abs(truth - predicted) <= 1)
-    found = Regression().evaluate(client, *(spread(client, values, (10, 700)) for values in (predicted, truth)))
+    found = Regression().evaluate(
+        client, *(spread(client, values, (10, 700)) for values in (predicted, truth))
+    )
     assert found.metrics["within_one"] == pytest.approx(expected)
     assert list(found.metrics)[-1] == "within_one"
-    assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(expected)
-    metric("classification", maximize=False, name="misses")(lambda target, score: (score < 0.5) & (target == 1))
-    classes = evaluator("classification").evaluate_here(np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1]))
+    assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(
+        expected
+    )
+    metric("classification", maximize=False, name="misses")(
+        lambda target, score: (score < 0.5) & (target == 1)
+    )
+    classes = evaluator("classification").evaluate_here(
+        np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
+    )
     assert (list(classes.metrics)[0], classes.metrics["misses"]) == ("auc", 1 / 4)
 
 
@@ -139,7 +181,9 @@ def test_what_is_no_metric_is_refused(client: Client) -> None:
             metric("regression", maximize=False, name=name)(lambda target, prediction: target)
     with pytest.raises(TipcastError, match="is no name to MLflow"):
         metric("regression", maximize=False, name="cost (k$)")(lambda target, prediction: target)
-    metric("regression", maximize=False, name="median")(lambda target, prediction: np.median(target))
+    metric("regression", maximize=False, name="median")(
+        lambda target, prediction: np.median(target)
+    )
     with pytest.raises(TipcastError, match="return one value for each row"):
         Regression().evaluate_here(np.zeros(3), np.ones(3))
 
@@ -160,6 +204,14 @@ def test_the_interval_of_a_mean_and_its_keys_in_mlflow() -> None:
     found = mean_interval(500, values.sum(), (values**2).sum())
     assert found == pytest.approx((values.mean() - half, values.mean() + half))
     assert mean_interval(1, 3.0, 9.0) == Interval(0, np.inf)
-    assert mean_interval(3, 1.0, 1.0).low == 0, "no loss is below, also where the half width is more than the mean"
-    keys = list(logged(Regression(), Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0])), "test"))
+    assert mean_interval(3, 1.0, 1.0).low == 0, (
+        "no loss is below, also where the half width is more than the mean"
+    )
+    keys = list(
+        logged(
+            Regression(),
+            Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0])),
+            "test",
+        )
+    )
     assert (keys[0], keys[-2:]) == ("test/rmse", ["test/rmse_low", "test/rmse_high"])

@@ -1,4 +1,6 @@
-"""Metrics of two classes against scikit-learn, and of the difference of two models' AUC against DeLong's definition."""
+"""Metrics of two classes against scikit-learn, and of the difference of two models' AUC against
+DeLong's definition.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -50,7 +52,9 @@ def cases() -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", list(cases()))
-def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, name: str, dtype: type) -> None:
+def test_equals_scikit_learn(
+    client: Client, monkeypatch: pytest.MonkeyPatch, name: str, dtype: type
+) -> None:
     monkeypatch.setattr(classification, "MOST_ROWS", 700)
     scores, labels = cases()[name]
     scores = scores.astype(dtype)
@@ -59,9 +63,13 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
     called = wide >= 0.3
     eps = np.finfo(dtype).eps
     continuous = name == "continuous"
-    assert found.headline == pytest.approx(reference.roc_auc_score(labels, scores), abs=BINNED if continuous else TIGHT)
+    assert found.headline == pytest.approx(
+        reference.roc_auc_score(labels, scores), abs=BINNED if continuous else TIGHT
+    )
     precision = reference.average_precision_score(labels, scores)
-    assert found.metrics["average_precision"] == pytest.approx(precision, abs=1e-5 if continuous else TIGHT)
+    assert found.metrics["average_precision"] == pytest.approx(
+        precision, abs=1e-5 if continuous else TIGHT
+    )
     expected = {
         "log_loss": reference.log_loss(labels, np.clip(wide, eps, 1 - eps)),
         "brier": reference.brier_score_loss(labels, wide),
@@ -72,9 +80,14 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, na
         "positive_rate": labels.mean(),
     }
     assert found.rows == len(labels)
-    assert {key: found.metrics[key] for key in expected} == pytest.approx(expected, abs=TIGHT, rel=1e-9)
+    assert {key: found.metrics[key] for key in expected} == pytest.approx(
+        expected, abs=TIGHT, rel=1e-9
+    )
     assert found.metrics["mean_prediction"] == pytest.approx(wide.mean(), abs=1e-5)
-    assert found.sums.confusion.tolist() == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
+    assert (
+        found.sums.confusion.tolist()
+        == reference.confusion_matrix(labels, called, labels=[0, 1]).tolist()
+    )
 
 
 @pytest.mark.parametrize("name", list(cases()))
@@ -84,7 +97,9 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
     best = max(np.mean((scores >= t) == labels) for t in [*np.arange(0, 1, 2**-16), 1.0, 2.0])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
-    fpr, tpr, precision, thresholds = (found.roc[name] for name in ("fpr", "tpr", "precision", "threshold"))
+    fpr, tpr, precision, thresholds = (
+        found.roc[name] for name in ("fpr", "tpr", "precision", "threshold")
+    )
     assert len(fpr) <= 2000
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
@@ -98,15 +113,24 @@ def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> No
     assert precision[0] == precision[1]
 
 
-def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     scores, labels = rows(5000)
-    auc, expected = JUDGE.evaluate_here(scores, labels).headline, reference.roc_auc_score(labels, scores)
+    auc, expected = (
+        JUDGE.evaluate_here(scores, labels).headline,
+        reference.roc_auc_score(labels, scores),
+    )
     assert auc == pytest.approx(expected, abs=TIGHT), "of few rows nothing is binned"
     monkeypatch.setattr(classification, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
         crowded = scores * np.float32(scale)
         found = JUDGE.evaluate_here(crowded, labels)
-        assert BINNED < abs(found.headline - reference.roc_auc_score(labels, crowded)) <= found.resolution
+        assert (
+            BINNED
+            < abs(found.headline - reference.roc_auc_score(labels, crowded))
+            <= found.resolution
+        )
         delong = area_under(*found.sums.vertices()[1:])[1]
         wider = max(delong.low - found.resolution, 0), min(delong.high + found.resolution, 1)
         assert found.interval == wider
@@ -115,7 +139,9 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(monkeypatch: pytest
 def test_bins_count_every_row(client: Client) -> None:
     """Also of Series, of which some are empty; bins without rows are left out."""
     scores, labels = cases()["two values"]
-    found = JUDGE.evaluate(client, *(spread(client, values, (0, 5000), pd.Series) for values in (scores, labels)))
+    found = JUDGE.evaluate(
+        client, *(spread(client, values, (0, 5000), pd.Series) for values in (scores, labels))
+    )
     assert (16 * found.calibration["from"]).tolist() == [3, 11]
     with pytest.raises(ValueError, match="zip"):
         JUDGE.evaluate(client, spread(client, scores), spread(client, labels, (1,)))
@@ -126,14 +152,22 @@ def test_bins_count_every_row(client: Client) -> None:
     expected = pd.DataFrame({"scores": scores, "labels": labels}).groupby(at).agg(["size", "mean"])
     assert (16 * found.calibration["from"]).tolist() == expected.index.tolist()
     assert found.calibration["rows"].tolist() == expected["scores", "size"].tolist()
-    np.testing.assert_allclose(found.calibration["mean_prediction"], expected["scores", "mean"], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found.calibration["positive_rate"], expected["labels", "mean"], rtol=0, atol=TIGHT)
-    apart = abs(expected["scores", "mean"] - expected["labels", "mean"]) * expected["scores", "size"]
+    np.testing.assert_allclose(
+        found.calibration["mean_prediction"], expected["scores", "mean"], rtol=0, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        found.calibration["positive_rate"], expected["labels", "mean"], rtol=0, atol=TIGHT
+    )
+    apart = (
+        abs(expected["scores", "mean"] - expected["labels", "mean"]) * expected["scores", "size"]
+    )
     assert found.metrics["calibration_error"] == pytest.approx(apart.sum() / len(scores), abs=1e-5)
 
 
 def delong(labels: Any, first: Any, second: Any = 0.0) -> tuple[float, float]:
-    """Return the first model's AUC less the second's (0 of one score for all), and half its interval by DeLong."""
+    """Return the first model's AUC less the second's (0 of one score for all), and half its
+    interval by DeLong.
+    """
     kernels = []
     for scores in (first, second):
         ones, zeros = (np.broadcast_to(scores, labels.shape)[labels == label] for label in (1, 0))
@@ -153,8 +187,12 @@ def test_the_interval_equals_delongs_definition(digits: int) -> None:
     assert found == pytest.approx((0.5 + apart - half, 0.5 + apart + half), abs=TIGHT)
 
 
-def difference(client: Client, labels: Any, *scores: Any, binned: bool = False) -> tuple[float, Interval]:
-    *predictions, targets = (spread(client, values, (700, 701, 2200)) for values in (*scores, labels))
+def difference(
+    client: Client, labels: Any, *scores: Any, binned: bool = False
+) -> tuple[float, Interval]:
+    *predictions, targets = (
+        spread(client, values, (700, 701, 2200)) for values in (*scores, labels)
+    )
     both = [JUDGE.evaluate(client, each, targets) for each in predictions]
     if binned:  # as of many rows, whose scores are not kept
         both = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in both]
@@ -163,12 +201,17 @@ def difference(client: Client, labels: Any, *scores: Any, binned: bool = False) 
 
 @pytest.mark.parametrize("binned", [False, True])
 @pytest.mark.parametrize("better", [0.0, 0.3])
-def test_the_difference_of_two_models_equals_delongs_definition(client: Client, better: float, binned: bool) -> None:
-    r = np.random.default_rng(1)  # the models share most of their noise; the first is better by so much
+def test_the_difference_of_two_models_equals_delongs_definition(
+    client: Client, better: float, binned: bool
+) -> None:
+    # the models share most of their noise; the first is better by so much
+    r = np.random.default_rng(1)
     labels = (r.random(3000) < 0.4).astype(np.int32)
     shared = labels + r.normal(0, 1.5, 3000)
     margins = (shared + shift * labels + r.normal(0, 0.7, 3000) for shift in (better, 0.0))
-    first, second = (np.round(1 / (1 + np.exp(-margin)), 3).astype(np.float32) for margin in margins)
+    first, second = (
+        np.round(1 / (1 + np.exp(-margin)), 3).astype(np.float32) for margin in margins
+    )
     value, half = delong(labels, first, second)
     found, interval = difference(client, labels, first, second, binned=binned)
     assert found == pytest.approx(value, abs=TIGHT)
@@ -179,8 +222,12 @@ def test_the_difference_of_two_models_equals_delongs_definition(client: Client, 
 
 def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
     labels = np.arange(300_000) % 2
-    assert difference(client, labels, 1e-6 * labels, 1e-6 * (1 - labels)) == (0, Interval(-1.0, 1.0))
-    labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])  # and of one positive nothing is known
+    assert difference(client, labels, 1e-6 * labels, 1e-6 * (1 - labels)) == (
+        0,
+        Interval(-1.0, 1.0),
+    )
+    # and of one positive nothing is known
+    labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])
     both = [JUDGE.evaluate_here(each, labels) for each in (scores, scores[::-1])]
     parts = Parts([[scores], [scores[::-1]], [labels]])
     assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
@@ -194,15 +241,26 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
         ([0, 1, 4], [4, 1, 0], Interval(pytest.approx(0.98 - 1.96 * 0.0008**0.5, abs=1e-4), 1.0)),
     ],
 )
-def test_bounds_of_the_interval(positives: list[int], negatives: list[int], expected: Interval) -> None:
+def test_bounds_of_the_interval(
+    positives: list[int], negatives: list[int], expected: Interval
+) -> None:
     assert area_under(np.asarray(positives, float), np.asarray(negatives, float))[1] == expected
 
 
 def test_a_thinned_curve_is_near_the_whole() -> None:
     labels = (np.random.default_rng(0).random(60_000) < np.linspace(0, 1, 60_000) ** 20).astype(int)
-    y, x = np.r_[0, np.cumsum(labels)] / labels.sum(), np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum()
+    y, x = (
+        np.r_[0, np.cumsum(labels)] / labels.sum(),
+        np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum(),
+    )
     chosen = thin(x, y)
     assert (len(chosen) <= MAX_POINTS, chosen[0], chosen[-1]) == (True, 0, 60_000)
     assert np.trapezoid(x[chosen], y[chosen]) == pytest.approx(np.trapezoid(x, y), abs=1e-4)
     few = np.asarray([0, 0, 0, 1, 1, 0, 1, 1, 1])
-    assert thin(np.r_[0, np.cumsum(1 - few)] / 4, np.r_[0, np.cumsum(few)] / 5).tolist() == [0, 3, 5, 6, 9]
+    assert thin(np.r_[0, np.cumsum(1 - few)] / 4, np.r_[0, np.cumsum(few)] / 5).tolist() == [
+        0,
+        3,
+        5,
+        6,
+        9,
+    ]

@@ -17,18 +17,24 @@ def rows(count: int = 3000, features: int = 5, far: float = 0.0) -> tuple[np.nda
     """Return labels with distances, and features, which may be far from zero."""
     r = np.random.default_rng(features)
     centres = r.normal(0, 4, (4, features))
-    x = (centres[r.integers(0, 4, count)] + r.normal(0, 1, (count, features))) * np.arange(1, features + 1) + far
+    x = (centres[r.integers(0, 4, count)] + r.normal(0, 1, (count, features))) * np.arange(
+        1, features + 1
+    ) + far
     apart = np.linalg.norm(x[:, None] - (centres * np.arange(1, features + 1) + far)[None], axis=2)
     labels = apart.argmin(axis=1)
     return np.stack([labels, apart.min(axis=1)], axis=1).astype(np.float32), x.astype(np.float32)
 
 
 @pytest.mark.parametrize(("features", "far"), [(5, 0.0), (3, 300.0), (1, 0.0)])
-def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, features: int, far: float) -> None:
+def test_equals_scikit_learn(
+    client: Client, monkeypatch: pytest.MonkeyPatch, features: int, far: float
+) -> None:
     monkeypatch.setattr(clustering, "BLOCKS", {"numpy": 333})
     monkeypatch.setattr(clustering, "DRAWN", 100)
     predictions, x = rows(features=features, far=far)
-    found = JUDGE.evaluate(client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame))
+    found = JUDGE.evaluate(
+        client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame)
+    )
     labels = predictions[:, 0].astype(int)
     expected = {
         "inertia": np.mean(predictions[:, 1].astype(float) ** 2),
@@ -39,7 +45,10 @@ def test_equals_scikit_learn(client: Client, monkeypatch: pytest.MonkeyPatch, fe
     assert JUDGE.details(found)["cluster_1/rows"] == (labels == 1).sum()
     assert found.interval.low < found.headline < found.interval.high
     drawn = np.r_[0, np.arange(1, 1000, 30), np.arange(1000, 3000, 30)]  # some rows of every part
-    assert (found.sample.tolist(), found.labels.tolist()) == (x[drawn].tolist(), labels[drawn].tolist())
+    assert (found.sample.tolist(), found.labels.tolist()) == (
+        x[drawn].tolist(),
+        labels[drawn].tolist(),
+    )
 
 
 def test_a_cluster_without_rows_one_cluster_and_no_spread() -> None:

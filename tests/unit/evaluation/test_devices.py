@@ -21,7 +21,8 @@ from tipcast.tasks.base import KINDS
 def placed(session: Session, values: np.ndarray, cuts: tuple[int, ...] = (0, 1, 1000)) -> list[Any]:
     """Put an array on the workers' devices in uneven parts."""
     frames = session.frames
-    return spread(session.client, values, cuts, lambda part: frames.xp.asarray(part))  # travels by value
+    # travels by value
+    return spread(session.client, values, cuts, lambda part: frames.xp.asarray(part))
 
 
 @pytest.mark.gpu
@@ -48,7 +49,9 @@ def test_a_gpu_evaluates_as_the_cpu_does(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_device_evaluates_and_counts_alike(backend: Session, client: Client, kind: str) -> None:
+def test_each_device_evaluates_and_counts_alike(
+    backend: Session, client: Client, kind: str
+) -> None:
     columns, judge = ROWS[kind](), evaluator(kind)
     found = judge.evaluate(backend.client, *(placed(backend, values) for values in columns))
     expected = judge.evaluate(client, *(spread(client, values) for values in columns))
@@ -59,7 +62,10 @@ def test_each_device_evaluates_and_counts_alike(backend: Session, client: Client
 
 
 def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
-    (first, labels), (second, _) = test_classification.rows(500), test_classification.rows(500, seed=1)
+    (first, labels), (second, _) = (
+        test_classification.rows(500),
+        test_classification.rows(500, seed=1),
+    )
     columns = [placed(backend, values, (123,)) for values in (first, second, labels)]
     here = [Classification().evaluate_here(scores, labels) for scores in (first, second)]
     binned = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in here]

@@ -38,10 +38,14 @@ def test_equals_scikit_learn(client: Client) -> None:
     precision, recall, *_ = reference.precision_recall_fscore_support(truth, called)
     keys = ["recall/a_b", "recall/a_b_2", "recall/_", "recall/setosa"]
     assert JUDGE.details(found, names) == pytest.approx(dict(zip(keys, recall, strict=True)))
-    assert set(JUDGE.summary(found.sums, names)) == {key.replace("recall", "predicted_rate") for key in keys}
+    assert set(JUDGE.summary(found.sums, names)) == {
+        key.replace("recall", "predicted_rate") for key in keys
+    }
     table = JUDGE.tables(found, names)["tables/classes.json"]
     assert (table["class"], table["precision"]) == (names, pytest.approx(precision.tolist()))
-    assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), "of many classes the table alone has it"
+    assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), (
+        "of many classes the table alone has it"
+    )
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
     few = truth < 2  # of the other classes there is no row
     found = JUDGE.evaluate_here(probabilities[few], truth[few])

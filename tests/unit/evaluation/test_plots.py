@@ -30,7 +30,9 @@ def evaluation() -> ClassificationEvaluation:
     r = np.random.default_rng(0)
     scores = r.beta(4, 4, 4000)
     labels = (r.random(4000) < scores).astype(int)
-    found: ClassificationEvaluation = Classification().evaluate(None, [scores], [labels], threshold=0.45)
+    found: ClassificationEvaluation = Classification().evaluate(
+        None, [scores], [labels], threshold=0.45
+    )
     return found
 
 
@@ -60,7 +62,9 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "importance": (IMPORTANCE,),
         "ladder": ({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"},),
     }
-    drawn: bytes = getattr(plots, kind)(*each[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {}))
+    drawn: bytes = getattr(plots, kind)(
+        *each[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {})
+    )
     return drawn
 
 
@@ -75,7 +79,13 @@ KINDS = [
 def words(figure: Figure) -> list[str]:
     texts = [*figure.texts]
     for axes in figure.axes:
-        texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
+        texts += [
+            *axes.texts,
+            axes.xaxis.label,
+            axes.yaxis.label,
+            *axes.get_xticklabels(),
+            *axes.get_yticklabels(),
+        ]
         texts += axes.get_legend().get_texts() if axes.get_legend() else []
     return [text.get_text() for text in texts]
 
@@ -97,22 +107,36 @@ def test_is_a_square_png_with_nothing_cut_off_and_no_texts_that_collide(
         assert not [other for other, second in boxes[:i] if box.overlaps(second)], one
 
 
-def test_roc_says_auc_interval_and_threshold(evaluation: ClassificationEvaluation, drawn: list[Figure]) -> None:
+def test_roc_says_auc_interval_and_threshold(
+    evaluation: ClassificationEvaluation, drawn: list[Figure]
+) -> None:
     plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
     low, high = evaluation.interval
     text = f"AUC {evaluation.metrics['auc']:.3f}\n({low:.3f} to {high:.3f})"
-    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(words(drawn[0]))
-    legend = drawn[0].axes[0].get_legend().get_window_extent().transformed(drawn[0].axes[0].transData.inverted())
+    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(
+        words(drawn[0])
+    )
+    legend = (
+        drawn[0]
+        .axes[0]
+        .get_legend()
+        .get_window_extent()
+        .transformed(drawn[0].axes[0].transData.inverted())
+    )
     assert legend.x0 > legend.y1, "below the diagonal, so that it hides no curve"
     ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
     true_negatives, false_positives = evaluation.sums.confusion[0]
     wrong = false_positives / (false_positives + true_negatives)
-    assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [(wrong, evaluation.metrics["recall"])]
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [
+        (wrong, evaluation.metrics["recall"])
+    ]
 
 
 def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> None:
     r = np.random.default_rng(2)
-    x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(0, 2, (900, 3))
+    x = np.array([[-9.0, 1.0, 0], [8, -6, 1], [30, 9, 2]])[r.integers(0, 3, 900)] + r.normal(
+        0, 2, (900, 3)
+    )
     plots.centroids("Clusters", x, np.zeros(len(x), int), {"centroids": x[:5]}, SUBTITLE)
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
     first, second = (f"{100 * value / values.sum():.0f} %" for value in values[:2])
@@ -127,7 +151,11 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
 def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
     plots.importance(IMPORTANCE, SUBTITLE, kind="gain")
     axes = drawn[0].axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["pickup_hour", "PULocationID", "passenger_count"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "pickup_hour",
+        "PULocationID",
+        "passenger_count",
+    ]
     assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
     assert axes.yaxis_inverted()
     for nothing in ({}, {"a": 0.0}):
@@ -163,16 +191,30 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
         plots._png(figure)
 
 
-def test_settings_of_a_user_neither_change_nor_break_a_picture(evaluation: ClassificationEvaluation) -> None:
+def test_settings_of_a_user_neither_change_nor_break_a_picture(
+    evaluation: ClassificationEvaluation,
+) -> None:
     plain = draw("roc", evaluation)
-    odd = {"text.usetex": True, "savefig.bbox": "tight", "axes.facecolor": "black", "font.size": 30, "figure.dpi": 7}
+    odd = {
+        "text.usetex": True,
+        "savefig.bbox": "tight",
+        "axes.facecolor": "black",
+        "font.size": 30,
+        "figure.dpi": 7,
+    }
     with matplotlib.rc_context(odd):
         assert draw("roc", evaluation) == plain
-        assert {name: matplotlib.rcParams[name] for name in odd} == odd, "the user's own figures keep them"
+        assert {name: matplotlib.rcParams[name] for name in odd} == odd, (
+            "the user's own figures keep them"
+        )
 
 
-@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "TkAgg", "nonsense"])
-def test_a_backend_that_is_not_installed_does_not_stop_the_plots(backend: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "backend", ["module://matplotlib_inline.backend_inline", "TkAgg", "nonsense"]
+)
+def test_a_backend_that_is_not_installed_does_not_stop_the_plots(
+    backend: str, tmp_path: Path
+) -> None:
     """A notebook's kernel leaves its own to every command."""
     script = """
 import os

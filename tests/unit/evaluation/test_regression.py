@@ -32,7 +32,9 @@ def test_equals_scikit_learn(client: Client) -> None:
     assert found.metrics == pytest.approx(expected, rel=1e-11)
     assert found.rows == 5000
     assert 0 < len(found.sums.sample) <= 4 * SAMPLE
-    assert set(map(tuple, found.sums.sample)) <= set(zip(truth.tolist(), predicted.tolist(), strict=True))
+    assert set(map(tuple, found.sums.sample)) <= set(
+        zip(truth.tolist(), predicted.tolist(), strict=True)
+    )
     same = np.full(10, 3.0, dtype=np.float32)
     constant = {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0}
     assert JUDGE.evaluate_here(same, same).metrics == constant
@@ -49,7 +51,9 @@ def test_r2_of_targets_far_from_zero() -> None:
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     truth, hits = np.sqrt(1 + 0.2**2), 0  # of normal errors with mean 0.2 and deviation 1
     for seed in range(400):
-        found = JUDGE.evaluate_here(np.random.default_rng(seed).normal(0.2, 1, 300), np.zeros(300)).interval
+        found = JUDGE.evaluate_here(
+            np.random.default_rng(seed).normal(0.2, 1, 300), np.zeros(300)
+        ).interval
         hits += found.low <= truth <= found.high
     assert 365 <= hits <= 393
 
@@ -65,6 +69,8 @@ def test_the_difference_and_its_interval(client: Client) -> None:
         value, interval = JUDGE.difference(Parts(futures, client), both)
         hits += interval.low <= np.sqrt(1.25) - 1 <= interval.high
     assert hits >= 52
-    assert value == pytest.approx(np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2)))
+    assert value == pytest.approx(
+        np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2))
+    )
     parts = Parts((futures[0], futures[0], futures[2]), client)
     assert JUDGE.difference(parts, (both[0], both[0])) == (0, Interval(0, 0))

@@ -15,10 +15,19 @@ def test_says_what_matters() -> None:
 
     def note(**baseline: float) -> str:
         return report.note(
-            "xgboost", judge, evaluation, splits=splits, phases={"read": 1.5, "fit": 2.25}, validation=None,
-            baseline=baseline, run_id="abc", learnt="", remarks=[],
-            repeated=report.repeat(COMMAND), remark="The test is later.",
-        )  # fmt: skip
+            "xgboost",
+            judge,
+            evaluation,
+            splits=splits,
+            phases={"read": 1.5, "fit": 2.25},
+            validation=None,
+            baseline=baseline,
+            run_id="abc",
+            learnt="",
+            remarks=[],
+            repeated=report.repeat(COMMAND),
+            remark="The test is later.",
+        )
 
     text, loss = note(accuracy=0.99, log_loss=0.0), f"{evaluation.metrics['log_loss']:.4f}"
     for said in (
@@ -29,7 +38,8 @@ def test_says_what_matters() -> None:
         "| auc | 1.0000 (1.0000 to 1.0000) |  |",
         f"| accuracy | {evaluation.metrics['accuracy']:.4f} | 0.9900 |",
         f"does not beat a prediction without features: log_loss {loss}, baseline 0.0000.",
-        f"Accuracy, precision, recall and f1 at threshold {evaluation.threshold:.4f}, set beforehand.",
+        f"Accuracy, precision, recall and f1 at threshold {evaluation.threshold:.4f}, set "
+        "beforehand.",
         f"```\n{COMMAND}\n```",
         "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
         "The test is later.",
@@ -41,7 +51,11 @@ def test_says_what_matters() -> None:
 
 def test_a_note_names_target_features_and_what_was_left_out() -> None:
     text = report.learnt("price", ["rooms", "area"], {"id": "each row has its own"})
-    assert text == "Predicts `price` from 2 features: `rooms`, `area`.\n\nLeft out: `id` (each row has its own)."
+    assert (
+        text
+        == "Predicts `price` from 2 features: `rooms`, `area`.\n\nLeft out: `id` (each row has "
+        "its own)."
+    )
     assert report.learnt("", ["rooms"], {}) == "Groups rows by 1 feature: `rooms`."
 
 
@@ -66,5 +80,6 @@ def test_a_class_with_few_test_rows_is_named() -> None:
 def test_constant_features_are_named() -> None:
     assert report.constant_features([]) == []
     assert report.constant_features(["year", "city"]) == [
-        "Features 'year', 'city' have the same value in all training rows: the model learns nothing from them."
+        "Features 'year', 'city' have the same value in all training rows: the model learns "
+        "nothing from them."
     ]

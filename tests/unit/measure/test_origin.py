@@ -48,8 +48,12 @@ def test_the_code_of_tipcast_is_dirty_by_its_source_and_conf_alone(
         git(repository, "stash", "--include-untracked")
 
 
-def test_the_project_is_the_repository_of_the_working_folder(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Found from a folder below, and asked anew for each run: a notebook commits between two trainings."""
+def test_the_project_is_the_repository_of_the_working_folder(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found from a folder below, and asked anew for each run: a notebook commits between two
+    trainings.
+    """
     monkeypatch.chdir(repository / "conf")
     for number in range(2):
         git(repository, "commit", "-q", "--allow-empty", "-m", f"{number}")
@@ -81,6 +85,9 @@ def test_tags_keep_the_commit_of_the_project_apart_from_that_of_tipcast() -> Non
 
 def test_a_remark_names_the_code_that_was_changed() -> None:
     assert Origin(Source("p"), Source("c")).remark == ""
-    assert Origin(Source("p", dirty=True)).remark == "The project had uncommitted changes on commit `p`."
+    assert (
+        Origin(Source("p", dirty=True)).remark
+        == "The project had uncommitted changes on commit `p`."
+    )
     both = Origin(Source("p", dirty=True), Source("c", dirty=True)).remark
     assert both.endswith("The code of tipcast had uncommitted changes on commit `c`.")

@@ -25,11 +25,13 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
     with os.fdopen(theirs, "w", buffering=1) as stream:
 
         def written() -> str:
-            monkeypatch.setattr("sys.stderr", stream)  # here, for pytest puts its own in place before a test
+            # here, for pytest puts its own in place before a test
+            monkeypatch.setattr("sys.stderr", stream)
             stream.write(END)
             stream.flush()
             content = b""
-            while not content.endswith(END.encode()):  # the kernel passes on what was written a moment later
+            # the kernel passes on what was written a moment later
+            while not content.endswith(END.encode()):
                 content += os.read(ours, 100_000)
             return content.decode().removesuffix(END)
 
@@ -81,7 +83,9 @@ def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
         told(4, 8)
         turns.take()
     cleared, line, after = written().partition("trial 3 (4/8)")
-    assert re.search(r"search 3/8 \|.*best 0.6.* \r$", cleared, re.DOTALL), "the bar gives way to the line"
+    assert re.search(r"search 3/8 \|.*best 0.6.* \r$", cleared, re.DOTALL), (
+        "the bar gives way to the line"
+    )
     assert line
     assert re.match(r"\r\n.*search 4/8 \|.* {20}\r*$", after, re.DOTALL), "and is gone at the end"
 
@@ -93,7 +97,13 @@ def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
         (logging.INFO, ["read", "WARNING tipcast: careful", "WARNING other: careful"]),
         (
             logging.DEBUG,
-            ["DEBUG tipcast: detail", "read", "WARNING tipcast: careful", "INFO other: told", "WARNING other: careful"],
+            [
+                "DEBUG tipcast: detail",
+                "read",
+                "WARNING tipcast: careful",
+                "INFO other: told",
+                "WARNING other: careful",
+            ],
         ),
     ],
 )
@@ -113,16 +123,28 @@ def test_levels(level: int, expected: list[str], capsys: pytest.CaptureFixture[s
         assert (len(logged), logged[-1]) == (min(total, 10), total), "a long list stays short"
 
 
-def test_phases_add_up_and_those_that_tell_or_last_get_a_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_phases_add_up_and_those_that_tell_or_last_get_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = Clock(iter([0.0, 0.5, 1.0, 1.25, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0]).__next__)
     with caplog.at_level(logging.INFO, "tipcast"):
-        for name, facts in (("list", []), ("read", ["20 rows", "2 files"]), ("swap", []), ("list", [])):
+        for name, facts in (
+            ("list", []),
+            ("read", ["20 rows", "2 files"]),
+            ("swap", []),
+            ("list", []),
+        ):
             with clock.phase(name) as told:
                 told += facts
         with pytest.raises(ZeroDivisionError), clock.phase("fit") as told:
             told.append("3 rounds")
             raise ZeroDivisionError
-    assert list(clock.seconds.items()) == [("list", 1.0), ("read", 0.25), ("swap", 1.0), ("fit", 3.0)]
+    assert list(clock.seconds.items()) == [
+        ("list", 1.0),
+        ("read", 0.25),
+        ("swap", 1.0),
+        ("fit", 3.0),
+    ]
     assert [line.split() for line in caplog.messages] == [
         ["read", "0.2", "s", "20", "rows,", "2", "files"],
         ["swap", "1.0", "s"],

@@ -46,12 +46,19 @@ def joined() -> Callable[[Sequence[Rows]], Rows]:
 
 @pytest.fixture(scope="session")
 def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
-    """Collections of the features and of the labels, on workers of one's choice: of each part, or of any."""
+    """Collections of the features and of the labels, on workers of one's choice: of each part, or
+    of any.
+    """
 
-    def scatter(parts: Sequence[Rows], on: Client = client, homes: Sequence[str] = ()) -> tuple[Any, Any]:
+    def scatter(
+        parts: Sequence[Rows], on: Client = client, homes: Sequence[str] = ()
+    ) -> tuple[Any, Any]:
         where = [[home] for home in homes] or [None] * len(parts)
         pairs = list(zip(parts, where, strict=True))
-        x, y = ([on.scatter(part[side], workers=home, hash=False) for part, home in pairs] for side in (0, 1))
+        x, y = (
+            [on.scatter(part[side], workers=home, hash=False) for part, home in pairs]
+            for side in (0, 1)
+        )
         return collection(x), collection(y)
 
     return scatter

@@ -18,7 +18,12 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
     "classification": {"objective": "binary:logistic"},
     "multiclass": {"objective": "multi:softprob", "num_class": 3},
     "regression": {"objective": "reg:squarederror"},
-    "forest": {"objective": "binary:logistic", "num_parallel_tree": 20, "subsample": 0.6, "learning_rate": 1},
+    "forest": {
+        "objective": "binary:logistic",
+        "num_parallel_tree": 20,
+        "subsample": 0.6,
+        "learning_rate": 1,
+    },
 }
 
 
@@ -29,14 +34,23 @@ def rows() -> tuple[np.ndarray, dict[str, np.ndarray]]:
     x[:, 2] = r.integers(-1, 6, ROWS)
     value = 2 * x[:, 0] + (x[:, 2] == 3) + r.normal(0, 0.5, ROWS)
     two = (value > 0).astype(int)
-    return x, {"classification": two, "forest": two, "regression": value, "multiclass": np.digitize(value, [-1, 1])}
+    return x, {
+        "classification": two,
+        "forest": two,
+        "regression": value,
+        "multiclass": np.digitize(value, [-1, 1]),
+    }
 
 
 def booster(kind: str) -> xgboost.Booster:
     x, targets = rows()
     types = ["q", "q", "c", "q"]
-    matrix = xgboost.QuantileDMatrix(x, targets[kind], feature_types=types, enable_categorical=True, missing=-1.0)
-    found = xgboost.train({"max_depth": 5, **OBJECTIVES[kind]}, matrix, 1 if kind == "forest" else 15)
+    matrix = xgboost.QuantileDMatrix(
+        x, targets[kind], feature_types=types, enable_categorical=True, missing=-1.0
+    )
+    found = xgboost.train(
+        {"max_depth": 5, **OBJECTIVES[kind]}, matrix, 1 if kind == "forest" else 15
+    )
     found.set_attr(**{native.MISSING: "-1.0"})
     return found
 
@@ -54,7 +68,8 @@ def test_sum_to_the_margin(backend: Session, kind: str) -> None:
     found = booster(kind)
     expected = margin(found, x)
 
-    def explained(raw: bytearray, device: str, frames: Any) -> Any:  # nested, so that it travels by value
+    # nested, so that it travels by value
+    def explained(raw: bytearray, device: str, frames: Any) -> Any:
         from tipcast.models import fit, native
 
         scorer = native.load(bytes(raw), "xgboost-ubj", device)
@@ -63,7 +78,9 @@ def test_sum_to_the_margin(backend: Session, kind: str) -> None:
         _, added = fit._of_part(held, 0, scorer, 1, 2 if device == "cpu" else 1)
         return added
 
-    task = backend.client.submit(explained, found.save_raw("ubj"), backend.device, backend.frames, pure=False)
+    task = backend.client.submit(
+        explained, found.save_raw("ubj"), backend.device, backend.frames, pure=False
+    )
     added = task.result()
     assert added.shape == (ROWS, 5)
     assert np.abs(added.sum(axis=1, dtype=np.float64) - expected).max() < 1e-5

@@ -1,4 +1,6 @@
-"""Where rows lie, what becomes of a fit whose worker is lost, and one fit after another on the same workers."""
+"""Where rows lie, what becomes of a fit whose worker is lost, and one fit after another on the same
+workers.
+"""
 
 import logging
 import subprocess
@@ -31,11 +33,17 @@ with Client(sys.argv[1]) as client, worker_lock(client, ["a", "b"]), MultiLock([
 
 def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
     homes = sorted(pair.nthreads())
-    placed = [pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)]
+    placed = [
+        pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)
+    ]
     rows = collection(placed)
     assert list(rows.columns) == list(parts[0][0].columns)
     again = parts_of(pair, rows)
-    assert holders(pair, again) == holders(pair, placed) == [{homes[at % 2]} for at in range(len(parts))]
+    assert (
+        holders(pair, again)
+        == holders(pair, placed)
+        == [{homes[at % 2]} for at in range(len(parts))]
+    )
     assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
 
 
@@ -77,7 +85,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
 def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:
     """Also the lock that XGBoost took inside of ours."""
     command = [sys.executable, "-c", HOLD, cluster.scheduler_address]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder, Client(cluster) as client:
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder,
+        Client(cluster) as client,
+    ):
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         holder.kill()
@@ -86,7 +97,9 @@ def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:
         waiting.start()
         assert taken.wait(WATCHDOG_S), "what a killed process held is free again"
         waiting.join()
-        locks = client.run_on_scheduler(lambda dask_scheduler: dict(dask_scheduler.extensions["multi_locks"].requests))
+        locks = client.run_on_scheduler(
+            lambda dask_scheduler: dict(dask_scheduler.extensions["multi_locks"].requests)
+        )
         assert locks == {}
 
 
@@ -95,13 +108,23 @@ def take(client: Client, taken: threading.Event) -> None:
         taken.set()
 
 
-def test_a_lock_is_waited_for(cluster: LocalCluster, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_waited_for(
+    cluster: LocalCluster, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     taken, looks = threading.Event(), []
-    with Client(cluster) as first, Client(cluster) as second, caplog.at_level(logging.WARNING, "tipcast"):
+    with (
+        Client(cluster) as first,
+        Client(cluster) as second,
+        caplog.at_level(logging.WARNING, "tipcast"),
+    ):
         with worker_lock(first, ["a", "b"]):
             waiting = threading.Thread(target=take, args=(second, taken), daemon=True)
             look = second.run_on_scheduler
-            monkeypatch.setattr(second, "run_on_scheduler", lambda *of, **more: looks.append(of) or look(*of, **more))
+            monkeypatch.setattr(
+                second,
+                "run_on_scheduler",
+                lambda *of, **more: looks.append(of) or look(*of, **more),
+            )
             waiting.start()
             wait_until(lambda: len(looks) > 2)
             assert not taken.is_set()
@@ -111,7 +134,9 @@ def test_a_lock_is_waited_for(cluster: LocalCluster, caplog: Any, monkeypatch: p
 
 
 @pytest.mark.parametrize(("rows", "slices"), [(0, set()), (7, {7}), (50_001, {25_001, 25_000})])
-def test_one_part_is_scored_by_all_threads_of_a_worker(client: Client, rows: int, slices: set[int]) -> None:
+def test_one_part_is_scored_by_all_threads_of_a_worker(
+    client: Client, rows: int, slices: set[int]
+) -> None:
     x = pd.DataFrame({"a": np.arange(rows, dtype=np.float32)})
 
     class Sizes:
@@ -120,6 +145,8 @@ def test_one_part_is_scored_by_all_threads_of_a_worker(client: Client, rows: int
         def score(self, part: pd.DataFrame) -> np.ndarray:
             return np.column_stack([part["a"], np.full(len(part), len(part))])
 
-    (scores,) = client.gather(predict(client, client.submit(Sizes, pure=False), client.scatter([x], hash=False)))
+    (scores,) = client.gather(
+        predict(client, client.submit(Sizes, pure=False), client.scatter([x], hash=False))
+    )
     np.testing.assert_array_equal(scores[:, 0], x["a"])
     assert set(scores[:, 1]) == slices

@@ -27,16 +27,24 @@ def test_every_tree_is_scikit_learns(pair, parts, spec, joined, scattered, weigh
     model = estimator.fit_distributed(pair, rows, seed=5, progress=lambda *step: steps.append(step))
     x, reference = parts[3][0], theirs(joined(parts[:3]), **params)
     for fitted in (model, estimator.fit(Split(*joined(parts[:3])), seed=5, threads=2)):
-        np.testing.assert_array_equal(fitted.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1])
-    assert [t.random_state for t in model.scorer.model.estimators_] == [t.random_state for t in reference.estimators_]
-    assert model.importance == pytest.approx(dict(zip(x.columns, reference.feature_importances_, strict=True)))
+        np.testing.assert_array_equal(
+            fitted.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1]
+        )
+    assert [t.random_state for t in model.scorer.model.estimators_] == [
+        t.random_state for t in reference.estimators_
+    ]
+    assert model.importance == pytest.approx(
+        dict(zip(x.columns, reference.feature_importances_, strict=True))
+    )
     assert model.info == {"device": "cpu", "trees": 21, "rows_seen": "all"}
     assert model.scorer.model._sample_weight is None
     assert steps[-1] == (21, 21)
     assert [done for done, _ in steps] == sorted(done for done, _ in steps)
 
 
-def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, monkeypatch, joined, scattered):
+def test_rows_that_do_not_fit_are_split_among_the_workers(
+    pair, parts, spec, monkeypatch, joined, scattered
+):
     monkeypatch.setattr(forest, "SHARE_OF_MEMORY", 1e-9)
     one, other = sorted(pair.nthreads())
     rows = Split(*scattered(parts[:3], pair, (one, other, one)))
@@ -47,12 +55,19 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(pair, parts, spec, mon
     whole, (held_out, labels) = joined(parts[:3]), parts[3]
     assert max(seen) < len(whole[0]) * 0.632  # no tree drew from all rows
     expected = theirs(whole, **SMALL).predict_proba(held_out.to_numpy())[:, 1]
-    assert abs(roc_auc_score(labels, model.scorer.score(held_out)) - roc_auc_score(labels, expected)) < 0.02
+    assert (
+        abs(roc_auc_score(labels, model.scorer.score(held_out)) - roc_auc_score(labels, expected))
+        < 0.02
+    )
 
 
 @pytest.mark.parametrize("reach", ["local", "distributed"])
-@pytest.mark.parametrize(("kind", "classes", "told"), [("classification", 2, "1 of 2"), ("multiclass", 3, "2 of 3")])
-def test_a_class_without_rows_is_refused(client, parts, spec, scattered, reach, kind, classes, told):
+@pytest.mark.parametrize(
+    ("kind", "classes", "told"), [("classification", 2, "1 of 2"), ("multiclass", 3, "2 of 3")]
+)
+def test_a_class_without_rows_is_refused(
+    client, parts, spec, scattered, reach, kind, classes, told
+):
     x, y = parts[0]
     y = y * 0 if classes == 2 else y
     forest = build(spec("random_forest", **SMALL), "cpu", (), kind, classes)
@@ -71,11 +86,23 @@ def settings(params):
 def test_what_cuml_gets(spec):
     shipped = spec("random_forest")
     build(shipped, "gpu").check()
-    assert settings(shipped.params) == {name: value for name, value in shipped.params.items() if value is not None}
-    given = {"max_depth": None, "criterion": "log_loss", "max_leaf_nodes": 64, "n_bins": 256, "max_samples": 0.6}
+    assert settings(shipped.params) == {
+        name: value for name, value in shipped.params.items() if value is not None
+    }
+    given = {
+        "max_depth": None,
+        "criterion": "log_loss",
+        "max_leaf_nodes": 64,
+        "n_bins": 256,
+        "max_samples": 0.6,
+    }
     found = settings(given | {"min_impurity_decrease": 0, "bootstrap": False})
     assert (found["split_criterion"], found["max_leaves"], found["n_bins"]) == ("entropy", 64, 256)
-    assert (found["max_depth"], found["min_impurity_decrease"], found["bootstrap"]) == (None, 0.0, False)
+    assert (found["max_depth"], found["min_impurity_decrease"], found["bootstrap"]) == (
+        None,
+        0.0,
+        False,
+    )
     assert settings({"max_features": None})["max_features"] is None
 
 

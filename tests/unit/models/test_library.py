@@ -33,18 +33,26 @@ def clusters(library: str, params: dict[str, object], training: dict[str, object
 
 @pytest.mark.parametrize("standardize", [False, True])
 def test_clusters_without_a_rule_for_other_rows(tmp_path: Path, standardize: bool) -> None:
-    """Two moons, which no centres tell apart; rows of the fit keep their cluster, others get the nearest one's."""
+    """Two moons, which no centres tell apart; rows of the fit keep their cluster, others get the
+    nearest one's.
+    """
     training = {"rows": 300, "standardize": standardize}
-    fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit(Split([FRAME]), seed=0)
+    fitted = clusters("sklearn.cluster.SpectralClustering", SPECTRAL, training).fit(
+        Split([FRAME]), seed=0
+    )
     assert fitted.info["rows"] == 300
     saved = fitted.save(tmp_path)
     labels, far = native.load(saved, "skops").score(FRAME.to_numpy()).T
     assert adjusted_rand_score(GROUPS, labels) == 1.0
     assert (far < 1e-6).sum() == 300
     others, _ = make_moons(100, noise=0.05, random_state=1)
-    expected = [labels[np.argmin(((X - row) ** 2).sum(axis=1) + 1e9 * (far >= 1e-6))] for row in others]
+    expected = [
+        labels[np.argmin(((X - row) ** 2).sum(axis=1) + 1e9 * (far >= 1e-6))] for row in others
+    ]
     if not standardize:
-        np.testing.assert_array_equal(fitted.scorer.score(others.astype(np.float32))[:, 0], expected)
+        np.testing.assert_array_equal(
+            fitted.scorer.score(others.astype(np.float32))[:, 0], expected
+        )
 
 
 def test_rows_in_no_cluster_are_refused() -> None:
@@ -53,13 +61,19 @@ def test_rows_in_no_cluster_are_refused() -> None:
 
 
 DRAW = np.random.default_rng(0)
-SHOPS = pd.DataFrame({"size": DRAW.normal(50, 20, 900), "shop": DRAW.integers(1, 40, 900)}).astype(np.float32)
-PRICES = (SHOPS["size"] * 0.3 + (SHOPS["shop"] * 37 % 11) ** 2 + DRAW.random(900)).astype(np.float32)
+SHOPS = pd.DataFrame({"size": DRAW.normal(50, 20, 900), "shop": DRAW.integers(1, 40, 900)}).astype(
+    np.float32
+)
+PRICES = (SHOPS["size"] * 0.3 + (SHOPS["shop"] * 37 % 11) ** 2 + DRAW.random(900)).astype(
+    np.float32
+)
 
 
 def by_shop(library: str, training: dict[str, object], **params: object) -> Library:
     reference = f"sklearn.{library}"
-    return Library(params, training, "cpu", ("shop",), "regression", 0, library=reference, reference=reference)
+    return Library(
+        params, training, "cpu", ("shop",), "regression", 0, library=reference, reference=reference
+    )
 
 
 @pytest.mark.parametrize("standardize", [False, True])
@@ -69,13 +83,19 @@ def test_categories_are_columns_of_their_own(tmp_path: Path, standardize: bool) 
     estimator.check()
     fitted = estimator.fit(Split([SHOPS[:500], SHOPS[500:]], [PRICES[:500], PRICES[500:]]), seed=0)
     saved = fitted.save(tmp_path)
-    new = SHOPS[:50].assign(shop=lambda rows: rows["shop"].where(rows["shop"] < 35, 77)).astype(np.float32)
+    new = (
+        SHOPS[:50]
+        .assign(shop=lambda rows: rows["shop"].where(rows["shop"] < 35, 77))
+        .astype(np.float32)
+    )
     vectorizer = DictVectorizer()
     rows = vectorizer.fit_transform(SHOPS.assign(shop=SHOPS["shop"].astype(str)).to_dict("records"))
     theirs = LinearRegression().fit(rows, PRICES.astype(float))
     others = vectorizer.transform(new.assign(shop=new["shop"].astype(str)).to_dict("records"))
     expected = theirs.predict(others)
-    np.testing.assert_allclose(native.load(saved, "skops").score(new.to_numpy()), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        native.load(saved, "skops").score(new.to_numpy()), expected, rtol=1e-4
+    )
 
 
 PLATT = CalibratedClassifierCV(SVC(C=2.0, gamma=0.1), cv=3, ensemble=False)
@@ -89,15 +109,19 @@ THEIRS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "most", "params", "theirs"), THEIRS, ids=[f"{each[0]}-{each[1]}" for each in THEIRS]
+    ("name", "kind", "most", "params", "theirs"),
+    THEIRS,
+    ids=[f"{each[0]}-{each[1]}" for each in THEIRS],
 )
 def test_a_sample_is_fitted_as_scikit_learn_does(
     client, parts, spec, joined, scattered, tmp_path, name, kind, most, params, theirs
 ):
     """The same of rows on several workers as of rows in one process, and of the saved file."""
     draw = np.random.default_rng(0)
-    target = {"multiclass": lambda x: (x["pickup_weekday"] // 3).astype("int32"),
-              "regression": lambda x: (x["pickup_hour"] + draw.random(len(x))).astype("float32")}  # fmt: skip
+    target = {
+        "multiclass": lambda x: (x["pickup_weekday"] // 3).astype("int32"),
+        "regression": lambda x: (x["pickup_hour"] + draw.random(len(x))).astype("float32"),
+    }
     parts = [(x, target[kind](x)) if kind in target else (x, y) for x, y in parts]
     classes = 3 if kind == "multiclass" else 0
     estimator = build(spec(name, fit={"rows": most}, **params), "cpu", (), kind, classes)
@@ -105,7 +129,11 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     x, y = joined(parts[:3])
     found = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
     here = estimator.fit(Split(x, y), seed=5)
-    at = np.sort(np.random.default_rng(5).choice(len(x), most, replace=False)) if most else slice(None)
+    at = (
+        np.sort(np.random.default_rng(5).choice(len(x), most, replace=False))
+        if most
+        else slice(None)
+    )
     answers = y.to_numpy(float if kind == "regression" else int)
     own = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
     held_out = parts[3][0].to_numpy()
@@ -126,7 +154,9 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         ("knn", 20, "C003.*refuses the training rows.*n_neighbors = 100, n_samples_fit = 40"),
     ],
 )
-def test_rows_that_a_library_cannot_fit_are_refused(client, rows, spec, scattered, name, ones, told):
+def test_rows_that_a_library_cannot_fit_are_refused(
+    client, rows, spec, scattered, name, ones, told
+):
     x, _ = rows(40, 0)
     y = pd.Series(np.arange(40) < ones, dtype="int32")
     with pytest.raises(TipcastError, match=told):
@@ -141,13 +171,22 @@ def test_a_sample_is_the_same_however_the_rows_are_parted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("incremental", "classification"), ("linear_dask", "regression"), ("kmeans", "clustering")]
+    ("name", "kind"),
+    [("incremental", "classification"), ("linear_dask", "regression"), ("kmeans", "clustering")],
 )
-def test_categories_of_rows_on_several_workers_are_columns_too(client, parts, spec, scattered, joined, name, kind):
+def test_categories_of_rows_on_several_workers_are_columns_too(
+    client, parts, spec, scattered, joined, name, kind
+):
     """The weekday, with a missing one: the same model as of all rows in one process."""
-    gaps = [(x.assign(pickup_weekday=x["pickup_weekday"].where(x["pickup_weekday"] > 0)), y) for x, y in parts]
+    gaps = [
+        (x.assign(pickup_weekday=x["pickup_weekday"].where(x["pickup_weekday"] > 0)), y)
+        for x, y in parts
+    ]
     if kind == "regression":
-        gaps = [(x, (x["pickup_hour"] + x["pickup_weekday"].fillna(3) % 2).astype("float32")) for x, _ in gaps]
+        gaps = [
+            (x, (x["pickup_hour"] + x["pickup_weekday"].fillna(3) % 2).astype("float32"))
+            for x, _ in gaps
+        ]
     estimator = build(spec(name, fit={"rows": None}), "cpu", ("pickup_weekday",), kind)
     estimator = replace(estimator, training={"standardize": True, **estimator.training})
 

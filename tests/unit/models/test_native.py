@@ -14,7 +14,11 @@ from tipcast.models.build import build
 
 
 def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
-    saved = build(spec("random_forest", n_estimators=50), "cpu").fit(Split(*parts[0]), seed=1).save(tmp_path)
+    saved = (
+        build(spec("random_forest", n_estimators=50), "cpu")
+        .fit(Split(*parts[0]), seed=1)
+        .save(tmp_path)
+    )
     x = np.tile(parts[3][0].to_numpy(), (20, 1))
     one, several, all_cores = (native.load(saved, "treelite", threads=count) for count in (1, 3, 0))
     for scorer in (several, several, all_cores):
@@ -25,7 +29,9 @@ def test_an_unknown_format_and_a_device_that_is_not_here_are_refused(tmp_path, m
     with pytest.raises(ValueError, match="pickle"):
         native.load(tmp_path / "model.pkl", "pickle")
     monkeypatch.setattr(native, "gpus", lambda: 0)
-    with pytest.raises(ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"):
+    with pytest.raises(
+        ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"
+    ):
         native.load(b"", "treelite", device="cuda")
 
 

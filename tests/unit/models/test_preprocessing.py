@@ -10,19 +10,26 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tipcast.models.preprocessing import Preprocessing, moments
 
 DRAW = np.random.default_rng(0)
-ROWS = pd.DataFrame({"size": DRAW.normal(50, 20, 600), "town": DRAW.integers(0, 6, 600)}).astype(np.float32)
+ROWS = pd.DataFrame({"size": DRAW.normal(50, 20, 600), "town": DRAW.integers(0, 6, 600)}).astype(
+    np.float32
+)
 PARTS = [ROWS[:100], ROWS[100:100], ROWS[100:]]
 
 
 def steps(*, standardize: bool = True, dense: bool = True) -> Preprocessing:
     """Learn from all parts, of which the second has no rows."""
-    return Preprocessing.of_parts([moments(part, [1]) for part in PARTS], [1], standardize=standardize, dense=dense)
+    return Preprocessing.of_parts(
+        [moments(part, [1]) for part in PARTS], [1], standardize=standardize, dense=dense
+    )
 
 
 def theirs() -> np.ndarray:
     """Return the rows as scikit-learn prepares them."""
     prepare = ColumnTransformer(
-        [("towns", OneHotEncoder(sparse_output=False), ["town"]), ("sizes", StandardScaler(), ["size"])]
+        [
+            ("towns", OneHotEncoder(sparse_output=False), ["town"]),
+            ("sizes", StandardScaler(), ["size"]),
+        ]
     )
     return prepare.fit_transform(ROWS.astype(float))
 
@@ -53,7 +60,9 @@ def test_the_pipeline_does_what_was_done_to_the_training_rows() -> None:
     learnt = steps()
     model = LinearRegression().fit(learnt.transform(ROWS.to_numpy(float)), ROWS["size"])
     expected = model.predict(theirs())
-    np.testing.assert_allclose(learnt.pipeline(model).predict(ROWS.to_numpy(float)), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        learnt.pipeline(model).predict(ROWS.to_numpy(float)), expected, rtol=1e-4
+    )
 
 
 def test_a_category_weighs_as_much_as_its_coefficients_vary_over_the_rows() -> None:

@@ -29,19 +29,32 @@ def test_forest_survives_the_death_of_a_worker(short_lived, parts, spec, joined,
             os.kill(victims.pop(), signal.SIGKILL)
             victims.clear()
 
-    model = build(spec("random_forest", **small), "cpu").fit_distributed(short_lived, Split(x, y), 5, progress=kill)
+    model = build(spec("random_forest", **small), "cpu").fit_distributed(
+        short_lived, Split(x, y), 5, progress=kill
+    )
     assert not victims
-    whole = RandomForestClassifier(**small, random_state=5).fit(*(part.to_numpy() for part in joined(parts[:3])))
+    whole = RandomForestClassifier(**small, random_state=5).fit(
+        *(part.to_numpy() for part in joined(parts[:3]))
+    )
     held_out = parts[3][0]
-    np.testing.assert_array_equal(model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1])
+    np.testing.assert_array_equal(
+        model.scorer.score(held_out), whole.predict_proba(held_out.to_numpy())[:, 1]
+    )
 
 
-def test_scoring_survives_the_worker_that_held_the_scorer(short_lived, parts, spec, joined, rows, tmp_path):
+def test_scoring_survives_the_worker_that_held_the_scorer(
+    short_lived, parts, spec, joined, rows, tmp_path
+):
     x, _ = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
     held = hold(short_lived, model.save(tmp_path), model.format, "cpu")
     first = predict(short_lived, held, x[:1])
     first[0].result()
-    os.kill(short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))], signal.SIGKILL)
-    for found, part in zip([first[0], *predict(short_lived, held, x)], [parts[0], *parts], strict=True):
+    os.kill(
+        short_lived.run(os.getpid)[next(iter(short_lived.who_has(first)[first[0].key]))],
+        signal.SIGKILL,
+    )
+    for found, part in zip(
+        [first[0], *predict(short_lived, held, x)], [parts[0], *parts], strict=True
+    ):
         np.testing.assert_allclose(found.result(), model.scorer.score(part[0]), atol=1e-6, rtol=0)

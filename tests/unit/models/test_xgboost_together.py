@@ -15,7 +15,9 @@ from tipcast.models.fit import parts_of
 
 def threads():
     """Return the ids of this process's threads that are not Python's."""
-    return {each.id for each in psutil.Process().threads()} - {each.native_id for each in threading.enumerate()}
+    return {each.id for each in psutil.Process().threads()} - {
+        each.native_id for each in threading.enumerate()
+    }
 
 
 @pytest.mark.parametrize(("train", "held_out"), [("ab", "ab"), ("aab", "b"), ("b", "aa")])
@@ -31,15 +33,20 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, 
     found = model.fit_distributed(pair, Split(x, y, validation), seed=1)
     here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
     alone = model.fit(Split(*here[:2], tuple(here[2:])), seed=1)
-    np.testing.assert_allclose(found.scorer.score(asked), alone.scorer.score(asked), atol=2e-3)  # sums in another order
-    assert found.history["validation_logloss"] == pytest.approx(alone.history["validation_logloss"], abs=1e-4)
+    # sums in another order
+    np.testing.assert_allclose(found.scorer.score(asked), alone.scorer.score(asked), atol=2e-3)
+    assert found.history["validation_logloss"] == pytest.approx(
+        alone.history["validation_logloss"], abs=1e-4
+    )
 
 
 def test_a_workers_process_computes_with_all_its_threads(rows, spec, scattered):
     model = build(spec("xgboost", n_estimators=3), "cpu")
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "spawn"}),
-        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1"
+        ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         (before,) = client.run(threads).values()

@@ -1,4 +1,6 @@
-"""Files of scores, whole or absent, part by part; folders that may get them, names, and columns that are kept."""
+"""Files of scores, whole or absent, part by part; folders that may get them, names, and columns
+that are kept.
+"""
 
 import gc
 import hashlib
@@ -31,21 +33,44 @@ from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
 from tipcast.scoring.plan import Item, Scoring, output_names, plan_files
 from tipcast.scoring.worker import Work, read_passthrough, score_file, with_predictions
-from tipcast.scoring.writing import FOOTER, MANIFEST, UNFINISHED, Entry, Scores, alone, file_stamp, look, written
+from tipcast.scoring.writing import (
+    FOOTER,
+    MANIFEST,
+    UNFINISHED,
+    Entry,
+    Scores,
+    alone,
+    file_stamp,
+    look,
+    written,
+)
 from tipcast.tasks.base import Task
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
 ABOUT = {"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r"}
-OF_OTHERS = (b"", b"{", b"[]", OURS.replace(b"1", b"2"), OURS.replace(b"{}", b'{"a": {"b": 1}}'), b'{"kind": "other"}')
+OF_OTHERS = (
+    b"",
+    b"{",
+    b"[]",
+    OURS.replace(b"1", b"2"),
+    OURS.replace(b"{}", b'{"a": {"b": 1}}'),
+    b'{"kind": "other"}',
+)
 WANTED = ScanRequest(("pickup",))
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with trips, scores, and files of others."""
-    files = {"trips/a.parquet": b"trips", "trips/2019/b.parquet": b"", "mine/letter.txt": b"dear", "file": b"x",
-             f"scored/{MANIFEST}": OURS, "home/files/letter.txt": b"dear"}  # fmt: skip
+    files = {
+        "trips/a.parquet": b"trips",
+        "trips/2019/b.parquet": b"",
+        "mine/letter.txt": b"dear",
+        "file": b"x",
+        f"scored/{MANIFEST}": OURS,
+        "home/files/letter.txt": b"dear",
+    }
     files |= {f"other/{at}/{MANIFEST}": content for at, content in enumerate(OF_OTHERS)}
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -64,22 +89,43 @@ def test_folders_that_may_get_scores_and_those_that_must_not(here: Path) -> None
     before = everything(here)
     for output in ("scored", "empty", "new/deep"):
         for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
-            assert look(given, {}) == Scores(str(here / output), {}, ABOUT if output == "scored" else {})
+            assert look(given, {}) == Scores(
+                str(here / output), {}, ABOUT if output == "scored" else {}
+            )
     assert everything(here) == before
     (here / "scored" / f"{UNFINISHED}x").touch()
-    table = pa.table({"prediction": [1.0, 2.0]}).replace_schema_metadata({FOOTER: json.dumps(SCORED.footer)})
+    table = pa.table({"prediction": [1.0, 2.0]}).replace_schema_metadata(
+        {FOOTER: json.dumps(SCORED.footer)}
+    )
     pq.write_table(table, here / "scored" / "a.parquet")
-    assert look("scored", {}) == Scores(str(here / "scored"), {"a.parquet": SCORED}), "of a job that was killed"
+    assert look("scored", {}) == Scores(str(here / "scored"), {"a.parquet": SCORED}), (
+        "of a job that was killed"
+    )
     (here / "scored" / "deep").mkdir()
     (here / "scored" / "deep" / "mine.parquet").write_text("mine")
     before = everything(here)
-    outputs = ["/", "~", ".", "..", "scored/../..", "scored", "file", "mine", "~/files", "trips", "/proc"]
+    outputs = [
+        "/",
+        "~",
+        ".",
+        "..",
+        "scored/../..",
+        "scored",
+        "file",
+        "mine",
+        "~/files",
+        "trips",
+        "/proc",
+    ]
     outputs += [f"other/{at}" for at in range(len(OF_OTHERS))]
     for output in [*outputs, "s3://bucket", "s3://bucket/", "https://example.org/scored"]:
         with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
             look(output, {})
         assert caught.value.exit_code == 2
-        assert output != "scored" or "holds deep/mine.parquet, which is none of tipcast's scores" in str(caught.value)
+        assert (
+            output != "scored"
+            or "holds deep/mine.parquet, which is none of tipcast's scores" in str(caught.value)
+        )
     with pytest.raises(TipcastError, match="C004"):
         look(" ", {})
     assert everything(here) == before
@@ -97,17 +143,26 @@ def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
     ):
         files = output_names(given, WANTED, str(here / "scored"))
         assert list(files) == names
-        assert all(uri.partition("?")[0].endswith((name, name.removesuffix(".parquet"))) for name, uri in files.items())
+        assert all(
+            uri.partition("?")[0].endswith((name, name.removesuffix(".parquet")))
+            for name, uri in files.items()
+        )
     with pytest.raises(TipcastError, match=r"C003.*would both be b\.parquet"):
         output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], WANTED, str(here / "scored"))
 
 
-def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_files(tmp_path: Path) -> None:
+def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_files(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "link").symlink_to(tmp_path / "a")
     stamp = file_stamp(str(tmp_path / "link"), {})
     assert stamp == file_stamp(str(tmp_path / "a"), {})
-    wait_until(lambda: (tmp_path / "a").write_bytes(b"2") and file_stamp(str(tmp_path / "link"), {}) != stamp)
+    wait_until(
+        lambda: (
+            (tmp_path / "a").write_bytes(b"2") and file_stamp(str(tmp_path / "link"), {}) != stamp
+        )
+    )
     with pytest.raises(TipcastError, match="D001"):
         file_stamp(str(tmp_path / "none"), {})
     output = tmp_path / "scored"
@@ -116,7 +171,9 @@ def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_f
         (output / name).touch()
     with alone(str(output)), pytest.raises(TipcastError, match="S011"), alone(str(output)):
         pass
-    assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"], "what a killed job left is gone"
+    assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"], (
+        "what a killed job left is gone"
+    )
     (output / "2019" / "a").unlink()
     with pytest.raises(RuntimeError), alone(str(output)):
         raise RuntimeError
@@ -147,10 +204,14 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     steps: list[object] = []
     sync, rename = os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor))[1])
-    monkeypatch.setattr(Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1])
+    monkeypatch.setattr(
+        Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1]
+    )
     with written(str(tmp_path / "a"), {}) as file:
         file.write(b"1")
-        assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], "readers of the folder do not see it"
+        assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], (
+            "readers of the folder do not see it"
+        )
     assert steps == ["sync", "a"]
     assert (file.size, file.digest.hexdigest()) == (1, hashlib.sha256(b"1").hexdigest())
     with pytest.raises(BlockingIOError), written(str(tmp_path / "a"), {}) as file:
@@ -164,7 +225,10 @@ def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> N
     folder, beside = "s3://trips/a_tipcast-b/scored", "trips/a_tipcast-b/scored_other/letter"
     storage = address.storage(folder, {"default_block_size": 5 << 20})
     bucket.pipe_file(beside, b"")
-    for problem in (TipcastError("D005", "trips", "damaged", "mend them"), MemoryError("of the GPU")):
+    for problem in (
+        TipcastError("D005", "trips", "damaged", "mend them"),
+        MemoryError("of the GPU"),
+    ):
         with pytest.raises(type(problem)), written(f"{folder}/a", storage) as file:
             file.write(bytes(size))
             raise problem
@@ -192,7 +256,12 @@ def test_files_that_are_passed_over_or_refused(
     frame.to_parquet("hive", partition_cols=["region"])
     frame.to_parquet("mine.parquet")
     facts = Task("t", "regression", ("a",)).facts()
-    manifest = {"dataset": "table", "table": [asdict(RawColumn("a", ("a",)))], "task": facts, "features": ["a"]}
+    manifest = {
+        "dataset": "table",
+        "table": [asdict(RawColumn("a", ("a",)))],
+        "task": facts,
+        "features": ["a"],
+    }
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
 
     def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> Scoring:
@@ -204,9 +273,16 @@ def test_files_that_are_passed_over_or_refused(
     parts = plan("parts")
     assert ([item.name for item in parts.due], parts.refused) == (["a.parquet"], {})
     assert "1 file without rows passed over" in caplog.text
-    assert [item.name for item in plan(["link", "mine.parquet"], "parts").due] == ["mine.parquet"], "no scores again"
+    assert [item.name for item in plan(["link", "mine.parquet"], "parts").due] == [
+        "mine.parquet"
+    ], "no scores again"
     for given, output, keep, problem in (
-        ("parts", "scored", ["a", "prediction"], "C003.*keep.*prediction is a column that scoring adds"),
+        (
+            "parts",
+            "scored",
+            ["a", "prediction"],
+            "C003.*keep.*prediction is a column that scoring adds",
+        ),
         ("hive", "scored", None, "D025.*column region"),
         ("link", "parts", None, "C011.*holds all files of the input"),
     ):
@@ -223,7 +299,12 @@ def test_columns_of_a_clustering() -> None:
     """Those of other kinds are held against MLflow's predictions by the tests of the job."""
     task, predicted = Task("t", "clustering", ("x0",)), np.float32([[4, 0.5], [1, 2], [0, 8]])
     work = Work(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
-    added = {"cluster": [4, None, 0], "distance": [0.5, None, 8.0], "model_name": ["m"] * 3, "model_version": ["7"] * 3}
+    added = {
+        "cluster": [4, None, 0],
+        "distance": [0.5, None, 8.0],
+        "model_name": ["m"] * 3,
+        "model_version": ["7"] * 3,
+    }
     for kept in ({"id": [1, 2, 3]}, {}):
         made = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
         assert made.to_pydict() == {**kept, **added}
@@ -256,7 +337,9 @@ def score(tmp_path: Path) -> Score:
         task = Task("t", "regression", ("number",), columns=("answer",))
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
         first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
-        parts = tuple(replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables))
+        parts = tuple(
+            replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables)
+        )
         draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
         item = Item("a.parquet", given, {}, draft, parts)
         return score_file(item, Doubles(), work, replaces=False, threads=2)
@@ -265,7 +348,9 @@ def score(tmp_path: Path) -> Score:
 
 
 def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> None:
-    """Also where parts are empty. Of digests, and of all that makes a file's parts, tests/jobs tell."""
+    """Also where parts are empty. Of digests, and of all that makes a file's parts, tests/jobs
+    tell.
+    """
     tables = [rows(size, seed) for seed, size in enumerate((0, 1000, 1, 0, 2500, 0))]
     entry, sums = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
@@ -275,7 +360,11 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     assert table.select(whole.column_names).equals(whole)
     known = whole["number"].is_valid().to_numpy()
     assert np.allclose(table["prediction"].to_numpy()[known], 2 * whole["number"].to_numpy()[known])
-    assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [1000, 1, 2500]
+    assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [
+        1000,
+        1,
+        2500,
+    ]
     damaged = bytearray(content)
     damaged[file.metadata.row_group(0).column(1).data_page_offset + 100] ^= 1
     with pytest.raises(OSError, match="CRC checksum verification failed"):
@@ -291,7 +380,13 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     ],
 )
 def test_a_task_that_cannot_end_leaves_nothing(
-    score: Score, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: Status, state: str, stamp: str, problem: Any
+    score: Score,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: Status,
+    state: str,
+    stamp: str,
+    problem: Any,
 ) -> None:
     tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
     own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
@@ -302,15 +397,23 @@ def test_a_task_that_cannot_end_leaves_nothing(
 
 
 def test_columns_that_are_kept(tmp_path: Path) -> None:
-    """Of Parquet files as they are, also where a column has the name of one that is added; of CSV files typed."""
+    """Of Parquet files as they are, also where a column has the name of one that is added; of CSV
+    files typed.
+    """
 
     def kept_of(fragment: Fragment, keep: list[str] | None = None) -> pa.Table:
         task = Task("t", "classification", ("x0",), classes=("no", "yes"))
-        return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+        return read_passthrough(
+            fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
+        )
 
     blocks, at = replace(WANTED, block_bytes=2000), np.arange(100)
-    trips = pd.DataFrame({"VendorID": 1, "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100)})
-    trips = trips.assign(**{"note.of.mine": [None, "a"] * 50}, fare_amount=at / 4, PULocationID=at + 1)
+    trips = pd.DataFrame(
+        {"VendorID": 1, "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100)}
+    )
+    trips = trips.assign(
+        **{"note.of.mine": [None, "a"] * 50}, fare_amount=at / 4, PULocationID=at + 1
+    )
     table = pa.Table.from_pandas(trips).append_column("list", pa.array([[1, 2]] * 100))
     table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
     table = table.append_column("probability", pa.array([0.5] * 100))
@@ -319,20 +422,29 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
     kept = kept_of(fragment)
     assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
     assert kept.schema.metadata is None
-    assert kept_of(fragment, ["PULocationID", "pickup"]).column_names == ["tpep_pickup_datetime", "PULocationID"]
+    assert kept_of(fragment, ["PULocationID", "pickup"]).column_names == [
+        "tpep_pickup_datetime",
+        "PULocationID",
+    ]
     assert kept_of(fragment, []).num_columns == 0
     with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing'"):
         kept_of(fragment, ["dropoff", "nothing"])
 
     path = tmp_path / "a_2019-02.csv"
     trips.assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
-    kept = kept_of(scan_file(str(path), replace(WANTED, names={"fare_amount": "cost"})).fragments[0])
+    kept = kept_of(
+        scan_file(str(path), replace(WANTED, names={"fare_amount": "cost"})).fragments[0]
+    )
     assert kept.schema.field("cost").type == pa.float64()
-    assert kept["fare_amount"].to_pylist() == ["none"] * 100, "text, where another column has its name"
+    assert kept["fare_amount"].to_pylist() == ["none"] * 100, (
+        "text, where another column has its name"
+    )
     lines = trips.to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     path.write_text("\n".join(lines))
     fragments = scan_file(str(path), blocks).fragments
     assert sum(kept_of(fragment, ["VendorID"]).num_rows for fragment in fragments) == 100
-    with pytest.raises(TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"):
+    with pytest.raises(
+        TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"
+    ):
         list(map(kept_of, fragments))

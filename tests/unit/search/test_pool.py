@@ -1,4 +1,6 @@
-"""What the pool makes of trials that end, workers that die and time that passes: on a test's own workers and clock."""
+"""What the pool makes of trials that end, workers that die and time that passes: on a test's own
+workers and clock.
+"""
 
 import contextlib
 import random
@@ -21,8 +23,16 @@ from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
 class Future:
     """A task on a worker, as Dask's client holds it."""
 
-    def __init__(self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Any]) -> None:
-        self.key, self.worker, self.proposal, self.attempt, self._done = key, worker, proposal, attempt, done
+    def __init__(
+        self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Any]
+    ) -> None:
+        self.key, self.worker, self.proposal, self.attempt, self._done = (
+            key,
+            worker,
+            proposal,
+            attempt,
+            done,
+        )
         self.status, self._problem, self.alone = "pending", None, True
 
     def done(self) -> bool:
@@ -43,7 +53,9 @@ class Future:
 
 
 class Workers:
-    """Workers of so many slots; ``act`` decides what happens when the pool waits, by default the first task ends."""
+    """Workers of so many slots; ``act`` decides what happens when the pool waits, by default the
+    first task ends.
+    """
 
     wait_s = 60.0
 
@@ -62,7 +74,9 @@ class Workers:
         self.running.append(Future(key, worker, proposal, attempt, self.done))
         for future in (*beside, self.running[-1]):
             future.alone = future.alone and not beside
-        assert all(future.alone for future in self.running if future.attempt > 1), "a retried trial is alone"
+        assert all(future.alone for future in self.running if future.attempt > 1), (
+            "a retried trial is alone"
+        )
         return self.running[-1]
 
     def wait(self) -> list[Future]:
@@ -77,7 +91,9 @@ class Workers:
     def report(self, future: Future) -> None:
         number, params = future.proposal.number, future.proposal.params
         score = 0.5 + params["depth"] / 100
-        self.reports[number, future.attempt] = Trial(number, params, score, {}, {}, future.worker, future.attempt)
+        self.reports[number, future.attempt] = Trial(
+            number, params, score, {}, {}, future.worker, future.attempt
+        )
 
     def end(self, future: Future) -> None:
         self.running.remove(future)
@@ -108,7 +124,11 @@ def finished(happened: list[Event]) -> list[int]:
 
 
 def failures(happened: list[Event]) -> list[tuple[int, str, bool]]:
-    return [(event.number, event.problem.code, event.retried) for event in happened if isinstance(event, Failed)]
+    return [
+        (event.number, event.problem.code, event.retried)
+        for event in happened
+        if isinstance(event, Failed)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -133,9 +153,15 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
     happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
     assert finished(happened) == list(range(20))
     begun = Counter(event.number for event in happened if isinstance(event, Proposal))
-    lost = Counter(event.number for event in happened if isinstance(event, Failed) and event.retried)
-    assert begun == lost + Counter(range(20)), "each is begun once more for each worker that it lost"
-    assert all(event.attempt == begun[event.number] for event in happened if isinstance(event, Trial))
+    lost = Counter(
+        event.number for event in happened if isinstance(event, Failed) and event.retried
+    )
+    assert begun == lost + Counter(range(20)), (
+        "each is begun once more for each worker that it lost"
+    )
+    assert all(
+        event.attempt == begun[event.number] for event in happened if isinstance(event, Trial)
+    )
     assert {code for _, code, _ in failures(happened)} == {"S007"}
 
 
@@ -146,7 +172,10 @@ def test_a_trial_that_is_out_of_memory_alone_has_failed() -> None:
         workers.memory = {"a"}
         workers.die("a")
 
-    for slots, expected in ((1, [(0, "S005", False)]), (2, [(0, "S005", True), (0, "S005", False)])):
+    for slots, expected in (
+        (1, [(0, "S005", False)]),
+        (2, [(0, "S005", True), (0, "S005", False)]),
+    ):
         happened = events(Workers({"a": slots}, full), 1)
         assert failures(happened) == expected
         assert isinstance(happened[-1], Failed)
@@ -154,7 +183,9 @@ def test_a_trial_that_is_out_of_memory_alone_has_failed() -> None:
 
 
 def test_no_trial_takes_too_long() -> None:
-    """Those beside one that does are begun again. Of the time of a whole sweep tests/jobs/test_sweep.py tells."""
+    """Those beside one that does are begun again. Of the time of a whole sweep
+    tests/jobs/test_sweep.py tells.
+    """
 
     def slow(workers: Workers) -> None:
         workers.seconds += 1
@@ -172,7 +203,9 @@ def test_no_trial_takes_too_long() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 def test_workers_that_go_and_come(comes: bool) -> None:
-    """K003 comes when none has been at work for too long: not while one has a trial, nor where another comes."""
+    """K003 comes when none has been at work for too long: not while one has a trial, nor where
+    another comes.
+    """
 
     def act(workers: Workers) -> None:
         workers.seconds += 30
@@ -189,7 +222,14 @@ def test_workers_that_go_and_come(comes: bool) -> None:
 
     workers = Workers({"a": 1}, act)
     if comes:
-        assert [type(event) for event in events(workers, 2)] == [Proposal, Failed, Proposal, Trial, Proposal, Trial]
+        assert [type(event) for event in events(workers, 2)] == [
+            Proposal,
+            Failed,
+            Proposal,
+            Trial,
+            Proposal,
+            Trial,
+        ]
     else:
         with pytest.raises(TipcastError, match="K003"):
             events(workers, 2)
@@ -197,7 +237,11 @@ def test_workers_that_go_and_come(comes: bool) -> None:
 
 
 def test_rows_are_read_by_the_workers_that_there_are() -> None:
-    counts, gone, data = (("counts",),), OSError("gone"), TipcastError("D007", "file", "no column", "")
+    counts, gone, data = (
+        (("counts",),),
+        OSError("gone"),
+        TipcastError("D007", "file", "no column", ""),
+    )
     study: Any = SimpleNamespace(sweep="s", topic="t")
     for answers, memory, code, asked in (
         ([counts], False, "", 1),
@@ -205,14 +249,17 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
         ([gone] * 4, False, "K003", 3),
         ([gone], False, "K003", 1),
         ([data, counts], False, "D007", 1),
-        ([gone, counts], True, "K003.*lost while they read", 1),  # the next would run out of memory as well
+        # the next would run out of memory as well
+        ([gone, counts], True, "K003.*lost while they read", 1),
     ):
         client, slept = Mock(), list[float]()
         client.wait_for_workers.side_effect = [None] * len(answers) + [TimeoutError]
         client.run_on_scheduler.return_value = {"a": 1}, set()
         client.run.side_effect = [{"a": answer} for answer in answers]
         logged = [(0.0, {"worker": "a"})] if memory else []  # a little later
-        client.get_events.side_effect = lambda _, logged=logged, slept=slept: logged if len(slept) > 3 else []
+        client.get_events.side_effect = lambda _, logged=logged, slept=slept: (
+            logged if len(slept) > 3 else []
+        )
         with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext():
             assert TrialWorkers(client, study, 1, 60, sleep=slept.append).load(3) == counts
         assert client.run.call_count == asked

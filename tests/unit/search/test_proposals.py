@@ -10,13 +10,23 @@ from tests.conftest import shipped_model as model
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SearchSpec
-from tipcast.search.proposals import check_space, grid, importance, merged_space, parse_space, points, random, searcher
+from tipcast.search.proposals import (
+    check_space,
+    grid,
+    importance,
+    merged_space,
+    parse_space,
+    points,
+    random,
+    searcher,
+)
 from tipcast.search.trial import Objective, Proposal, Trial
 
 AUC = Objective("study", "auc", maximize=True)
 SPACE = merged_space(model("xgboost"), {}, alone=False)
 SMALL = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
-LARGE = parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})  # too many points to list them
+# too many points to list them
+LARGE = parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})
 
 
 def ended(number: int, params: Any, auc: float) -> Trial:
@@ -24,7 +34,9 @@ def ended(number: int, params: Any, auc: float) -> Trial:
 
 
 @pytest.mark.parametrize(
-    ("space", "trials", "number"), [(SPACE, 40, 40), (SMALL, 100, 6), (LARGE, 2000, 2000)], ids=["40", "6", "2000"]
+    ("space", "trials", "number"),
+    [(SPACE, 40, 40), (SMALL, 100, 6), (LARGE, 2000, 2000)],
+    ids=["40", "6", "2000"],
 )
 def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
     space: Any, trials: int, number: int, caplog: pytest.LogCaptureFixture
@@ -53,11 +65,18 @@ def quality(params: Any) -> float:
 
 
 def asked(
-    trials: int, at_once: int, known: Any = None, *, objective: Objective = AUC, baseline: Any = None
+    trials: int,
+    at_once: int,
+    known: Any = None,
+    *,
+    objective: Objective = AUC,
+    baseline: Any = None,
 ) -> list[Proposal]:
     """Run a search of so many slots whose trials end in any order; every fifth one fails."""
     sign, draw = 1 if objective.maximize else -1, chance.Random(at_once)
-    tpe = searcher(SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline)
+    tpe = searcher(
+        SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline
+    )
     running: list[Proposal] = []
     proposed: list[Proposal] = []
     while True:
@@ -68,11 +87,17 @@ def asked(
             return proposed
         assert len(running) <= 4, "no more at once than search.max_concurrent"
         proposal = running.pop(draw.randrange(len(running)))
-        tpe.tell(proposal.number, None if proposal.number % 5 == 4 else sign * quality(proposal.params))
+        tpe.tell(
+            proposal.number, None if proposal.number % 5 == 4 else sign * quality(proposal.params)
+        )
 
 
-@pytest.mark.parametrize("outside", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"])
-def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(outside: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "outside", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"]
+)
+def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(
+    outside: dict[str, Any],
+) -> None:
     baseline = {**asked(1, 1)[0].params, "max_depth": 6, **outside}
     whole = asked(40, 1, baseline=baseline)
     assert [proposal.number for proposal in whole] == list(range(40))
@@ -80,9 +105,17 @@ def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(ou
     for at_once in (3, 16):
         assert asked(40, at_once, baseline=baseline) == whole, at_once
     less = Objective("study", "rmse", maximize=False)
-    assert asked(40, 2, objective=less, baseline=baseline) == whole, "the same scores with another sign"
-    assert max(map(quality, (p.params for p in whole[20:]))) >= max(map(quality, (p.params for p in whole[:10])))
-    known = {p.number: ended(p.number, p.params, quality(p.params)) for p in whole[:24] if p.number % 5 != 4}
+    assert asked(40, 2, objective=less, baseline=baseline) == whole, (
+        "the same scores with another sign"
+    )
+    assert max(map(quality, (p.params for p in whole[20:]))) >= max(
+        map(quality, (p.params for p in whole[:10]))
+    )
+    known = {
+        p.number: ended(p.number, p.params, quality(p.params))
+        for p in whole[:24]
+        if p.number % 5 != 4
+    }
     del known[15], known[22]
     rest = asked(40, 3, known, baseline=baseline)
     assert [proposal.number for proposal in rest] == [4, 9, 14, 15, 19, 22, *range(24, 40)]
@@ -91,19 +124,32 @@ def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(ou
 
 def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
     def drawn(form: Any) -> list[Any]:
-        return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)]
+        return [
+            proposal.params["p"]
+            for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)
+        ]
 
-    for form in ({"int": [1, 3]}, {"int_log": [3, 300]}, {"log": [0.02, 0.3]}, {"float": [0.1, 0.7]}):
+    for form in (
+        {"int": [1, 3]},
+        {"int_log": [3, 300]},
+        {"log": [0.02, 0.3]},
+        {"float": [0.1, 0.7]},
+    ):
         ((kind, (low, high)),) = form.items()
         values = drawn(form)
         assert low <= min(values) < max(values) <= high
         assert {type(value) for value in values} == {int if kind.startswith("int") else float}
-    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), "half of them below the middle"
+    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), (
+        "half of them below the middle"
+    )
     assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
     assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
     assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
     tried = random(SearchSpec("random", 30), SPACE, 3)
-    trials = [ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"]) for p in tried]
+    trials = [
+        ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"])
+        for p in tried
+    ]
     shares = importance(trials, SPACE, AUC)
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["max_depth"] > 0.8
@@ -115,7 +161,9 @@ def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
 def test_a_grid_and_its_points() -> None:
     space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
     for trials in (None, 6):
-        every = [tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)]
+        every = [
+            tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)
+        ]
         assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
     with pytest.raises(TipcastError, match="C003.*6 points"):
         grid(SearchSpec("grid", 5), space)
@@ -129,17 +177,36 @@ def test_a_grid_and_its_points() -> None:
         ([3, 1], 9, (3, 1)),
     ):
         assert points(parse_space({"p": form})["p"], number) == expected
-    assert math.prod(len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()) == 3**6
+    assert (
+        math.prod(
+            len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()
+        )
+        == 3**6
+    )
 
 
 @pytest.mark.parametrize(
     "form",
     [
-        [], [1, 2, 1], [{"int": [1, 2]}], 7, {"int": [12, 4]}, {"int": [4.5, 8]}, {"int": [True, 8]}, {"int": 4},
-        {"log": [0, 1]}, {"log": [-1, 1]}, {"int_log": [0, 9]}, {"int_log": [1.5, 9]}, {"float": [0, float("inf")]},
-        {"float": ["a", "b"]}, {"float": [1, 2, 3]}, {"normal": [0, 1]}, {"int": [1, 2], "float": [1, 2]},
+        [],
+        [1, 2, 1],
+        [{"int": [1, 2]}],
+        7,
+        {"int": [12, 4]},
+        {"int": [4.5, 8]},
+        {"int": [True, 8]},
+        {"int": 4},
+        {"log": [0, 1]},
+        {"log": [-1, 1]},
+        {"int_log": [0, 9]},
+        {"int_log": [1.5, 9]},
+        {"float": [0, float("inf")]},
+        {"float": ["a", "b"]},
+        {"float": [1, 2, 3]},
+        {"normal": [0, 1]},
+        {"int": [1, 2], "float": [1, 2]},
     ],
-)  # fmt: skip
+)
 def test_forms_that_cannot_be(form: Any) -> None:
     with pytest.raises(TipcastError) as caught:
         parse_space({"max_depth": form})
@@ -153,12 +220,32 @@ def test_forms_that_cannot_be(form: Any) -> None:
     [
         ("xgboost", {}, "", []),
         ("random_forest", {}, "", []),
-        ("xgboost", {"max_dept": [4, 6]}, "C001", ["search.space.max_dept", "did you mean search.space.max_depth?"]),
+        (
+            "xgboost",
+            {"max_dept": [4, 6]},
+            "C001",
+            ["search.space.max_dept", "did you mean search.space.max_depth?"],
+        ),
         ("xgboost", {"subsample": [0.5, 1.5]}, "C003", ["search.space.subsample", "1.5"]),
         ("xgboost", {"learning_rate": {"float": [0, 1]}}, "C003", ["search.space.learning_rate"]),
-        ("xgboost", {"max_depth": {"float": [4, 12]}}, "C003", ["search.space.max_depth", "expect int"]),
-        ("random_forest", {"min_samples_leaf": {"log": [1, 64]}}, "C003", ["search.space.min_samples_leaf", "an int"]),
-        ("random_forest", {"max_features": ["sqrt", "root"]}, "C003", ["search.space.max_features", "root"]),
+        (
+            "xgboost",
+            {"max_depth": {"float": [4, 12]}},
+            "C003",
+            ["search.space.max_depth", "expect int"],
+        ),
+        (
+            "random_forest",
+            {"min_samples_leaf": {"log": [1, 64]}},
+            "C003",
+            ["search.space.min_samples_leaf", "an int"],
+        ),
+        (
+            "random_forest",
+            {"max_features": ["sqrt", "root"]},
+            "C003",
+            ["search.space.max_features", "root"],
+        ),
         ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
     ],
 )

@@ -1,4 +1,6 @@
-"""Trials on real workers: the results of a serial loop bit by bit, rows read once, failures told, memory freed."""
+"""Trials on real workers: the results of a serial loop bit by bit, rows read once, failures told,
+memory freed.
+"""
 
 import dataclasses
 import hashlib
@@ -46,7 +48,9 @@ def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...
     return {"auc": int.from_bytes(bits[:6], "big") / 2**48}, ()
 
 
-def swept(client: Client, study: Study, proposals: Sequence[Proposal]) -> tuple[dict[int, Trial], list[Event]]:
+def swept(
+    client: Client, study: Study, proposals: Sequence[Proposal]
+) -> tuple[dict[int, Trial], list[Event]]:
     workers = TrialWorkers(client, study, 1, WATCHDOG_S)
     with workers.opened():
         workers.load(1)
@@ -73,11 +77,16 @@ def study() -> Callable[..., Study]:
 
     def made(spec: schema.ModelSpec, rows: int = 4000, again: bool = False) -> Study:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
-        data = schema.SampleData(source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3)
+        data = schema.SampleData(
+            source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
+        )
         recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
-        objective, judged = Objective("study", "auc", maximize=True), partial(measured, "classification")
+        objective, judged = (
+            Objective("study", "auc", maximize=True),
+            partial(measured, "classification"),
+        )
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)
 
@@ -92,11 +101,19 @@ def cluster() -> Iterator[LocalCluster]:
         yield made
 
 
-@pytest.mark.parametrize(("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})])
-def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})]
+)
+def test_trials_are_those_of_a_serial_loop(
+    cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
+) -> None:
     """Also of a model whose fits share no matrix."""
-    common = dataclasses.replace(study(model(name, **more), again=name != "xgboost"), measure=digest)
-    proposals = random(schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0)
+    common = dataclasses.replace(
+        study(model(name, **more), again=name != "xgboost"), measure=digest
+    )
+    proposals = random(
+        schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0
+    )
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
@@ -106,7 +123,9 @@ def test_trials_are_those_of_a_serial_loop(cluster: LocalCluster, study: Made, n
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_once_and_freed(
+    client: Client, study: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of the matrices made of them few are kept."""
     monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
     before = set(client.futures)
@@ -123,7 +142,9 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
             assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
         assert read.call_count == len(common.fragments)
-        assert total([part for both in counts for part in both]).rows == pytest.approx(4000, rel=0.02)
+        assert total([part for both in counts for part in both]).rows == pytest.approx(
+            4000, rel=0.02
+        )
         assert common.sweep not in worker_side.CACHES
     assert set(client.futures) <= before
 
@@ -131,8 +152,15 @@ def test_rows_are_read_once_and_freed(client: Client, study: Made, monkeypatch: 
 def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
     spec = model("xgboost", **FAST, min_child_weight=0, reg_lambda=0)
     spec.fit = {}  # else the rounds before the numbers overflow would be kept
-    tried = [{"learning_rate": 0.1}, {"learning_rate": 3.4e38}, {"base_score": 7.0}, {"learning_rate": 0.2}]
-    trials, events = swept(client, study(spec), [Proposal(at, params) for at, params in enumerate(tried)])
+    tried = [
+        {"learning_rate": 0.1},
+        {"learning_rate": 3.4e38},
+        {"base_score": 7.0},
+        {"learning_rate": 0.2},
+    ]
+    trials, events = swept(
+        client, study(spec), [Proposal(at, params) for at, params in enumerate(tried)]
+    )
     failed = {event.number: event.problem for event in events if isinstance(event, Failed)}
     assert {number: problem.code for number, problem in failed.items()} == {1: "M010", 2: "S006"}
     assert "non-finite metric" in str(failed[1])
@@ -158,7 +186,9 @@ def test_slots_are_a_resource_of_the_workers(
             workers.look()
             first, second = sorted(workers.slots)
             assert (workers.slots, workers.lost) == ({first: 2, second: 2}, set())
-            resources = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
+            resources = [
+                worker["resources"] for worker in client.scheduler_info()["workers"].values()
+            ]
             assert resources == [{SLOT: 2}, {SLOT: 2}]
             trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
@@ -177,7 +207,9 @@ def test_slots_are_a_resource_of_the_workers(
             wait_until(lambda: workers.look() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
             wait_until(lambda: workers.look() or gone.key in workers.lost)
-        on_gpus = TrialWorkers(client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S)
+        on_gpus = TrialWorkers(
+            client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S
+        )
         with on_gpus.opened():  # trials share it, whatever threads there are
             on_gpus.look()
             assert on_gpus.slots == {first: 5}
@@ -199,15 +231,21 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
             assert held
         return {"auc": 0.5}, ()
 
-    spec = schema.LocalCluster("local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB")
+    spec = schema.LocalCluster(
+        "local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB"
+    )
     common = dataclasses.replace(study(model("xgboost", n_estimators=2)), measure=measure)
     ended: list[Any] = []
     with opened(spec) as client:
         workers = TrialWorkers(client, common, 1, 120)
         with workers.opened():
             workers.load(3)
-            pool = Pool(workers, 3, limit_s=8, now=lambda: 9.0 if hangs.exists() and not ended else 0.0)
-            for event in pool.events(Listed([Proposal(at, {"max_depth": 3}) for at in range(3)], {})):
+            pool = Pool(
+                workers, 3, limit_s=8, now=lambda: 9.0 if hangs.exists() and not ended else 0.0
+            )
+            for event in pool.events(
+                Listed([Proposal(at, {"max_depth": 3}) for at in range(3)], {})
+            ):
                 ended += [] if isinstance(event, Proposal) else [event]
     slow, large, last = ended
     assert (slow.number, slow.problem.code) == (0, "S008")
@@ -220,7 +258,8 @@ DRIVER = """
 import sys
 sys.path.insert(0, "tests")
 import tipcast.jobs, tipcast.search.trial
-assert not {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"} & set(sys.modules), "workers start light"
+heavy = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
+assert not heavy & set(sys.modules), "workers start light"
 from distributed import Client
 from tipcast.search.pool import TrialWorkers
 from unit.search.test_trials import model, study
@@ -242,9 +281,13 @@ def left(cluster: LocalCluster, sweep: str) -> list[Any]:
 
 
 def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
-    """Also where a driver was killed. Tasks of the sweep alone are given up when their worker dies."""
+    """Also where a driver was killed. Tasks of the sweep alone are given up when their worker
+    dies.
+    """
     command = [sys.executable, "-c", DRIVER, cluster.scheduler_address]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as driver:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as driver:
         assert driver.stdout is not None
         sweep = driver.stdout.readline().strip()
         assert len(left(cluster, sweep)) == 3
@@ -253,10 +296,16 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
     scheduler = cluster.scheduler
     before = scheduler.allowed_failures
     with Client(cluster) as first, Client(cluster) as second:
-        one, other = (TrialWorkers(client, study(model("xgboost")), 1, 120) for client in (first, second))
+        one, other = (
+            TrialWorkers(client, study(model("xgboost")), 1, 120) for client in (first, second)
+        )
         with one.opened():
             with other.opened():
-                assert len(left(cluster, one.study.sweep)) == len(left(cluster, other.study.sweep)) == 3
+                assert (
+                    len(left(cluster, one.study.sweep))
+                    == len(left(cluster, other.study.sweep))
+                    == 3
+                )
                 keys = (f"trial-{one.study.sweep}", "of-another")
                 tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
                 first.gather(tasks)

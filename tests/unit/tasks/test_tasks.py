@@ -41,11 +41,18 @@ ANSWERS: list[tuple[str, str, list[float] | None]] = [
 
 
 @pytest.mark.parametrize(("name", "kind", "expected"), ANSWERS)
-def test_answers_of_trips_are_those_of_the_saved_task(name: str, kind: str, expected: list[float] | None) -> None:
+def test_answers_of_trips_are_those_of_the_saved_task(
+    name: str, kind: str, expected: list[float] | None
+) -> None:
     task = shipped(name)
     assert task.kind == kind
     again = from_facts(task.facts(), task.features, task.description)
-    assert (again.name, again.kind, again.classes, again.columns) == (task.name, kind, task.classes, task.columns)
+    assert (again.name, again.kind, again.classes, again.columns) == (
+        task.name,
+        kind,
+        task.classes,
+        task.columns,
+    )
     columns = {column: TRIPS[column] for column in task.columns}
     for one in (task, again):
         with np.errstate(all="ignore"):
@@ -67,7 +74,14 @@ def test_whole_numbers_below_zero_are_values() -> None:
 def test_no_column_of_the_answer_is_a_feature_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "_TARGETS", {"dear": lambda columns, xp: columns["price"] > 9})
     table = SimpleNamespace(features=("price", "size"), nominal=())
-    spec = TaskSpec(name="mine", kind="classification", function="dear", columns=["price"], features=None, validation=0)
+    spec = TaskSpec(
+        name="mine",
+        kind="classification",
+        function="dear",
+        columns=["price"],
+        features=None,
+        validation=0,
+    )
     assert make_task(spec, table).features == ("size",)
 
 
@@ -78,11 +92,19 @@ def far(columns: Any, xp: Any, *, miles: float) -> Any:
 
 def own(**settings: Any) -> TaskSpec:
     """A user's task."""
-    spec = {"name": "far", "kind": "classification", "function": "far", "columns": ["trip_distance"], "validation": 0.1}
+    spec = {
+        "name": "far",
+        "kind": "classification",
+        "function": "far",
+        "columns": ["trip_distance"],
+        "validation": 0.1,
+    }
     return TaskSpec(**spec | {"params": {"miles": 5.0}, "features": ["pickup_hour"]} | settings)
 
 
-def test_a_function_that_python_registers_or_an_installed_package_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_python_registers_or_an_installed_package_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def entry_points(group: str, name: str) -> list[Any]:
         assert group == "tipcast.targets"
         return [SimpleNamespace(name="far", load=lambda: far)] if name == "far" else []
@@ -95,7 +117,8 @@ def test_a_function_that_python_registers_or_an_installed_package_has(monkeypatc
         install()
         task = make_task(own(), Taxi())
         assert task.classes == ("0", "1")
-        monkeypatch.setattr(base, "_TARGETS", {})  # as in another process, which gets the task with its function
+        # as in another process, which gets the task with its function
+        monkeypatch.setattr(base, "_TARGETS", {})
         assert task.target({"trip_distance": np.array([1.0, 9.0])}, np).tolist() == [False, True]
 
 
@@ -118,4 +141,8 @@ def test_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(TipcastError) as caught:
             make_task(own(**settings), Taxi())
         assert caught.value.where == key, settings
-        assert key != "task.function" or "C003" in str(caught.value) and "unknown target function" in str(caught.value)
+        assert (
+            key != "task.function"
+            or "C003" in str(caught.value)
+            and "unknown target function" in str(caught.value)
+        )

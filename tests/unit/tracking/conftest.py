@@ -61,7 +61,12 @@ def columns() -> dict[str, np.ndarray]:
     passengers = rng.integers(0, 7, 300).astype(np.float64)
     passengers[::10] = np.nan
     zones = rng.integers(1, 266, (2, 300))
-    return {"pickup": pickup, "passenger_count": passengers, "PULocationID": zones[0], "DOLocationID": zones[1]}
+    return {
+        "pickup": pickup,
+        "passenger_count": passengers,
+        "PULocationID": zones[0],
+        "DOLocationID": zones[1],
+    }
 
 
 @pytest.fixture(scope="session")
@@ -71,12 +76,16 @@ def trips(columns: dict[str, np.ndarray]) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def natives(columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+def natives(
+    columns: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[Path, Any]]:
     """Format -> a small model's native file, and its scores of the trips."""
     folder = tmp_path_factory.mktemp("native")
     x = features.compute(columns, features.BASE_FEATURES)
     y = (x[:, 1] + x[:, 5] / 20 > 18).astype(np.int32)
-    booster = xgboost.train({"max_depth": 3, "objective": "binary:logistic"}, xgboost.DMatrix(x, y, missing=-1.0), 5)
+    booster = xgboost.train(
+        {"max_depth": 3, "objective": "binary:logistic"}, xgboost.DMatrix(x, y, missing=-1.0), 5
+    )
     booster.set_attr(missing="-1.0")
     booster.feature_names = list(features.BASE_FEATURES)
     booster.save_model(folder / "model.ubj")
@@ -102,10 +111,14 @@ def saved(
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.65, "seconds/fit": 3.0})
         for format, (file, expected) in natives.items():
-            logged = log_model(run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
+            logged = log_model(
+                run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5)
+            )
             register(run, logged, format, 0.0, {}, "")
             run.client.set_registered_model_alias(format, "champion", "1")
-            (path,) = folder.glob(f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts")
+            (path,) = folder.glob(
+                f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts"
+            )
             models[format] = Saved(path, run, logged, expected)
     return models
 

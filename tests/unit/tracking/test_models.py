@@ -1,4 +1,6 @@
-"""Models fetched out of MLflow: by every kind of address, only if nothing was changed, and nothing of theirs is run."""
+"""Models fetched out of MLflow: by every kind of address, only if nothing was changed, and nothing
+of theirs is run.
+"""
 
 import hashlib
 import itertools
@@ -59,13 +61,19 @@ def test_what_is_fetched(registry: Registry, natives: Any, format: str) -> None:
     file = natives[format][0]
     model = get(registry, f"models:/{format}@champion")
     assert (model.uri, model.name, model.version) == (f"models:/{format}/1", format, "1")
-    assert (model.format, model.run_id, model.manifest["features"]) == (format, registry["skops"].run.id, BASE)
+    assert (model.format, model.run_id, model.manifest["features"]) == (
+        format,
+        registry["skops"].run.id,
+        BASE,
+    )
     assert model.sha256 == hashlib.sha256(file.read_bytes()).hexdigest()
     fetched = {path.name for path in Path("fetched").rglob("*") if path.is_file()}
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
 
 
-def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(registry: Registry) -> None:
+def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
+    registry: Registry,
+) -> None:
     for uri, says in (
         ("models:/nobody/1", "M001.*no such registered model"),
         ("models:/treelite/7", "M001.*no such registered model or version"),
@@ -94,7 +102,9 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(regi
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, natives: Any, format: str) -> None:
+def test_a_damaged_model_is_refused_before_it_is_parsed(
+    registry: Registry, natives: Any, format: str
+) -> None:
     draw = np.random.default_rng(len(format))
     artifacts = registry[format].folder / "artifacts"
     for turn in range(12):
@@ -114,7 +124,9 @@ def test_a_damaged_model_is_refused_before_it_is_parsed(registry: Registry, nati
 
 
 def rewrite(registry: Registry, format: str, /, **changes: Any) -> None:
-    """Change the manifest, and its digest in MLmodel, as one can who may write to the artifact store."""
+    """Change the manifest, and its digest in MLmodel, as one can who may write to the artifact
+    store.
+    """
     folder = registry[format].folder
     manifest = json.loads((folder / "artifacts" / "manifest.json").read_text()) | changes
     content = json.dumps(manifest).encode()
@@ -137,7 +149,11 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
     manifest = registry["xgboost-ubj"].folder / "artifacts" / "manifest.json"
     good = json.loads(manifest.read_text())
     changes: list[tuple[str, Any, str]] = [
-        ("features", [BASE[1], BASE[0], *BASE[2:]], "M002.*its file has other features than its manifest"),
+        (
+            "features",
+            [BASE[1], BASE[0], *BASE[2:]],
+            "M002.*its file has other features than its manifest",
+        ),
         ("features", [*BASE, "trip_distance"], "M002"),
         ("features", [BASE[0], *BASE[:-1]], "M002"),
         ("features", None, "M005"),
@@ -168,18 +184,30 @@ def test_a_manifest_that_cannot_be_followed(registry: Registry, natives: Any) ->
 
 
 def test_another_good_model_in_its_place(registry: Registry, natives: Any) -> None:
-    """Who can write to the artifact store alone makes all its digests fit, and not the registry's."""
+    """Who can write to the artifact store alone makes all its digests fit, and not the
+    registry's.
+    """
     good = skops.io.load(natives["skops"][0], trusted=list(native.TRUSTED))
     good.classes_ = 1 - good.classes_
     planted(registry, "skops", skops.io.dumps(good))
     for by in ("/1", "@champion"):
-        refused(registry, f"models:/skops{by}", "M003.*the manifest is not the file that was logged")
+        refused(
+            registry, f"models:/skops{by}", "M003.*the manifest is not the file that was logged"
+        )
     assert get(registry, registry["skops"].logged.uri).format == "skops", "a model like any other"
 
 
-def test_a_file_that_does_not_parse_or_crashes_its_library(registry: Registry, natives: Any) -> None:
-    """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays alive."""
-    for format, bad in (("xgboost-ubj", b""), ("treelite", bytes(range(256)) * 64), ("skops", b"\x80\x04\x95 pickle")):
+def test_a_file_that_does_not_parse_or_crashes_its_library(
+    registry: Registry, natives: Any
+) -> None:
+    """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays
+    alive.
+    """
+    for format, bad in (
+        ("xgboost-ubj", b""),
+        ("treelite", bytes(range(256)) * 64),
+        ("skops", b"\x80\x04\x95 pickle"),
+    ):
         planted(registry, format, bad)
         refused(registry, registry[format].logged.uri, "M002|M007")
     good = natives["xgboost-ubj"][0].read_bytes()
@@ -201,7 +229,9 @@ def test_a_file_that_does_not_parse_or_crashes_its_library(registry: Registry, n
     assert crashed
 
 
-def test_pickles_and_what_is_planted_beside_our_files_are_not_run(registry: Registry, tmp_path: Path) -> None:
+def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
+    registry: Registry, tmp_path: Path
+) -> None:
     marker, folder = tmp_path / "marker", registry["skops"].folder
 
     class Planted(mlflow.pyfunc.PythonModel):
@@ -216,16 +246,30 @@ def test_pickles_and_what_is_planted_beside_our_files_are_not_run(registry: Regi
     mlflow.register_model(info.model_uri, "pickled")
     refused(registry, "models:/pickled/1", "M005")
     described = yaml.safe_load((folder / "MLmodel").read_text())
-    described["flavors"]["python_function"] |= {"loader_module": "evil", "code": "code", "model_code_path": "evil.py"}
+    described["flavors"]["python_function"] |= {
+        "loader_module": "evil",
+        "code": "code",
+        "model_code_path": "evil.py",
+    }
     described["flavors"]["sklearn"] = {"pickled_model": "model.pkl"}
     (folder / "MLmodel").write_text(yaml.safe_dump(described))
     code = f"from pathlib import Path\nPath({str(marker)!r}).touch()\n"
     (folder / "code").mkdir()
-    for path in (folder / "code" / "evil.py", folder / "evil.py", folder / "artifacts" / "native.py"):
+    for path in (
+        folder / "code" / "evil.py",
+        folder / "evil.py",
+        folder / "artifacts" / "native.py",
+    ):
         path.write_text(code)
     (folder / "artifacts" / "features.py").write_text(code)
     assert get(registry, "models:/skops/1").format == "skops"
-    for content in ("", "[]", "{", f"!!python/object/apply:os.system ['touch {marker}']", "metadata: {}"):
+    for content in (
+        "",
+        "[]",
+        "{",
+        f"!!python/object/apply:os.system ['touch {marker}']",
+        "metadata: {}",
+    ):
         (folder / "MLmodel").write_text(content)
         refused(registry, "models:/skops/1", "M005")
     assert not marker.exists()
@@ -244,10 +288,14 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
 
     def fetched(location: str, **options: Any) -> Fetched:
         model = SimpleNamespace(model_id="m-0", artifact_location=location, source_run_id="r")
-        client = SimpleNamespace(tracking_uri="http://127.0.0.1:5000", get_logged_model=lambda _: model)
+        client = SimpleNamespace(
+            tracking_uri="http://127.0.0.1:5000", get_logged_model=lambda _: model
+        )
         return fetch(client, "models:/m-0", into, **options)
 
-    places = [f"{scheme}{folder}" for scheme in ("", "file://", "FILE://", "file:", "file://localhost")]
+    places = [
+        f"{scheme}{folder}" for scheme in ("", "file://", "FILE://", "file:", "file://localhost")
+    ]
     places += [f"{scheme}://host/model" for scheme in ("ftp", "sftp", "hdfs", "dbfs")]
     places += [f"{folder}/../{folder.name}"]
     roots = (None, str(tmp_path / "elsewhere"), str(folder / "deeper"))
@@ -256,4 +304,6 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
         with pytest.raises(TipcastError, match="T006"):
             fetched(place, root=root)
     assert list(into.iterdir()) == []
-    assert fetched(f"file://{folder}", root=str(folder.parents[4]), parse=False).format == "treelite"
+    assert (
+        fetched(f"file://{folder}", root=str(folder.parents[4]), parse=False).format == "treelite"
+    )

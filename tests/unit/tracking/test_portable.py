@@ -1,4 +1,6 @@
-"""The portable model on its way into MLflow: logged, held against the estimator, registered, and given an alias."""
+"""The portable model on its way into MLflow: logged, held against the estimator, registered, and
+given an alias.
+"""
 
 import dataclasses
 import datetime
@@ -36,8 +38,18 @@ FEATURES = list(features.BASE_FEATURES)
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     folder, file = saved[format].folder, natives[format][0]
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert {"MLmodel", "model.py", "requirements.txt", "artifacts/features.py", "artifacts/native.py"} <= files.keys()
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    assert {
+        "MLmodel",
+        "model.py",
+        "requirements.txt",
+        "artifacts/features.py",
+        "artifacts/native.py",
+    } <= files.keys()
     assert files[f"artifacts/{file.name}"] == file.read_bytes()
     assert files["artifacts/features.py"] == Path(str(features.__file__)).read_bytes()
     of_library = {"xgboost-ubj": {"xgboost"}, "skops": {"sklearn"}}.get(format, set())
@@ -46,7 +58,8 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
     assert "python_model" not in flavors["python_function"]
     for name, content in files.items():
         assert not name.endswith((".pkl", ".pickle", ".joblib", ".cloudpickle", ".dill"))
-        assert not content.startswith(b"\x80"), name  # the first byte of every pickle since protocol 2
+        # the first byte of every pickle since protocol 2
+        assert not content.startswith(b"\x80"), name
 
 
 def test_labels_are_the_targets_own_values() -> None:
@@ -56,7 +69,9 @@ def test_labels_are_the_targets_own_values() -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_logged_model_scores_as_the_estimator(current: Any, trips: pd.DataFrame, format: str) -> None:
+def test_a_logged_model_scores_as_the_estimator(
+    current: Any, trips: pd.DataFrame, format: str
+) -> None:
     one = current[format]
     assert portable.parity(one.logged, trips, one.expected) <= 1e-6
     wrong = one.expected.copy()
@@ -66,13 +81,21 @@ def test_a_logged_model_scores_as_the_estimator(current: Any, trips: pd.DataFram
     assert np.isnan(portable.parity(one.logged, trips, wrong))
     if format == "skops":  # has the flavor of scikit-learn, too
         folder = str(one.folder)
-        x = mlflow.pyfunc.load_model(folder).predict(trips, params={"output": "features"}).to_numpy()
-        np.testing.assert_allclose(mlflow.sklearn.load_model(folder).predict_proba(x)[:, 1], one.expected, atol=1e-12)
+        x = (
+            mlflow.pyfunc.load_model(folder)
+            .predict(trips, params={"output": "features"})
+            .to_numpy()
+        )
+        np.testing.assert_allclose(
+            mlflow.sklearn.load_model(folder).predict_proba(x)[:, 1], one.expected, atol=1e-12
+        )
 
 
 def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     common = [f"{name}=={version(name)}" for name in ("mlflow", "numpy", "pandas")]
-    learn, tree, skops = (f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops"))
+    learn, tree, skops = (
+        f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops")
+    )
     assert portable.requirements("skops") == [*common, learn, skops]
     assert portable.requirements("treelite") == [*common, tree, learn]
     (build,) = portable.requirements("xgboost-ubj")[3:]
@@ -86,41 +109,65 @@ LIMIT = 3_000_000
 
 
 @pytest.mark.parametrize("says", ["T005.*File too large.*bytes free", "T005"])
-def test_what_does_not_fit(spec: TrackingSpec, natives: Any, trips: pd.DataFrame, tmp_path: Path, says: str) -> None:
+def test_what_does_not_fit(
+    spec: TrackingSpec, natives: Any, trips: pd.DataFrame, tmp_path: Path, says: str
+) -> None:
     """An artifact and a model, where this process may write no file of more than 3 MB."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     large = tmp_path / "model.tl"
-    large.write_bytes(natives["treelite"][0].read_bytes() + bytes(LIMIT))  # what follows the trees is not read
+    # what follows the trees is not read
+    large.write_bytes(natives["treelite"][0].read_bytes() + bytes(LIMIT))
     try:
-        with pytest.raises(TipcastError, match=says), open_run(spec, name="n", tags={}, params={}) as run:
+        with (
+            pytest.raises(TipcastError, match=says),
+            open_run(spec, name="n", tags={}, params={}) as run,
+        ):
             resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
             run.log_bytes(b"kept", "plots/kept.png")
             if says == "T005":
-                portable.log_model(run, large, "treelite", FACTS, Taxi(), {"colour": "yellow"}, trips.head(5))
+                portable.log_model(
+                    run, large, "treelite", FACTS, Taxi(), {"colour": "yellow"}, trips.head(5)
+                )
             run.log_text("x" * (LIMIT + 1), "plots/large.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     ended = run.client.get_run(run.id).info
     assert ended.status == "FAILED"
-    assert [path.name for path in Path(local_file_uri_to_path(ended.artifact_uri), "plots").iterdir()] == ["kept.png"]
-    assert "READY" not in [model.status for model in run.client.search_logged_models([run.experiment_id])]
+    assert [
+        path.name for path in Path(local_file_uri_to_path(ended.artifact_uri), "plots").iterdir()
+    ] == ["kept.png"]
+    assert "READY" not in [
+        model.status for model in run.client.search_logged_models([run.experiment_id])
+    ]
     with pytest.raises(TipcastError, match="M001.*has logged no model"):
         fetch(run.client, f"runs:/{run.id}/model", tmp_path)
 
 
 # Registered versions and aliases
 
-WHOLE = {"features": ["a"], "format": "x", "sha256": {"model": "0" * 64}, "data_digest": "d", "git_commit": "c"}
+WHOLE = {
+    "features": ["a"],
+    "format": "x",
+    "sha256": {"model": "0" * 64},
+    "data_digest": "d",
+    "git_commit": "c",
+}
 
 
 def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     one = current["skops"]
     portable.link_metrics(one.run, one.logged, {"test": ("rows", "7" * 64)})
     register(one.run, one.logged, "tips", 1e-9, {"test/auc": 0.654321987}, "# One")
-    second = register(one.run, one.logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000)
+    second = register(
+        one.run, one.logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000
+    )
     assert (second.uri, second.registered) == (one.logged.uri, "models:/tips/2")
     first, other = (one.run.client.get_model_version("tips", version) for version in "12")
-    assert (first.description, len(other.description), first.run_id) == ("# One", MAX_DESCRIPTION, one.run.id)
+    assert (first.description, len(other.description), first.run_id) == (
+        "# One",
+        MAX_DESCRIPTION,
+        one.run.id,
+    )
     expected = {
         "test/auc": "0.654322",
         "format": "skops",
@@ -132,7 +179,9 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     }
     assert expected.items() <= first.tags.items()
     assert f"numpy {np.__version__}" in first.tags["versions"]
-    assert len(one.run.client.get_metric_history(one.run.id, "test/auc")) == 1, "the run's own point, not a second one"
+    assert len(one.run.client.get_metric_history(one.run.id, "test/auc")) == 1, (
+        "the run's own point, not a second one"
+    )
     model = one.run.client.get_logged_model(one.logged.model_id)
     assert [(metric.key, metric.dataset_name) for metric in model.metrics] == [("test/auc", "rows")]
     assert model.params["seed"] == "3"
@@ -154,12 +203,20 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None
     refitted = current["skops"].logged
     again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
     assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
-    assert register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered == "models:/resumed/2"
-    assert register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered == "models:/other/1"
+    assert (
+        register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered
+        == "models:/resumed/2"
+    )
+    assert (
+        register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered
+        == "models:/other/1"
+    )
     missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
-    assert one.run.client.search_model_versions("name = 'nothing'") == [], "what fails on the way makes no version"
+    assert one.run.client.search_model_versions("name = 'nothing'") == [], (
+        "what fails on the way makes no version"
+    )
 
 
 def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> None:
@@ -167,9 +224,19 @@ def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> 
     client = one.run.client
     for _ in range(2):
         register(one.run, one.logged, "cut", 0.0, {}, "")
-    move_alias(client, "cut", "champion", "1", before=None, facts={"why": "first", "run": "r"}, forced=False)
+    move_alias(
+        client,
+        "cut",
+        "champion",
+        "1",
+        before=None,
+        facts={"why": "first", "run": "r"},
+        forced=False,
+    )
     complete_move(client, "cut", "champion", "1")
-    assert client.get_registered_model("cut").tags["alias.champion.why"] == "first", "nothing is missing"
+    assert client.get_registered_model("cut").tags["alias.champion.why"] == "first", (
+        "nothing is missing"
+    )
     client.set_registered_model_alias("cut", "champion", "2")
     client.set_registered_model_tag("cut", "alias.champion.since", "just now")
     complete_move(client, "cut", "champion", "2")
@@ -198,7 +265,9 @@ def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPat
     earlier = tags()
     with pytest.raises(TipcastError, match="M022"):
         move("2", before="1", facts={"why": "x"}, forced=False)
-    monkeypatch.setattr(client, "set_registered_model_alias", Mock(side_effect=MlflowException("it is refused")))
+    monkeypatch.setattr(
+        client, "set_registered_model_alias", Mock(side_effect=MlflowException("it is refused"))
+    )
     with pytest.raises(MlflowException, match="it is refused"):
         move("1", before="3", facts={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") == "3"

@@ -1,4 +1,6 @@
-"""The life of a run: its experiment, every ending, what is written, its process, and runs as people name them."""
+"""The life of a run: its experiment, every ending, what is written, its process, and runs as people
+name them.
+"""
 
 import contextlib
 import json
@@ -37,12 +39,16 @@ def client(spec: TrackingSpec) -> Any:
 
 
 def _made(spec: TrackingSpec, **more: Any) -> Any:
-    return open_run(spec, **{"name": "xgboost", "tags": {"job": "train"}, "params": {"seed": 0}, **more})
+    return open_run(
+        spec, **{"name": "xgboost", "tags": {"job": "train"}, "params": {"seed": 0}, **more}
+    )
 
 
 def _runs(spec: TrackingSpec) -> list[Any]:
     client = open_store(spec)
-    return list(client.search_runs([experiment.experiment_id for experiment in client.search_experiments()]))
+    return list(
+        client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    )
 
 
 def _only(spec: TrackingSpec) -> Any:
@@ -56,11 +62,19 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
     with _made(spec) as run:
         secret = "s3://key:s3cret@trips/2018.parquet?versionId=s3cret"
         run.log_dataset(secret, "d" * 36, "yellow 2018", "train", {"rows": 10})
-        run.log_dataset("sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5})
+        run.log_dataset(
+            "sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5}
+        )
         assert run.client.get_run(run.id).info.status == "RUNNING"
-        wait_until(lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes"))
+        wait_until(
+            lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes")
+        )
     ended = _only(spec)
-    assert (ended.info.status, ended.info.run_name, ended.data.params) == ("FINISHED", "mine", {"seed": "0"})
+    assert (ended.info.status, ended.info.run_name, ended.data.params) == (
+        "FINISHED",
+        "mine",
+        {"seed": "0"},
+    )
     inputs = {item.tags[0].value: item.dataset for item in ended.inputs.dataset_inputs}
     train, test = inputs["train"], inputs["test"]
     assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
@@ -79,14 +93,20 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
         (SystemExit(143), "KILLED", None),
     ],
 )
-def test_a_run_that_ends_otherwise(spec: TrackingSpec, problem: BaseException, status: str, code: str | None) -> None:
+def test_a_run_that_ends_otherwise(
+    spec: TrackingSpec, problem: BaseException, status: str, code: str | None
+) -> None:
     with pytest.raises(type(problem)) as caught, _made(spec):
         raise problem
     assert caught.value is problem
     assert getattr(problem, "__notes__", []) == ([module.KILLED] if status == "KILLED" else [])
     ended, message = _only(spec), str(problem) if code else None
     tags = ended.data.tags
-    assert (ended.info.status, tags.get("error.code"), tags.get("error.message")) == (status, code, message)
+    assert (ended.info.status, tags.get("error.code"), tags.get("error.message")) == (
+        status,
+        code,
+        message,
+    )
 
 
 def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
@@ -118,17 +138,26 @@ def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: fl
             run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
         run.log_metrics({"test/auc": 0.5, "test/log_loss": value})
     ended = _only(spec)
-    assert (ended.info.status, ended.data.tags["error.code"], ended.data.metrics) == ("FAILED", "M010", {})
+    assert (ended.info.status, ended.data.tags["error.code"], ended.data.metrics) == (
+        "FAILED",
+        "M010",
+        {},
+    )
 
 
-def test_a_lock_that_does_not_end(spec: TrackingSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lock_that_does_not_end(
+    spec: TrackingSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is waited for as long as configured."""
     spec.wait_s = 0.3
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
     with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
         children = Children(run)
         with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
-            trials = [children.begin(number, f"key{number}", 1, {"max_depth": number}) for number in range(3)]
+            trials = [
+                children.begin(number, f"key{number}", 1, {"max_depth": number})
+                for number in range(3)
+            ]
             locked.execute("BEGIN IMMEDIATE")
             raise KeyboardInterrupt
         run.log_metrics({"test/auc": 0.5})
@@ -139,7 +168,8 @@ def test_a_lock_that_does_not_end(spec: TrackingSpec, tmp_path: Path, caplog: py
     for run_id in (run.id, *trials):
         left = client.get_run(run_id)
         assert left.info.status == "RUNNING"
-        gone = json.loads(left.data.tags[process.PROCESS]) | {"start": "1"}  # as if that process had ended
+        # as if that process had ended
+        gone = json.loads(left.data.tags[process.PROCESS]) | {"start": "1"}
         client.set_tag(run_id, process.PROCESS, json.dumps(gone))
     with _made(spec):
         pass
@@ -150,10 +180,29 @@ def test_a_run_on_a_server_below_a_path(
     serving: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copy(tables, tmp_path / "served.db")
-    command = ["server", "--host", "127.0.0.1", "--port", "0", "--workers", "1", "--static-prefix", "/mlflow"]
-    command += ["--backend-store-uri", "sqlite:///served.db", "--artifacts-destination", str(tmp_path / "artifacts")]
+    command = [
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--workers",
+        "1",
+        "--static-prefix",
+        "/mlflow",
+    ]
+    command += [
+        "--backend-store-uri",
+        "sqlite:///served.db",
+        "--artifacts-destination",
+        str(tmp_path / "artifacts"),
+    ]
     with serving(
-        command, "http://127.0.0.1:0", tmp_path, "mlflow/health", MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false"
+        command,
+        "http://127.0.0.1:0",
+        tmp_path,
+        "mlflow/health",
+        MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
     ) as url:
         spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
         assert " takes runs" in check_store(spec)
@@ -161,16 +210,24 @@ def test_a_run_on_a_server_below_a_path(
             run.log_metrics({"test/auc": 0.5})
             run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
             run.log_text("seed: 0\n", "plots/config.yaml")
-            run.log_dataset("s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10})
+            run.log_dataset(
+                "s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10}
+            )
         (finished,) = run.client.search_runs([run.experiment_id])
-        page, image = run.link, f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
+        page, image = (
+            run.link,
+            f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}",
+        )
         with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
             assert b"<title>MLflow" in answer.read()
         with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
             assert answer.read() == b"seed: 0\n"
     assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
     secret = Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link
-    assert secret == "https://host.example/mlflow/#/experiments/1/runs/abc?workflowType=machine_learning"
+    assert (
+        secret
+        == "https://host.example/mlflow/#/experiments/1/runs/abc?workflowType=machine_learning"
+    )
     local = Run("abc", "1", "sqlite:///mlflow.db", None).link
     assert local.endswith(" after `mlflow ui --backend-store-uri sqlite:///mlflow.db`")
     assert finished.info.status == "FINISHED"
@@ -194,8 +251,22 @@ def test_a_server_that_is_gone_is_told_in_one_line(
     mark_launched(problem=mistake)
 
 
-def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(spec: TrackingSpec) -> None:
-    odd = ["petal length (cm)", "petal length [cm]", "a//b", "/a", "a/", "..", "..x", "a/../b", "", ".", "x\n"]
+def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
+    spec: TrackingSpec,
+) -> None:
+    odd = [
+        "petal length (cm)",
+        "petal length [cm]",
+        "a//b",
+        "/a",
+        "a/",
+        "..",
+        "..x",
+        "a/../b",
+        "",
+        ".",
+        "x\n",
+    ]
     odd += ["$", "(", "x" * 251, "x" * 252, "(" * 300]
     usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
     assert [module.name_of(name) for name in usual] == usual
@@ -203,10 +274,17 @@ def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
     assert len(set(names)) == len(names)
     assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
     assert max(map(len, names)) == module.MAX_NAME
-    assert names == [module.name_of(name) for name in names], "a name that is taken is left as it is"
+    assert names == [module.name_of(name) for name in names], (
+        "a name that is taken is left as it is"
+    )
     huge = "x" * 3_000_000
-    values = {f"unscored/{name}": float(at) for at, name in enumerate([*odd, *(f"ENSG{at}(x)" for at in range(3000))])}
-    with open_run(spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}) as run:
+    values = {
+        f"unscored/{name}": float(at)
+        for at, name in enumerate([*odd, *(f"ENSG{at}(x)" for at in range(3000))])
+    }
+    with open_run(
+        spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}
+    ) as run:
         run.log_metrics(values)
         run.log_dataset("made://x", "d", huge, "train", {})
         run.log_params({"data.columns.a (b)": "another"})
@@ -214,10 +292,15 @@ def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
     assert ended.info.status == "FINISHED"
     assert sorted(ended.data.metrics.values()) == sorted(values.values())
     assert ended.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
-    assert ended.data.params == {module.name_of("data.columns.a (b)"): "x" * 5999 + "…", "c": "x" * 6000}
+    assert ended.data.params == {
+        module.name_of("data.columns.a (b)"): "x" * 5999 + "…",
+        "c": "x" * 6000,
+    }
 
 
-def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: TrackingSpec, tmp_path: Path) -> None:
+def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(
+    spec: TrackingSpec, tmp_path: Path
+) -> None:
     ids: dict[str, str] = {}
     for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
         with open_run(spec, name=name, tags={"job": job}, params={}) as run:
@@ -238,7 +321,10 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: Tracking
     begun = f"{0xFFFF - int(ids['trial'][:4], 16):04x}"  # as the trial's id does not begin
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         for number, name in enumerate(("first", "train")):
-            database.execute("UPDATE runs SET run_uuid = ? WHERE run_uuid = ?", (f"{begun}{number:028}", ids[name]))
+            database.execute(
+                "UPDATE runs SET run_uuid = ? WHERE run_uuid = ?",
+                (f"{begun}{number:028}", ids[name]),
+            )
     for name, experiment, says in (
         ("last", "taxi", "experiment taxi has no ladder"),
         ("last", None, "is not there"),
@@ -251,7 +337,9 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(spec: Tracking
             find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")
 
 
-def test_what_variables_name_and_is_not_there(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_variables_name_and_is_not_there(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec.experiment = None
     client.create_experiment("team")
     client.delete_experiment(client.create_experiment("gone"))
@@ -269,7 +357,9 @@ def test_what_variables_name_and_is_not_there(client: Any, spec: TrackingSpec, m
     assert _runs(spec) == []
 
 
-def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_experiment_of_a_run(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert client.create_experiment("team") == "1"
     for configured, name, number, expected in (
         (None, None, None, "tipcast"),
@@ -280,7 +370,9 @@ def test_the_experiment_of_a_run(client: Any, spec: TrackingSpec, monkeypatch: p
     ):
         spec.experiment = configured
         for variable, value in (("MLFLOW_EXPERIMENT_NAME", name), ("MLFLOW_EXPERIMENT_ID", number)):
-            monkeypatch.delenv(variable, raising=False) if value is None else monkeypatch.setenv(variable, value)
+            monkeypatch.delenv(variable, raising=False) if value is None else monkeypatch.setenv(
+                variable, value
+            )
         with _made(spec) as run:
             pass
         assert client.get_experiment(run.experiment_id).name == expected
@@ -305,14 +397,20 @@ def test_what_uses_a_model_is_recorded_beside_its_training(
     assert beside(client, spec, trained.id) is spec, "the experiment was deleted"
 
 
-def test_the_launchers_run_is_joined_once(client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launchers_run_is_joined_once(
+    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment = client.create_experiment("by the launcher")
     launched = client.create_run(experiment, run_name="gentle-ox-12").info.run_id
     client.log_param(launched, "seed", "'0'")
     monkeypatch.setenv("MLFLOW_RUN_ID", launched)
     with _made(spec, params={"seed": 0, "rows": 5}) as parent, _made(spec, parent=parent) as child:
         assert "MLFLOW_RUN_ID" not in os.environ
-    assert (parent.id, parent.experiment_id, child.experiment_id) == (launched, experiment, experiment)
+    assert (parent.id, parent.experiment_id, child.experiment_id) == (
+        launched,
+        experiment,
+        experiment,
+    )
     assert client.get_run(child.id).data.tags["mlflow.parentRunId"] == parent.id
     joined = client.get_run(launched)
     assert (joined.info.status, joined.info.run_name) == ("FINISHED", "xgboost")
@@ -327,7 +425,9 @@ STORE = "postgresql://host/mlflow"
 
 @pytest.fixture
 def left(client: Any) -> Callable[..., str]:
-    """Leave a run open whose process differs from this one; by default by a start that is long ago."""
+    """Leave a run open whose process differs from this one; by default by a start that is long
+    ago.
+    """
 
     def leave(**identity: Any) -> str:
         return str(client.create_run("0", tags=written(**identity or {"start": "1"})).info.run_id)
@@ -345,7 +445,8 @@ def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not process.has_exited(written(), STORE)
     assert process.has_exited(written(start="1"), STORE), "another has its number now"
     child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended; its parent has not taken notice
+    # it has ended; its parent has not taken notice
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert process.has_exited(written(pid=child.pid), STORE)
     child.wait()
     assert process.has_exited(written(pid=child.pid), STORE)
@@ -356,7 +457,8 @@ def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     before, earlier = written(start="1"), written(boot="earlier", start="1")
     assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
     assert process.has_exited(earlier, "sqlite:///mlflow.db")
-    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):  # as /proc hides processes of others
+    # as /proc hides processes of others
+    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):
         monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
         assert not process.has_exited(before, STORE)
 
@@ -364,14 +466,24 @@ def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lease(client: Any, left: Callable[..., str]) -> None:
     run_id = left(pid=os.getpid())
     with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
-        with pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "), process.leased(client, run_id):
+        with (
+            pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "),
+            process.leased(client, run_id),
+        ):
             raise AssertionError("not reached")
         raise KeyboardInterrupt
     with process.leased(client, run_id):
         pass
-    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)  # of another temporary folder
-    run_id, elsewhere = left(pid=other.pid, start=process.started(other.pid)), left(pid=1, host="elsewhere")
-    for held, holder in ((run_id, f"process {other.pid} on "), (elsewhere, "process 1 on elsewhere works on this run")):
+    # of another temporary folder
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    run_id, elsewhere = (
+        left(pid=other.pid, start=process.started(other.pid)),
+        left(pid=1, host="elsewhere"),
+    )
+    for held, holder in (
+        (run_id, f"process {other.pid} on "),
+        (elsewhere, "process 1 on elsewhere works on this run"),
+    ):
         with pytest.raises(TipcastError, match=f"S002.*{holder}"):
             process.leased(client, held).__enter__()
     other.communicate()
@@ -389,11 +501,17 @@ def test_a_run_whose_process_was_killed_is_closed_and_no_other(
     def status(run_id: str) -> str:
         return str(client.get_run(run_id).info.status)
 
-    others = [left(pid=os.getpid()), left(start="1", host="elsewhere"), left(start="1", pid_namespace=1)]
+    others = [
+        left(pid=os.getpid()),
+        left(start="1", host="elsewhere"),
+        left(start="1", pid_namespace=1),
+    ]
     others.append(client.create_run("0").info.run_id)
     killed = left()
     with monkeypatch.context() as patch, _made(spec) as run:  # one's own run is tagged in batches
-        patch.setattr(type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted")))
+        patch.setattr(
+            type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted"))
+        )
         with _made(spec):
             pass
     for _ in range(2):
@@ -405,7 +523,10 @@ def test_a_run_whose_process_was_killed_is_closed_and_no_other(
         taken = left()
         monkeypatch.setenv(name, taken)
         with _made(spec, **({"resume": taken} if name == "resume" else {})) as run:
-            assert (run.id, process.has_exited(client.get_run(taken).data.tags, STORE)) == (taken, False)
+            assert (run.id, process.has_exited(client.get_run(taken).data.tags, STORE)) == (
+                taken,
+                False,
+            )
     run_id = left()
 
     def taken_up(*_: Any) -> bool:
@@ -417,13 +538,19 @@ def test_a_run_whose_process_was_killed_is_closed_and_no_other(
     assert status(run_id) == "RUNNING", "by another process, while this one looks"
 
 
-def test_a_lock_that_ends_while_the_run_is_closed(spec: TrackingSpec, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_lock_that_ends_while_the_run_is_closed(
+    spec: TrackingSpec, tmp_path: Path, monkeypatch: Any
+) -> None:
     spec.wait_s = 0.3
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
     with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
         ended = run.client.set_terminated
-        monkeypatch.setattr(run.client, "set_terminated", lambda *given: locked.execute("ROLLBACK") and ended(*given))
+        monkeypatch.setattr(
+            run.client,
+            "set_terminated",
+            lambda *given: locked.execute("ROLLBACK") and ended(*given),
+        )
         run.log_metrics({"test/auc": 0.5})
     locked.close()
     assert (_only(spec).info.status, _only(spec).data.tags["error.code"]) == ("FAILED", "T002")

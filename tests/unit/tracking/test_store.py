@@ -34,13 +34,15 @@ import atexit, os, socket, sys
 
 outside, here = [], {"127.0.0.1", "::1", "localhost", socket.gethostname(), None, ""}
 
-@atexit.register  # the first that is registered is the last that is called: MLflow has sent by then what it kept
+# The first that is registered is the last that is called: MLflow has sent by then what it kept.
+@atexit.register
 def judge():
     print("outside", outside, file=sys.stderr, flush=True)
     os._exit(bool(outside))
 
 def guard(event, arguments):
-    if event == "socket.connect" and arguments[0].type == socket.SOCK_STREAM:  # by others Dask learns its own address
+    # By other kinds of sockets Dask learns its own address.
+    if event == "socket.connect" and arguments[0].type == socket.SOCK_STREAM:
         place = arguments[1]
     elif event == "socket.getaddrinfo":
         place = arguments[:1]
@@ -74,10 +76,16 @@ def test_mlflow_uses_the_store_for_runs_and_models(
     lock = tmp_path / "mlflow.db.lock"
     assert stat.S_IMODE(lock.stat().st_mode) == 0o600
     spec.wait_s = 0.5
-    with filelock.FileLock(lock), pytest.raises(TipcastError, match="T002.*mlflow.db.*held its lock"):
+    with (
+        filelock.FileLock(lock),
+        pytest.raises(TipcastError, match="T002.*mlflow.db.*held its lock"),
+    ):
         open_store(spec)
     client = open_store(spec)
-    with pytest.raises(TipcastError, match="T002.*the tracking store refuses"), failures(str(spec.uri)):
+    with (
+        pytest.raises(TipcastError, match="T002.*the tracking store refuses"),
+        failures(str(spec.uri)),
+    ):
         client.set_tag(client.create_run("0").info.run_id, "a" * 400, "x")
     with pytest.raises(FileNotFoundError), failures(str(spec.uri)):  # a job's own
         Path("nowhere/trips.parquet").read_bytes()
@@ -132,11 +140,16 @@ def test_a_server_that_answers_is_not_called_silent(status: int, body: str, says
         def log_message(self, *_: object) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server, ThreadPoolExecutor(1) as pool:
+    with (
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
         pool.submit(server.serve_forever)
         try:
             with pytest.raises(TipcastError, match=f"T001.*{says}"):
-                open_store(TrackingSpec(uri=f"http://127.0.0.1:{server.server_port}", max_retries=0))
+                open_store(
+                    TrackingSpec(uri=f"http://127.0.0.1:{server.server_port}", max_retries=0)
+                )
         finally:
             server.shutdown()
 
@@ -144,15 +157,23 @@ def test_a_server_that_answers_is_not_called_silent(status: int, body: str, says
 @pytest.mark.parametrize(
     ("problem", "says"),
     [
-        (botocore.exceptions.NoCredentialsError(), "there are no credentials. Fix: set AWS_ACCESS_KEY_ID"),
         (
-            boto3.exceptions.S3UploadFailedError("Failed to upload a to b: An error occurred (InvalidAccessKeyId)"),
+            botocore.exceptions.NoCredentialsError(),
+            "there are no credentials. Fix: set AWS_ACCESS_KEY_ID",
+        ),
+        (
+            boto3.exceptions.S3UploadFailedError(
+                "Failed to upload a to b: An error occurred (InvalidAccessKeyId)"
+            ),
             "the credentials are refused.* Fix: correct them",
         ),
     ],
 )
 def test_artifacts_in_s3_without_credentials(problem: Exception, says: str) -> None:
-    with pytest.raises(TipcastError, match=f"T005. artifacts in S3: {says}"), failures("sqlite:///mlflow.db"):
+    with (
+        pytest.raises(TipcastError, match=f"T005. artifacts in S3: {says}"),
+        failures("sqlite:///mlflow.db"),
+    ):
         raise problem
 
 
@@ -177,7 +198,9 @@ def test_a_folder_that_was_moved_is_not_made_again(spec: TrackingSpec, tmp_path:
     assert (new / "mlruns" / "7" / run.id / "artifacts" / "a.txt").read_text() == "x"
 
 
-def test_a_database_of_another_mlflow_names_the_command_that_upgrades_it(spec: TrackingSpec, tmp_path: Path) -> None:
+def test_a_database_of_another_mlflow_names_the_command_that_upgrades_it(
+    spec: TrackingSpec, tmp_path: Path
+) -> None:
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
         database.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
         database.commit()
@@ -188,7 +211,9 @@ def test_a_database_of_another_mlflow_names_the_command_that_upgrades_it(spec: T
 ADDRESS = "http://ada:s3cret@127.0.0.1:1/mlflow?token=s3cret"
 
 
-@pytest.mark.parametrize("uri", ["http://[::1:5000", "http://127.0.0.1:50x0", "http://ada:s3cret/x@[::1:5000", ADDRESS])
+@pytest.mark.parametrize(
+    "uri", ["http://[::1:5000", "http://127.0.0.1:50x0", "http://ada:s3cret/x@[::1:5000", ADDRESS]
+)
 @pytest.mark.parametrize("name", ["tracking.uri", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
 def test_what_is_no_address_or_has_credentials_is_refused_and_not_repeated(
     spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, uri: str, name: str
@@ -205,11 +230,16 @@ def test_what_is_no_address_or_has_credentials_is_refused_and_not_repeated(
 def test_a_word_is_no_address(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "hello")
     spec.uri = None
-    with pytest.raises(TipcastError, match="C003. MLFLOW_TRACKING_URI: hello is not an address. Fix: use http"):
+    with pytest.raises(
+        TipcastError, match="C003. MLFLOW_TRACKING_URI: hello is not an address. Fix: use http"
+    ):
         open_store(spec)
 
 
-FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES ('from_the_future')"
+FOREIGN = (
+    "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_version VALUES "
+    "('from_the_future')"
+)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +251,9 @@ FOREIGN = "CREATE TABLE alembic_version (version_num TEXT); INSERT INTO alembic_
         (FOREIGN, "mlflow.db", "from_the_future"),
     ],
 )
-def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes | str | None, name: str, says: str) -> None:
+def test_a_file_that_cannot_be_used(
+    tmp_path: Path, content: bytes | str | None, name: str, says: str
+) -> None:
     if isinstance(content, bytes):
         (tmp_path / name).write_bytes(content)
     elif content:
@@ -231,11 +263,20 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: bytes | str | None,
         open_store(TrackingSpec(uri=f"sqlite:///{name if name[0] == ':' else tmp_path / name}"))
 
 
-def test_nothing_outside_is_connected_to(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_outside_is_connected_to(
+    tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(tables, tmp_path)
-    for name in ("CI", "PYTEST_CURRENT_TEST", "MLFLOW_DISABLE_TELEMETRY"):  # by which MLflow would be silent anyway
+    # by which MLflow would be silent anyway
+    for name in ("CI", "PYTEST_CURRENT_TEST", "MLFLOW_DISABLE_TELEMETRY"):
         monkeypatch.delenv(name, raising=False)
-    words = ("data.rows=2000", "model=logistic", "tracking.register=tips", "print=json", "cluster.processes=false")
+    words = (
+        "data.rows=2000",
+        "model=logistic",
+        "tracking.register=tips",
+        "print=json",
+        "cluster.processes=false",
+    )
     done = python(tmp_path, "-c", GUARDED, "train", *words, "cluster.n_workers=1")
     assert '"model_uri": "models:/tips/1"' in done.stdout, done.stderr
     assert done.returncode == 0, done.stderr
@@ -254,7 +295,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 SAFE = ("https://mlflow.example", "http://127.8.8.8", "http://localhost", "http://[::1]")
 
 
-def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_are_not_sent_in_the_clear(
+    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused() -> None:
         with pytest.raises(TipcastError, match="C009.*without TLS.*tracking.insecure=true"):
             open_store(TrackingSpec(uri="http://mlflow.example:5000"))
@@ -277,7 +320,10 @@ def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, m
             with pytest.raises(ConnectionError):
                 open_store(TrackingSpec(uri=uri, insecure=":5000" in uri))
     for name, text in (
-        (".mlflow/credentials", "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n"),
+        (
+            ".mlflow/credentials",
+            "[mlflow]\nmlflow_tracking_username = ada\nmlflow_tracking_password = p\n",
+        ),
         (".netrc", "machine mlflow.example login ada password p\n"),
     ):
         (home / name).parent.mkdir(exist_ok=True)
@@ -287,16 +333,25 @@ def test_credentials_are_not_sent_in_the_clear(home: Path, spec: TrackingSpec, m
         (home / name).unlink()
 
 
-def test_credentials_for_artifacts(home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_for_artifacts(
+    home: Path, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = open_store(spec)
-    experiment = client.create_experiment(spec.experiment, artifact_location="http://files.example/a")
+    experiment = client.create_experiment(
+        spec.experiment, artifact_location="http://files.example/a"
+    )
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "t")
-    with pytest.raises(TipcastError, match="C009. http://files.example"), open_run(spec, name="n", tags={}, params={}):
+    with (
+        pytest.raises(TipcastError, match="C009. http://files.example"),
+        open_run(spec, name="n", tags={}, params={}),
+    ):
         raise AssertionError("not reached")
     (run,) = client.search_runs([experiment])
     assert run.info.status == "FAILED"
     with pytest.raises(TipcastError, match="C009. http://files.example"):
-        check_artifacts("mlflow-artifacts://files.example:5000/1/a", "http://127.0.0.1:5000", insecure=False)
+        check_artifacts(
+            "mlflow-artifacts://files.example:5000/1/a", "http://127.0.0.1:5000", insecure=False
+        )
     for artifacts, store_uri in (
         ("mlflow-artifacts:/1/a", "http://127.0.0.1:5000"),
         ("https://files.example/a", "https://mlflow.example"),
@@ -305,11 +360,15 @@ def test_credentials_for_artifacts(home: Path, spec: TrackingSpec, monkeypatch: 
         check_artifacts(artifacts, store_uri, insecure=False)
 
 
-def test_an_experiment_shows_nothing_of_a_probe_that_fails(spec: TrackingSpec, tmp_path: Path) -> None:
+def test_an_experiment_shows_nothing_of_a_probe_that_fails(
+    spec: TrackingSpec, tmp_path: Path
+) -> None:
     """Of one that goes well tests/jobs/test_doctor.py tells."""
     client = open_store(spec)
     (tmp_path / "file").touch()
-    experiment_id = client.create_experiment("taxi", artifact_location=str(tmp_path / "file" / "artifacts"))
+    experiment_id = client.create_experiment(
+        "taxi", artifact_location=str(tmp_path / "file" / "artifacts")
+    )
     with pytest.raises(TipcastError, match="T005. .*file/artifacts"):
         check_store(spec)
     assert client.search_runs([experiment_id]) == []
@@ -320,23 +379,34 @@ import sys
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.run import open_run
-with open_run(TrackingSpec(uri=f"sqlite:///{sys.argv[1]}/mlflow.db"), name="r", tags={}, params={}) as run:
+spec = TrackingSpec(uri=f"sqlite:///{sys.argv[1]}/mlflow.db")
+with open_run(spec, name="r", tags={}, params={}) as run:
     run.log_text("here", "note.txt")
 print([path.read_text() for path in Path(sys.argv[1], "mlruns").rglob("note.txt")])
 """
 
 
-def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(tmp_path: Path) -> None:
+def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(
+    tmp_path: Path,
+) -> None:
     """As in a container whose working folder is part of its image."""
     folder, elsewhere = tmp_path / "image", tmp_path / "volume"
     folder.mkdir(mode=0o555)
     elsewhere.mkdir()
-    nobody = ["unshare", "-U", "--map-user=12345", "--map-group=12345", "--"] if os.getuid() == 0 else []
+    nobody = (
+        ["unshare", "-U", "--map-user=12345", "--map-group=12345", "--"] if os.getuid() == 0 else []
+    )
     if nobody and subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode:  # noqa: S603
         pytest.skip("root may write everywhere")
     words = [*nobody, sys.executable, "-c", LOGS, str(elsewhere)]
     ended = subprocess.run(  # noqa: S603 - fixed words
-        words, cwd=folder, env=warm.environment(), capture_output=True, text=True, timeout=300, check=False
+        words,
+        cwd=folder,
+        env=warm.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ended.stdout.strip().endswith("['here']"), ended.stderr
     assert not list(folder.iterdir())
@@ -360,7 +430,10 @@ def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
             held.release()
         return 10.0 * step
 
-    with nullcontext() if moves else pytest.raises(filelock.Timeout), queue.in_turn(file, 15.0, now):
+    with (
+        nullcontext() if moves else pytest.raises(filelock.Timeout),
+        queue.in_turn(file, 15.0, now),
+    ):
         assert moves
     held.release()
 
@@ -376,7 +449,11 @@ FULL = "[Errno 28] No space left on device"
         (shutil.Error([("/elsewhere/MLmodel", ARTIFACT, FULL)]), ARTIFACT, "of the artifact store"),
         (OSError(28, "No space left on device", ARTIFACT), ARTIFACT, "of the artifact store"),
         (OSError(28, "No space left on device", OF_JOB), OF_JOB, "set TMPDIR"),
-        (mlflow.MlflowException(f"{FULL}: '{OF_JOB}' -> '{ARTIFACT}'"), ARTIFACT, "of the artifact store"),
+        (
+            mlflow.MlflowException(f"{FULL}: '{OF_JOB}' -> '{ARTIFACT}'"),
+            ARTIFACT,
+            "of the artifact store",
+        ),
     ],
 )
 def test_the_disk_that_is_full_is_named(

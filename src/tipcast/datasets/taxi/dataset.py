@@ -1,4 +1,6 @@
-"""Taxi trips of any source (samples, files, months as the TLC publishes them), and which of them can be used."""
+"""Taxi trips of any source (samples, files, months as the TLC publishes them), and which of them
+can be used.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +16,16 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
 from tipcast.datasets import address, base, split
-from tipcast.datasets.base import Counts, Dataset, FileScan, Fragment, Listing, Period, RawColumn, ScanRequest
+from tipcast.datasets.base import (
+    Counts,
+    Dataset,
+    FileScan,
+    Fragment,
+    Listing,
+    Period,
+    RawColumn,
+    ScanRequest,
+)
 from tipcast.datasets.listing import named_by, read_fragment, request_of
 from tipcast.datasets.taxi import features, files, sample, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
@@ -26,25 +37,35 @@ SCORED = ("fare_amount", "tip_amount")
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
 """Least and largest pick-up of rows that may be of any time."""
 RULES = {
-    "fare_amount": (5e-324, ABSURD, "fare_not_positive", "fare_missing"),  # from the smallest number above 0
+    # from the smallest number above 0
+    "fare_amount": (5e-324, ABSURD, "fare_not_positive", "fare_missing"),
     "tip_amount": (-ABSURD, ABSURD, NOT_FINITE, "tip_missing"),
     "passenger_count": (-ABSURD, ABSURD, NOT_FINITE, ""),  # which may be missing
     **dict.fromkeys(schema.ZONES, (1, LAST_ZONE, "bad_zone", "zone_missing")),
 }
-"""Column -> least and largest value of trips that can be used, why others are dropped, and those without one.
+"""Column -> least and largest value of trips that can be used, why others are dropped, and those
+without one.
 
-The first that applies; numbers beyond ``ABSURD`` are ``NOT_FINITE``. The pick-up comes first, by the file's period.
+The first that applies; numbers beyond ``ABSURD`` are ``NOT_FINITE``. The pick-up comes first, by
+the file's period.
 """
 REFUSED = {
     "pickup_missing": (("pickup",), "is empty", "D010", "missing"),
     base.OUTSIDE_PERIOD: (("pickup",), "lies outside the file's period", "D010", "stray"),
     "fare_missing": (("fare_amount",), "is empty", "D012", "missing"),
-    NOT_FINITE: (("fare_amount", "tip_amount", "passenger_count"), "is infinite or beyond 1e6", "D011", "non_finite"),
+    NOT_FINITE: (
+        ("fare_amount", "tip_amount", "passenger_count"),
+        "is infinite or beyond 1e6",
+        "D011",
+        "non_finite",
+    ),
     "tip_missing": (("tip_amount",), "is empty", "D012", "missing"),
     "zone_missing": (schema.ZONES, "is empty", "D012", "missing"),
     "bad_zone": (schema.ZONES, f"is not a taxi zone (1 to {LAST_ZONE})", "D013", "bad_zone"),
 }
-"""Reason -> columns of which one is at fault, what it is, the error's code, the share of rows in ``data.limits``."""
+"""Reason -> columns of which one is at fault, what it is, the error's code, the share of rows in
+``data.limits``.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,9 @@ class Taxi(Dataset):
         """
         data, named, key = self.spec, named_by(self.spec, which), f"data.{which}"
         needed, optional = tuple(dict.fromkeys(("pickup", *columns))), tuple(optional)
-        request = request_of(data, needed, optional, nullable=optional, facts={"colour": data.colour})
+        request = request_of(
+            data, needed, optional, nullable=optional, facts={"colour": data.colour}
+        )
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
         if isinstance(data, TlcData):
@@ -94,7 +117,10 @@ class Taxi(Dataset):
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raw = self.raw_columns(names, {})
         needed = ("pickup", *(column.name for column in raw if column.required))
-        return tuple(dict.fromkeys(needed)), (*(column.name for column in raw if not column.required), *SCORED)
+        return tuple(dict.fromkeys(needed)), (
+            *(column.name for column in raw if not column.required),
+            *SCORED,
+        )
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
         return schema.map_columns(names, where, (), schema.COLUMNS)
@@ -104,24 +130,36 @@ class Taxi(Dataset):
         own = {column: _type(name) for name, column in self.own_names(header, where).items()}
         return {**dict.fromkeys(header, pa.string()), **own}
 
-    def read(self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+    def read(
+        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+    ) -> dict[str, Array]:
         if fragment.format != "sample":
             return read_fragment(fragment, frames, columns)
-        own = {name: fragment.columns[name] for name in (fragment.columns if columns is None else columns)}
+        own = {
+            name: fragment.columns[name]
+            for name in (fragment.columns if columns is None else columns)
+        }
         block, seed = fragment.part
         colour = str(fragment.options["colour"])
         made = sample.sample_block(
-            base.timed(fragment.period), block, seed, fragment.rows or 0, colour, tuple(own.values())
+            base.timed(fragment.period),
+            block,
+            seed,
+            fragment.rows or 0,
+            colour,
+            tuple(own.values()),
         )
         return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
-        """Find the rows that can be used, see ``Dataset.clean``; each is dropped under its first reason.
+        """Find the rows that can be used, see ``Dataset.clean``; each is dropped under its first
+        reason.
 
-        A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size, zones 1 to 265, the
-        pickup inside the period. Missing passengers are kept. Columns that are not there are not looked at.
+        A fare must be positive, fare and tip known, fare, tip and passengers at most 1e6 in size,
+        zones 1 to 265, the pickup inside the period. Missing passengers are kept. Columns that are
+        not there are not looked at.
         """
         stray = self.spec is not None and self.spec.limits.stray is None
         first, last = EVER if stray else (base.timed(period)[0], base.timed(period)[1] - 1)
@@ -136,11 +174,16 @@ class Taxi(Dataset):
             good = (values >= low) & (values <= high)  # which NaN is not
             if not missing:
                 good |= values != values
-            wrong = values[~good if keep is None else ~good & keep]  # few: each further look at them is cheap
+            # few: each further look at them is cheap
+            wrong = values[~good if keep is None else ~good & keep]
             keep = good if keep is None else keep & good
             empty = int((wrong == NULL_TIME if name == "pickup" else wrong != wrong).sum())
             absurd = int((abs(wrong) > ABSURD).sum()) if high == ABSURD else 0
-            for why, rows in ((missing, empty), (NOT_FINITE, absurd), (reason, len(wrong) - empty - absurd)):
+            for why, rows in (
+                (missing, empty),
+                (NOT_FINITE, absurd),
+                (reason, len(wrong) - empty - absurd),
+            ):
                 if rows:
                     dropped[why] += rows
         return (keep, dict(dropped)) if dropped else (None, {})
@@ -159,7 +202,9 @@ class Taxi(Dataset):
                     raise TipcastError(code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
-        """Return raw columns by their TLC names, the pick-up first by that of the colour a model was trained on."""
+        """Return raw columns by their TLC names, the pick-up first by that of the colour a model
+        was trained on.
+        """
         colours = sorted(schema.COLOURS, key=lambda colour: colour != facts.get("colour", "yellow"))
         return tuple(
             RawColumn(name, tuple(schema.tlc_name(name, colour) for colour in colours), "time")
@@ -169,17 +214,30 @@ class Taxi(Dataset):
         )
 
     def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
-        """Return canonical host columns as a DataFrame with the TLC's names; times become datetime64[us]."""
+        """Return canonical host columns as a DataFrame with the TLC's names; times become
+        datetime64[us].
+        """
         colour = str(facts.get("colour", "yellow"))
-        times = {name: columns[name].view("datetime64[us]") for name in schema.TIMES if name in columns}
-        return pd.DataFrame({schema.tlc_name(name, colour): values for name, values in {**columns, **times}.items()})
+        times = {
+            name: columns[name].view("datetime64[us]") for name in schema.TIMES if name in columns
+        }
+        return pd.DataFrame(
+            {schema.tlc_name(name, colour): values for name, values in {**columns, **times}.items()}
+        )
 
     def month_files(self) -> Listing:
         return self.scan("months", schema.REQUIRED, schema.COLUMNS)
 
-    def month_file(self, month: str, there: Iterable[str], facts: Mapping[str, Any]) -> tuple[str, dict[str, pa.Field]]:
-        """Return the TLC's names; whatever a month's files have, ids become whole numbers and all else doubles."""
-        colour, present = str(facts["colour"]), [name for name in schema.COLUMNS if name in set(there)]
+    def month_file(
+        self, month: str, there: Iterable[str], facts: Mapping[str, Any]
+    ) -> tuple[str, dict[str, pa.Field]]:
+        """Return the TLC's names; whatever a month's files have, ids become whole numbers and all
+        else doubles.
+        """
+        colour, present = (
+            str(facts["colour"]),
+            [name for name in schema.COLUMNS if name in set(there)],
+        )
         fields = {name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in present}
         return f"{colour}_tripdata_{month}.parquet", fields
 
@@ -187,7 +245,10 @@ class Taxi(Dataset):
         """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
         if isinstance(self.spec, TlcData):
             months = files.months_of(self.spec, which)
-            return f"{sum(file.exists() for file in months)} of {len(months)} months in {self.spec.cache}"
+            return (
+                f"{sum(file.exists() for file in months)} of {len(months)} months "
+                f"in {self.spec.cache}"
+            )
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
         return f"{listing.size}, {listing.name}, {split.describe(base.timed(listing.period))}"
 

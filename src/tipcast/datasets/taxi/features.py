@@ -8,7 +8,8 @@ import numpy as np
 
 _OF_TIME: dict[str, Callable[[Any, Any, Any], Any]] = {
     "pickup_weekday": lambda minute, hour, week: week // 24,
-    "pickup_hour": lambda minute, hour, week: week - week // 24 * 24,  # NumPy takes % several times slower
+    # NumPy takes % several times slower
+    "pickup_hour": lambda minute, hour, week: week - week // 24 * 24,
     "pickup_week_hour": lambda minute, hour, week: week,
     "pickup_minute": lambda minute, hour, week: minute - hour * 60,
 }
@@ -22,7 +23,9 @@ AIRPORTS = (1, 132, 138)
 """Taxi zones of Newark, JFK and LaGuardia."""
 
 NULL_TIME = np.iinfo(np.int64).min
-FIRST_PICKUP, LAST_PICKUP = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("2009-01-01", "2050-01-01"))
+FIRST_PICKUP, LAST_PICKUP = (
+    int(np.datetime64(day, "us").astype(np.int64)) for day in ("2009-01-01", "2050-01-01")
+)
 """Times before the first, and from the last on, are clocks gone wrong."""
 LAST_ZONE = 265
 NOT_FINITE, ABSURD = "non_finite", 1e6
@@ -33,7 +36,9 @@ EPOCH_HOUR = 72
 """1970-01-01 was a Thursday: hour 72 of its week."""
 
 SPARSE = ("VendorID", "RatecodeID", "trip_type")
-"""Features as they are in a file, missing in all rows of one that has no such column, as yellow trips no trip_type."""
+"""Features as they are in a file, missing in all rows of one that has no such column, as yellow
+trips no trip_type.
+"""
 _OF_ZONE = {"pickup_airport": "PULocationID", "dropoff_airport": "DOLocationID"}
 _SOURCES = {
     **dict.fromkeys(_OF_TIME, ("pickup",)),
@@ -58,12 +63,16 @@ _RANKS = [np.argsort(np.argsort(np.char.add(_ZONES, end))) for end in ("_", "")]
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the canonical raw columns that features are made of; KeyError for a name that is no feature."""
+    """Return the canonical raw columns that features are made of; KeyError for a name that is no
+    feature.
+    """
     return tuple(dict.fromkeys(column for name in names for column in _SOURCES[name]))
 
 
 def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
-    """Return the numbers of pairs of zones, in the order of their texts; missing where one is no zone."""
+    """Return the numbers of pairs of zones, in the order of their texts; missing where one is no
+    zone.
+    """
     known = (first >= 1) & (first <= LAST_ZONE) & (second >= 1) & (second <= LAST_ZONE)
     ranks = [
         xp.asarray(rank)[xp.where(known, zone, 1).astype(np.int64) - 1]
@@ -75,9 +84,9 @@ def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
     """Make features: (rows, features) float32, each column contiguous, missing values -1.
 
-    ``columns`` are canonical name -> (rows,) array of numbers with NaN for null, ``pickup`` int64 microseconds of
-    wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE`` where a file has them; ``xp`` is
-    the arrays' module, numpy or cupy.
+    ``columns`` are canonical name -> (rows,) array of numbers with NaN for null, ``pickup`` int64
+    microseconds of wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE``
+    where a file has them; ``xp`` is the arrays' module, numpy or cupy.
     """
     # by column: a DataFrame of it takes each column without a copy
     matrix = xp.empty((len(next(iter(columns.values()))), len(names)), dtype=np.float32, order="F")
@@ -86,7 +95,11 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
         hour = minute // 60
         week = hour + EPOCH_HOUR
         week -= week // HOURS_OF_WEEK * HOURS_OF_WEEK
-        null = columns["pickup"] == NULL_TIME if len(week) and columns["pickup"].min() == NULL_TIME else None
+        null = (
+            columns["pickup"] == NULL_TIME
+            if len(week) and columns["pickup"].min() == NULL_TIME
+            else None
+        )
     for at, name in enumerate(names):
         column = matrix[:, at]
         if name in _OF_TIME:
@@ -100,7 +113,9 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
         else:
             values = columns[_OF_ZONE.get(name, name)]
             if name in _OF_ZONE:
-                column[...] = (values == AIRPORTS[0]) | (values == AIRPORTS[1]) | (values == AIRPORTS[2])
+                column[...] = (
+                    (values == AIRPORTS[0]) | (values == AIRPORTS[1]) | (values == AIRPORTS[2])
+                )
             else:
                 column[...] = values
             if values.dtype.kind == "f":
@@ -111,17 +126,22 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
 def impossible(
     columns: Mapping[str, Any], needed: Sequence[str], xp: ModuleType = np
 ) -> tuple[Any | None, dict[str, int]]:
-    """Find rows with a value that cannot be, so that no score would mean anything; what is missing is no such value.
+    """Find rows with a value that cannot be, so that no score would mean anything; what is missing
+    is no such value.
 
-    A pickup before 2009 or from 2050 on, a zone outside 1 to 265, a number that is infinite or beyond 1e6.
+    A pickup before 2009 or from 2050 on, a zone outside 1 to 265, a number that is infinite or
+    beyond 1e6.
 
-    Returns (rows,) bool, None where there are none; and reason -> rows, each under its first reason. Columns that are
-    not there are passed over.
+    Returns (rows,) bool, None where there are none; and reason -> rows, each under its first
+    reason. Columns that are not there are passed over.
     """
     bad: Any | None = None
     counts: dict[str, int] = {}
     for name in (name for name in needed if name in columns):
-        values, (low, high, reason) = columns[name], _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE))
+        values, (low, high, reason) = (
+            columns[name],
+            _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE)),
+        )
         wrong = (values < low) | (values > high)  # which NaN is not
         if name == "pickup":
             wrong &= values != NULL_TIME

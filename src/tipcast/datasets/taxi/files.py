@@ -1,4 +1,6 @@
-"""Trip files before they are read: those that a user names, and months as the TLC publishes them, in a local cache."""
+"""Trip files before they are read: those that a user names, and months as the TLC publishes them,
+in a local cache.
+"""
 
 import contextlib
 import re
@@ -18,7 +20,15 @@ from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest
-from tipcast.datasets.listing import CSV, PARQUET, check_format, gather, named_by, read_fragment, scan_files
+from tipcast.datasets.listing import (
+    CSV,
+    PARQUET,
+    check_format,
+    gather,
+    named_by,
+    read_fragment,
+    scan_files,
+)
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
@@ -34,11 +44,18 @@ _MONTH = re.compile(r"(?<!\d)20\d\d-(?:0[1-9]|1[0-2])(?!\d)")
 
 
 def parse_months(wanted: Any, key: str) -> list[str]:
-    """Read months like ``2019-01``, ranges like ``2019-01..2019-03`` or a list of them, as the configuration's ``key``.
+    """Read months like ``2019-01``, ranges like ``2019-01..2019-03`` or a list of them, as the
+    configuration's ``key``.
 
     Returns ``YYYY-MM``, sorted, each once; C003 anything else.
     """
-    items = [wanted] if isinstance(wanted, str) else list(wanted) if isinstance(wanted, Iterable) else [str(wanted)]
+    items = (
+        [wanted]
+        if isinstance(wanted, str)
+        else list(wanted)
+        if isinstance(wanted, Iterable)
+        else [str(wanted)]
+    )
     found: set[str] = set()
     for item in items:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
@@ -52,12 +69,17 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 
 
 def _inferred(parts: Sequence[Fragment], where: str) -> Period:
-    """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no such month."""
-    months, rows = Counter[str](), 0  # of all rows: a Parquet footer's extremes are those of clocks gone wrong
+    """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no
+    such month.
+    """
+    # of all rows: a Parquet footer's extremes are those of clocks gone wrong
+    months, rows = Counter[str](), 0
     for part in parts:
         pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
         inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
-        names, counts = np.unique(inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True)
+        names, counts = np.unique(
+            inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True
+        )
         months.update(dict(zip(names.astype(str).tolist(), counts.tolist(), strict=True)))
         rows += len(pickup)
     common = sorted(month for month, count in months.items() if count * MOST_MONTHS >= rows)
@@ -84,10 +106,11 @@ def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
 
 
 def scan_file(uri: str, request: ScanRequest) -> FileScan:
-    """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and its dates.
+    """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and
+    its dates.
 
-    D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types, D009 no rows, D010
-    no usable pickup time, D012 a column without values.
+    D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types,
+    D009 no rows, D010 no usable pickup time, D012 a column without values.
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = split.of_months(months[0], months[-1]) if months else None
@@ -107,19 +130,39 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
     for canonical, own in columns.items():
         kind = footer.schema.field(own).type
         if canonical not in schema.TIMES and not parquet.is_number(kind):
-            raise TipcastError("D008", where, f"column {own!r} is {kind}, not a number", "write it as a number")
+            raise TipcastError(
+                "D008", where, f"column {own!r} is {kind}, not a number", "write it as a number"
+            )
         if canonical in schema.TIMES:
             if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
                 what = f"column {own!r} is {kind}, not a timestamp of New York's wall clock"
-                raise TipcastError("D008", where, what, "write local New York times without a time zone")
+                raise TipcastError(
+                    "D008", where, what, "write local New York times without a time zone"
+                )
             if kind.tz is not None:
-                notes.append(f"column {own} says {kind.tz}: taken as New York wall-clock time, as the TLC's values are")
-        if canonical in _FILLED and canonical not in request.nullable and footer.nulls.get(own) == footer.rows:
+                notes.append(
+                    f"column {own} says {kind.tz}: taken as New York wall-clock time, as the "
+                    "TLC's values are"
+                )
+        if (
+            canonical in _FILLED
+            and canonical not in request.nullable
+            and footer.nulls.get(own) == footer.rows
+        ):
             if canonical in schema.ZONES:
                 schema.refuse_coordinates(footer.schema.names, where)
             code = "D010" if canonical == "pickup" else "D012"
-            raise TipcastError(code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES)
-    return FileScan(uri, footer.fragments(columns, period), period, footer.digest, {"colour": colour}, tuple(notes))
+            raise TipcastError(
+                code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES
+            )
+    return FileScan(
+        uri,
+        footer.fragments(columns, period),
+        period,
+        footer.digest,
+        {"colour": colour},
+        tuple(notes),
+    )
 
 
 def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
@@ -127,53 +170,84 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
     parts = look.fragments(columns, period, schema.TIMES)
-    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))  # what is packed is read from its beginning
-    empty = [name for name in columns if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)]
+    # what is packed is read from its beginning
+    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
+    empty = [
+        name
+        for name in columns
+        if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)
+    ]
     for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(parts[end], CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
     if empty:
-        raise TipcastError("D012", where, f"column {columns[empty[0]]!r} has no value where it was looked", WITH_VALUES)
+        raise TipcastError(
+            "D012",
+            where,
+            f"column {columns[empty[0]]!r} has no value where it was looked",
+            WITH_VALUES,
+        )
     return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
 
 
 def _columns(
     names: Sequence[tuple[str, str]], uri: str, request: ScanRequest
 ) -> tuple[dict[str, str], str | None, list[str]]:
-    """Return canonical name -> a file's own, its colour, and remarks on names that are not the TLC's or the user's.
+    """Return canonical name -> a file's own, its colour, and remarks on names that are not the
+    TLC's or the user's.
 
     D007 it is not of the colour that is wanted.
     """
     own, where, wanted = dict(names), address.shown(uri), request.facts.get("colour")
-    mapping = schema.map_columns([name for name, _ in names], where, request.columns, request.optional, request.key)
+    mapping = schema.map_columns(
+        [name for name, _ in names], where, request.columns, request.optional, request.key
+    )
     colour = schema.colour_of(own)
     if colour and wanted and colour != wanted:
         lacks, has = schema.tlc_name("pickup", wanted), schema.tlc_name("pickup", colour)
         what = f"missing column {lacks!r}: it has {has!r}, so it is a {colour}-taxi file"
-        raise TipcastError("D007", where, what, f"ask for the colour {colour}, or name {wanted}-taxi files")
-    colour = colour or next((colour for colour in schema.COLOURS if colour in address.last_name(uri).lower()), None)
+        raise TipcastError(
+            "D007", where, what, f"ask for the colour {colour}, or name {wanted}-taxi files"
+        )
+    colour = colour or next(
+        (colour for colour in schema.COLOURS if colour in address.last_name(uri).lower()), None
+    )
     return {name: own[mapped] for name, mapped in mapping.items()}, colour, schema.remarks(mapping)
 
 
 def months_of(data: TlcData, which: str) -> dict[Path, str]:
-    """Return where the cache keeps each month of one side -> its address; C003 colour, months or pattern, C004."""
+    """Return where the cache keeps each month of one side -> its address; C003 colour, months or
+    pattern, C004.
+    """
     colour = schema.check_colour(data.colour)
-    ending = next((ending for ending in (*PARQUET, *CSV) if address.last_name(data.url).endswith(ending)), None)
+    ending = next(
+        (ending for ending in (*PARQUET, *CSV) if address.last_name(data.url).endswith(ending)),
+        None,
+    )
     if "{month}" not in data.url or ending is None:
         fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
         raise TipcastError("C003", "data.url", "is not an address of months", fix)
-    folder, months = Path(data.cache).expanduser().absolute(), parse_months(named_by(data, which), f"data.{which}")
+    folder, months = (
+        Path(data.cache).expanduser().absolute(),
+        parse_months(named_by(data, which), f"data.{which}"),
+    )
     url = data.url.replace("{colour}", colour)
-    return {folder / f"{colour}_tripdata_{month}{ending}": url.replace("{month}", month) for month in months}
+    return {
+        folder / f"{colour}_tripdata_{month}{ending}": url.replace("{month}", month)
+        for month in months
+    }
 
 
 def fetch(file: Path, url: str) -> str:
-    """Return the path of a month, downloaded whole or not at all if it is not there; D001 not published, D022."""
+    """Return the path of a month, downloaded whole or not at all if it is not there; D001 not
+    published, D022.
+    """
     if file.exists():
         return str(file)
-    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")  # of its own, as other jobs may fetch the month too
+    # of its own, as other jobs may fetch the month too
+    part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as out, address.opened(url, address.storage(url, {})) as remote:
@@ -181,7 +255,9 @@ def fetch(file: Path, url: str) -> str:
         return str(part.replace(file))  # at once, so that no other job sees half a month
     except OSError as problem:
         fix = "set data.cache to a folder you may write"
-        raise failed_to("written", file.parent, problem.strerror or problem, fix, "D001") from problem
+        raise failed_to(
+            "written", file.parent, problem.strerror or problem, fix, "D001"
+        ) from problem
     except TipcastError as problem:
         fix = f"check the network, the month and data.url, or put the file at {file}"
         raise TipcastError(problem.code, problem.where, problem.what, fix) from problem

@@ -1,4 +1,6 @@
-"""Synthetic trips in the TLC's columns of 2019 and later: any number of rows, the same for the same seed."""
+"""Synthetic trips in the TLC's columns of 2019 and later: any number of rows, the same for the same
+seed.
+"""
 
 import hashlib
 import itertools
@@ -23,10 +25,13 @@ from tipcast.datasets.taxi.files import parse_months
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
-CHUNK = 32_768  # rows simulated at once, so that they stay in a core's cache; part of what a seed means
+# rows simulated at once, so that they stay in a core's cache; part of what a seed means
+CHUNK = 32_768
 HOUR = 3_600_000_000
 STREAMS = (4, 2, 1, 4, 4)
-"""16-bit words per row of the independent random streams for time, pair of zones, passengers, ride and payment."""
+"""16-bit words per row of the independent random streams for time, pair of zones, passengers, ride
+and payment.
+"""
 IMPROVEMENT, MTA, NEWARK, FLAT, TOLL = 30, 50, 1750, 5200, 612  # cents
 NEW_YEAR_2009 = 1_230_768_000  # meters with a lost clock say that it is shortly before
 FLAGS = np.array(["N", "Y", None], dtype=object)
@@ -34,17 +39,22 @@ NEGOTIATED, ZERO_FARE, ZERO_MILES, DAY_LONG, STORED = range(5)  # what is specia
 PATH = Path(__file__).with_name("sample_profile.json")
 OFFSET = 0.4  # miles that a trip within one zone takes; positions of zones are fitted with it
 REACH, ANYWHERE = 1.2, 0.02
-"""Miles over which the weight of a drop-off falls by e, and what is left at any distance; the margins come on top."""
+"""Miles over which the weight of a drop-off falls by e, and what is left at any distance; the
+margins come on top.
+"""
 FAR = 5.0  # miles from which trips spread less around what is usual for their zones
-EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2  # upper ends of the fare bins in half dollars
+# upper ends of the fare bins in half dollars
+EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2
 UNKNOWN = 7  # code of a missing passenger count
 EWR, JFK, LAGUARDIA = AIRPORTS
 PAYMENT = np.array([1.0] * 12 + [2, 3, 4, 2, 3, 4, np.nan, np.nan])
-"""Payment type of each of the twenty kinds of ending, of which the first five and the next to last have a high tip.
+"""Payment type of each of the twenty kinds of ending, of which the first five and the next to last
+have a high tip.
 
-0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5 no tip,
-6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip below; 12-14 cash, no
-charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows whose payment type is missing.
+0-2 buttons of 20, 25, 30 %, 3 whole dollars above 20 % of the fare, 4 another tip above; by card 5
+no tip, 6-8 buttons of 10, 15, 18 %, 9 whole dollars not above, 10 exactly 20 %, 11 another tip
+below; 12-14 cash, no charge, dispute; 15-17 the same with a negative fare; 18 and 19 are for rows
+whose payment type is missing.
 """
 # button pressed, in percent of all that is due before the tip
 PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
@@ -52,10 +62,11 @@ WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9
 
 
 def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array], Array]:
-    """Return a function that draws outcomes in proportion to (n,) shares from random words, by Walker's alias method.
+    """Return a function that draws outcomes in proportion to (n,) shares from random words, by
+    Walker's alias method.
 
-    A word's high bits choose a cell, the others decide between it and the cell's alias. No loop builds the table: rich
-    cells' excess meets poor cells' lack, both running.
+    A word's high bits choose a cell, the others decide between it and the cell's alias. No loop
+    builds the table: rich cells' excess meets poor cells' lack, both running.
     """
     bits = (len(shares) - 1).bit_length()
     weight = np.zeros(1 << bits)
@@ -81,15 +92,21 @@ def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array
 
 @lru_cache(maxsize=64)
 def slots(start: int, stop: int, colour: str) -> SimpleNamespace:
-    """Return the whole hours of a period in microseconds since 1970, and how to draw them by the trips they see."""
+    """Return the whole hours of a period in microseconds since 1970, and how to draw them by the
+    trips they see.
+    """
     hours = np.arange(start // HOUR, stop // HOUR)
     week_hour = (hours + EPOCH_HOUR) % HOURS_OF_WEEK
     draw = alias(tables(colour).week[week_hour] * 3600, np.uint32)
-    return SimpleNamespace(draw=draw, week_hour=week_hour.astype(np.uint8), first=hours * 3600, stop=stop // 1_000_000)
+    return SimpleNamespace(
+        draw=draw, week_hour=week_hour.astype(np.uint8), first=hours * 3600, stop=stop // 1_000_000
+    )
 
 
 def _pair_shares(made: dict[str, Any], miles: Array) -> Array:
-    """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs; near zones first."""
+    """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs;
+    near zones first.
+    """
     pu, do = (np.array(made[side], float) / sum(made[side]) for side in ("pu", "do"))
     table = (np.exp(-miles / REACH) + ANYWHERE) * np.outer(pu, do)
     rows, columns, hundred_thousandths = np.array(made["pairs"]).T
@@ -105,7 +122,9 @@ def _pair_shares(made: dict[str, Any], miles: Array) -> Array:
 
 @lru_cache(maxsize=2)
 def tables(colour: str) -> SimpleNamespace:
-    """Return the tables of ``yellow`` or ``green``; a cell is ``265 * (pick-up zone - 1) + drop-off zone - 1``."""
+    """Return the tables of ``yellow`` or ``green``; a cell is ``265 * (pick-up zone - 1) + drop-off
+    zone - 1``.
+    """
     shipped = json.loads(PATH.read_text(encoding="utf-8"))
     made, logit, pace = shipped[colour], shipped[colour]["logit"], shipped["pace"]
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
@@ -120,36 +139,57 @@ def tables(colour: str) -> SimpleNamespace:
     laguardia, jfk = ((pu == airport) | (do == airport) for airport in (LAGUARDIA, JFK))
     normal = np.array([NormalDist().inv_cdf((i + 0.5) / 4096) for i in range(4096)])
     hour, workday = np.arange(HOURS_OF_WEEK) % 24, np.arange(HOURS_OF_WEEK) < 120
-    ends = np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
-    endings, middles = [np.cumsum(row) / sum(row) for row in made["endings"]], (np.arange(8192) + 0.5) / 8192
+    ends = (
+        np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
+    )
+    endings, middles = (
+        [np.cumsum(row) / sum(row) for row in made["endings"]],
+        (np.arange(8192) + 0.5) / 8192,
+    )
     steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
     return SimpleNamespace(
         pair=alias(_pair_shares(made, line).ravel(), np.uint32),
         people=alias(np.array(made["passengers"]), np.uint16),
         # by cell: hundredths of a mile, whether the fare is flat or has Newark's surcharge, cents,
-        # chance of a toll in 256ths, and 4096 from five miles on: where in `spread` and `hold_up` to look
+        # chance of a toll in 256ths, and 4096 from five miles on: where in `spread` and `hold_up`
+        # to look
         miles=(miles * 100).astype(np.float32),
         flat=((pu == JFK) & manhattan[do - 1]) | ((do == JFK) & manhattan[pu - 1]),
         newark=do == EWR,
-        congested=np.where(south[pu - 1] | south[do - 1], 250 if colour == "yellow" else 275, 0).astype(np.int32),
+        congested=np.where(
+            south[pu - 1] | south[do - 1], 250 if colour == "yellow" else 275, 0
+        ).astype(np.int32),
         toll=np.select([laguardia, jfk, miles > 8], [170, 133, 128], 1).astype(np.uint8),
         far=np.where(miles < FAR, 0, 4096).astype(np.uint16),
-        spread=np.exp(np.outer(shipped["spread"], normal)).ravel().astype(np.float32),  # factors on miles
-        hold_up=np.exp(np.outer(pace["sigma"], normal)).ravel().astype(np.float32),  # factors on seconds
+        # factors on miles
+        spread=np.exp(np.outer(shipped["spread"], normal)).ravel().astype(np.float32),
+        # factors on seconds
+        hold_up=np.exp(np.outer(pace["sigma"], normal)).ravel().astype(np.float32),
         # seconds relative to one mile, by hundredths of a mile
-        times=np.exp(np.interp(distances, np.log(pace["miles"]), np.log(pace["times"]))).astype(np.float32),
+        times=np.exp(np.interp(distances, np.log(pace["miles"]), np.log(pace["times"]))).astype(
+            np.float32
+        ),
         # by hour of the week: seconds at one mile, surcharge in cents, share of trips
         pace=np.array(pace["seconds_at_one_mile"], np.float32)[hour],
-        rush=np.where((hour >= 20) | (hour < 6), 50, np.where(workday & (hour >= 16), 100, 0)).astype(np.int32),
+        rush=np.where(
+            (hour >= 20) | (hour < 6), 50, np.where(workday & (hour >= 16), 100, 0)
+        ).astype(np.int32),
         week=np.array(made["hour_of_week"], float) / sum(made["hour_of_week"]),
-        # log-odds in hundredths, by half dollars the last; chance of a high tip in 65536ths by their sum + 2048
+        # log-odds in hundredths, by half dollars the last; chance of a high tip in 65536ths by
+        # their sum + 2048
         hour_logit=np.array(logit["hour"], np.int16),
-        cell_logit=(logit["base"] + np.add.outer(logit["pu"], logit["do"]).ravel()).astype(np.int16),
+        cell_logit=(logit["base"] + np.add.outer(logit["pu"], logit["do"]).ravel()).astype(
+            np.int16
+        ),
         people_logit=np.array(logit["passengers"], np.int16),
-        fare_logit=np.array(logit["fare"], np.int16)[np.searchsorted(EDGES, np.arange(512), side="left")],
+        fare_logit=np.array(logit["fare"], np.int16)[
+            np.searchsorted(EDGES, np.arange(512), side="left")
+        ],
         chance=np.round(65535 / (1 + np.exp(-steps))).astype(np.uint16),
         # (25, 8192) kind of ending: row 0 when the tip is high, 1 + hour of the day otherwise
-        ending=np.stack([np.searchsorted(end, middles, side="right") for end in endings]).astype(np.uint8),
+        ending=np.stack([np.searchsorted(end, middles, side="right") for end in endings]).astype(
+            np.uint8
+        ),
         # by 16-bit word: NEGOTIATED to STORED, or 5
         special=np.searchsorted(ends.round(), np.arange(65536), side="right").astype(np.uint8),
         stray=max(round(made["stray"] * 65536), 1),
@@ -160,7 +200,9 @@ def tables(colour: str) -> SimpleNamespace:
 def _simulate(
     rows: int, tables: SimpleNamespace, slots: SimpleNamespace, streams: Sequence[np.random.SFC64]
 ) -> dict[str, Callable[[], Array]]:
-    """Simulate a chunk of trips: canonical name -> function that returns the column, (rows,). Money is in cents."""
+    """Simulate a chunk of trips: canonical name -> function that returns the column, (rows,). Money
+    is in cents.
+    """
     time, pair, crowd, ride, pay = (
         bits.random_raw(-(-count * rows // 4)).view(np.uint16)[: count * rows].reshape(count, rows)
         for bits, count in zip(streams, STREAMS, strict=True)
@@ -171,7 +213,9 @@ def _simulate(
     pickup = slots.first[slot] + ((time[2].astype(np.int32) * 3600) >> 16)
     lost = np.flatnonzero(time[3] < tables.stray)
     off = time[2][lost].astype(np.int64) // 16
-    pickup[lost] = np.choose(time[0][lost] % 3, [NEW_YEAR_2009 - 1 - off, slots.first[0] - 1 - off, slots.stop + off])
+    pickup[lost] = np.choose(
+        time[0][lost] % 3, [NEW_YEAR_2009 - 1 - off, slots.first[0] - 1 - off, slots.stop + off]
+    )
 
     # who, where, how far and how long
     people = tables.people(crowd[0]).astype(np.uint8)
@@ -180,8 +224,12 @@ def _simulate(
     special = tables.special[ride[2]]
     cell = tables.pair(pair.reshape(-1).view(np.uint32))
     flat, newark, far = tables.flat[cell], tables.newark[cell], tables.far[cell]
-    miles = np.minimum(tables.miles[cell] * tables.spread[far + (ride[0] >> 4)], 8191).astype(np.int32)
-    seconds = (tables.pace[week_hour] * tables.times[miles] * tables.hold_up[far + (ride[1] >> 4)]).astype(np.int32)
+    miles = np.minimum(tables.miles[cell] * tables.spread[far + (ride[0] >> 4)], 8191).astype(
+        np.int32
+    )
+    seconds = (
+        tables.pace[week_hour] * tables.times[miles] * tables.hold_up[far + (ride[1] >> 4)]
+    ).astype(np.int32)
 
     # half dollars by distance when fast and by time when slow, as fitted to real fares
     jitter = (ride[0] & 15).astype(np.float32) * np.float32(0.275)
@@ -205,7 +253,8 @@ def _simulate(
     kind = tables.ending.ravel()[ending * 8192 + (pay[1] >> 3)]
     kind[unknown] = np.where(high[unknown], NULL_HIGH, NULL_LOW)
     tip = _tip(kind, fare, due, pay[2])
-    cents = np.where((kind >= NEGATIVE) & (kind < NULL_HIGH), -100.0, 100.0)  # of a dollar, which refunds pay back
+    # of a dollar, which refunds pay back
+    cents = np.where((kind >= NEGATIVE) & (kind < NULL_HIGH), -100.0, 100.0)
 
     def dropoff() -> Array:
         took = np.where(special == DAY_LONG, 86_399 - ride[3].astype(np.int32) % 600, seconds)
@@ -221,7 +270,9 @@ def _simulate(
         "dropoff": dropoff,
         "passenger_count": lambda: np.where(unknown, np.nan, people),
         "trip_distance": distance,
-        "RatecodeID": lambda: np.where(unknown, np.nan, np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)),
+        "RatecodeID": lambda: np.where(
+            unknown, np.nan, np.select([special <= ZERO_FARE, newark, flat], [5, 3, 2], 1)
+        ),
         "store_and_fwd_flag": lambda: FLAGS[np.where(unknown, 2, special == STORED)],
         "PULocationID": lambda: cell // LAST_ZONE + 1,
         "DOLocationID": lambda: cell - cell // LAST_ZONE * LAST_ZONE + 1,
@@ -262,23 +313,36 @@ def _tip(kind: Array, fare: Array, due: Array, dice: Array) -> Array:
 
 def column_names(colour: str) -> dict[str, str]:
     """Return the TLC's name -> the canonical one of all columns of a colour's trips."""
-    lacking = ("ehail_fee", "cbd_congestion_fee", "trip_type" if colour == "yellow" else "airport_fee")
+    lacking = (
+        "ehail_fee",
+        "cbd_congestion_fee",
+        "trip_type" if colour == "yellow" else "airport_fee",
+    )
     canonical = (name for name in (*schema.COLUMNS, "store_and_fwd_flag") if name not in lacking)
     return {schema.tlc_name(name, colour): name for name in canonical}
 
 
 def sample_block(
-    period: Period, block: int, seed: int, rows: int, colour: str, columns: Sequence[str] | None = None
+    period: Period,
+    block: int,
+    seed: int,
+    rows: int,
+    colour: str,
+    columns: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Make one block of synthetic trips, whose every value block, seed, period and colour decide; see docs/sample.md.
+    """Make one block of synthetic trips, whose every value block, seed, period and colour decide;
+    see docs/sample.md.
 
-    The period is in microseconds of New York wall-clock time, whole hours, a few strays lie outside; ``columns`` are
-    TLC names, all by default, and hold the same whichever are asked for. Returns name -> (rows,) array: timestamps
-    int64 microseconds, ids int64, amounts float64, the flag object.
+    The period is in microseconds of New York wall-clock time, whole hours, a few strays lie
+    outside; ``columns`` are TLC names, all by default, and hold the same whichever are asked for.
+    Returns name -> (rows,) array: timestamps int64 microseconds, ids int64, amounts float64, the
+    flag object.
     """
     canonical = column_names(colour)
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, schema.COLOURS.index(colour)]
-    streams = [np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i in range(len(STREAMS))]
+    streams = [
+        np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i in range(len(STREAMS))
+    ]
     made: dict[str, Any] = {}
     for start in range(0, max(rows, 1), CHUNK):
         trips = _simulate(min(CHUNK, rows - start), tables(colour), slots(*period, colour), streams)
@@ -289,11 +353,15 @@ def sample_block(
 
 
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period, over whose months rows are spread by their days; C003 colour, months or numbers."""
+    """List the blocks of a period, over whose months rows are spread by their days; C003 colour,
+    months or numbers.
+    """
     schema.check_colour(data.colour)
     check_blocks("rows", data.rows, data.block_rows)
     names, options = tuple(column_names(data.colour)), {"colour": data.colour}
-    columns = schema.map_columns(names, f"sample trips ({data.colour})", request.columns, request.optional)
+    columns = schema.map_columns(
+        names, f"sample trips ({data.colour})", request.columns, request.optional
+    )
     periods = {month: of_months(month) for month in parse_months(months, key)}
     lasts = list(itertools.accumulate(stop - start for start, stop in periods.values()))
     scans, first = [], 0
@@ -304,7 +372,9 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
         fragments = []
         for block, start in enumerate(range(first, last, data.block_rows)):
             rows = min(data.block_rows, last - start)
-            fragments.append(Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options))
+            fragments.append(
+                Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options)
+            )
         scans.append(FileScan(uri, tuple(fragments), period, f"{digest} {data.block_rows}"))
         first = last
     return gather(scans, f"{data.colour} trips", options)

@@ -1,4 +1,6 @@
-"""What the columns of a trip file mean: canonical names, their spellings, and the eras that cannot be used."""
+"""What the columns of a trip file mean: canonical names, their spellings, and the eras that cannot
+be used.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +17,26 @@ TIMES = ("pickup", "dropoff")
 ZONES = ("PULocationID", "DOLocationID")
 
 COLUMNS = (
-    *TIMES, "VendorID", "passenger_count", "trip_distance", "RatecodeID", *ZONES, "payment_type", "fare_amount",
-    "extra", "mta_tax", "tip_amount", "tolls_amount", "ehail_fee", "improvement_surcharge", "total_amount", "trip_type",
-    "congestion_surcharge", "airport_fee", "cbd_congestion_fee",
-)  # fmt: skip
+    *TIMES,
+    "VendorID",
+    "passenger_count",
+    "trip_distance",
+    "RatecodeID",
+    *ZONES,
+    "payment_type",
+    "fare_amount",
+    "extra",
+    "mta_tax",
+    "tip_amount",
+    "tolls_amount",
+    "ehail_fee",
+    "improvement_surcharge",
+    "total_amount",
+    "trip_type",
+    "congestion_surcharge",
+    "airport_fee",
+    "cbd_congestion_fee",
+)
 """Canonical names in the TLC's order; text columns are never read."""
 
 _TLC = {
@@ -30,7 +48,9 @@ _TLC = {
 }
 """Canonical name -> the TLC's own spellings, which need no remark."""
 
-SPELLINGS = tuple(dict.fromkeys(spelling for spellings in _TLC.values() for spelling in sorted(spellings)))
+SPELLINGS = tuple(
+    dict.fromkeys(spelling for spellings in _TLC.values() for spelling in sorted(spellings))
+)
 """Of all columns, by the TLC."""
 
 REQUIRED = ("pickup", "fare_amount", "tip_amount", *ZONES)
@@ -52,7 +72,9 @@ def _fold(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_FOLDED = {_fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)} | _OTHERS
+_FOLDED = {
+    _fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)
+} | _OTHERS
 
 
 def check_colour(colour: object, key: str = "data.colour") -> str:
@@ -70,12 +92,17 @@ def tlc_name(name: str, colour: str) -> str:
 
 
 def map_columns(
-    names: Sequence[str], where: str, needed: Sequence[str], optional: Sequence[str] = (), key: str = "data.columns"
+    names: Sequence[str],
+    where: str,
+    needed: Sequence[str],
+    optional: Sequence[str] = (),
+    key: str = "data.columns",
 ) -> dict[str, str]:
-    """Return canonical name -> a file's own, of all columns needed, and of those that are optional where they are.
+    """Return canonical name -> a file's own, of all columns needed, and of those that are optional
+    where they are.
 
-    D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids; ``where`` is the file,
-    ``key`` is of the configuration, which maps a user's names.
+    D006 a column that is there twice, D007 one that is missing, D017 an era without zone ids;
+    ``where`` is the file, ``key`` is of the configuration, which maps a user's names.
     """
     wanted = tuple(dict.fromkeys((*needed, *optional)))
     mapping: dict[str, str] = {}
@@ -100,17 +127,24 @@ def map_columns(
 def refuse_coordinates(names: Iterable[str], where: str) -> None:
     """Refuse a file that has longitudes and latitudes in place of taxi zones; D017."""
     if {_fold(name) for name in names} & _COORDINATES:
-        what = "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), as files before 2016-07"
+        what = (
+            "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), as "
+            "files before 2016-07"
+        )
         raise TipcastError("D017", where, what, "use months from 2016-07 on")
 
 
 def colour_of(names: Iterable[str]) -> str | None:
-    """Return ``yellow`` or ``green`` as the name of the pickup column says, None where it does not."""
+    """Return ``yellow`` or ``green`` as the name of the pickup column says, None where it does
+    not.
+    """
     folded = {_fold(name) for name in names}
     return next((colour for colour in COLOURS if _fold(tlc_name("pickup", colour)) in folded), None)
 
 
 def remarks(mapping: Mapping[str, str]) -> list[str]:
     """Return one line saying which names are not the TLC's own, or nothing."""
-    strange = [f"{own} as {name}" for name, own in mapping.items() if own not in (name, *_TLC[name])]
+    strange = [
+        f"{own} as {name}" for name, own in mapping.items() if own not in (name, *_TLC[name])
+    ]
     return [f"columns read under other names: {', '.join(strange)}"] if strange else []

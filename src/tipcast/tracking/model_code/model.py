@@ -1,4 +1,6 @@
-"""The code that MLflow runs to load a tipcast model: raw rows in, predictions out; it needs no tipcast installed."""
+"""The code that MLflow runs to load a tipcast model: raw rows in, predictions out; it needs no
+tipcast installed.
+"""
 
 import contextlib
 import datetime
@@ -24,7 +26,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.types import DataType
 
-if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():  # threads that wait spin for a moment, then sleep
+# threads that wait spin for a moment, then sleep
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
 NUMBER = "write a number, or leave it empty"
@@ -42,29 +45,40 @@ class Model(mlflow.pyfunc.PythonModel):
     """Scores raw rows with the native file beside its manifest."""
 
     def load_context(self, context: Any) -> None:
-        """Check the digest of every file, then load them: the manifest's is in MLmodel, the others' in the manifest."""
+        """Check the digest of every file, then load them: the manifest's is in MLmodel, the others'
+        in the manifest.
+        """
         paths = {name: Path(path) for name, path in context.artifacts.items()}
         model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
-        self.manifest = json.loads(_checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"]))
-        read = {name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()}
+        self.manifest = json.loads(
+            _checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"])
+        )
+        read = {
+            name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()
+        }
         _teach_server()
         self.features = _module("tipcast_model_features", read["features"])
         native = _module("tipcast_model_native", read["native"])
         self.scorer = native.load(read["model"], self.manifest["format"], threads=0)
 
-    def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
-        """Return what the model says of each row, NaN, or None for a label, where a value of it cannot be.
+    def predict(
+        self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
+    ) -> Any:
+        """Return what the model says of each row, NaN, or None for a label, where a value of it
+        cannot be.
 
-        The parameter ``output`` is one of the manifest's ``outputs``, by default the first. ``probability`` of two
-        classes is (rows,) float64 of the second, of more classes a column each, as ``contributions`` and ``features``
-        have; ``label`` is (rows,) as the target has it, of two classes by the parameter ``threshold``.
+        The parameter ``output`` is one of the manifest's ``outputs``, by default the first.
+        ``probability`` of two classes is (rows,) float64 of the second, of more classes a column
+        each, as ``contributions`` and ``features`` have; ``label`` is (rows,) as the target has it,
+        of two classes by the parameter ``threshold``.
         """
         given, outputs = params or {}, self.manifest["outputs"]
         output = given.get("output", outputs[0])
         if output not in outputs:
             what = f"output {output!r} is none of this {self.manifest['format']} model"
             raise _refused(what, f"use {', '.join(outputs)}")
-        chosen = self.manifest.get("threshold")  # on held-out rows, of which the best may be above all scores
+        # on held-out rows, of which the best may be above all scores
+        chosen = self.manifest.get("threshold")
         threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
@@ -73,7 +87,8 @@ class Model(mlflow.pyfunc.PythonModel):
         spelled = {_one_form(name): name for name in model_input}
         for column in self.manifest["columns"]:
             columns |= _filled(self._column(model_input, column, spelled), column)
-        with np.errstate(over="ignore"):  # of numbers too large for float32, whose rows get no score
+        # of numbers too large for float32, whose rows get no score
+        with np.errstate(over="ignore"):
             x = self.features.compute(columns, names)
         if output == "features":
             return pd.DataFrame(x, columns=names)
@@ -87,7 +102,8 @@ class Model(mlflow.pyfunc.PythonModel):
         return self._named(scores, output, threshold)
 
     def _column(self, frame: pd.DataFrame, column: dict[str, Any], spelled: dict[str, Any]) -> Any:
-        """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for missing.
+        """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for
+        missing.
 
         ``spelled`` has the frame's name of each name in one Unicode form.
         """
@@ -108,7 +124,9 @@ class Model(mlflow.pyfunc.PythonModel):
         lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
         if lost and any(isinstance(value, float) for value in values[values.isna()]):
             what = f"column {own!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
-            raise _refused(what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it")
+            raise _refused(
+                what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
+            )
         places, found = pd.factorize(values.astype(object))
         try:
             codes = self.features.codes(found.tolist(), column["categories"])
@@ -126,7 +144,11 @@ class Model(mlflow.pyfunc.PythonModel):
             if kind == "clustering":
                 labels: Any = np.where(bad, 0, scores[:, 0]).astype(np.int64)
             else:
-                at = scores.argmax(axis=1) if kind == "multiclass" else (scores >= threshold).astype(np.int64)
+                at = (
+                    scores.argmax(axis=1)
+                    if kind == "multiclass"
+                    else (scores >= threshold).astype(np.int64)
+                )
                 labels = np.asarray(self.manifest["labels"])[at]
             if bad.any():
                 labels = labels.astype(object)
@@ -139,19 +161,25 @@ class Model(mlflow.pyfunc.PythonModel):
             return pd.DataFrame(scores.reshape(len(scores), len(named)), columns=named)
         if kind == "multiclass":
             return pd.DataFrame(scores, columns=classes)
-        return pd.DataFrame(scores, columns=["label", "distance"]) if kind == "clustering" else scores
+        return (
+            pd.DataFrame(scores, columns=["label", "distance"]) if kind == "clustering" else scores
+        )
 
 
 def _checked(path: Path, digest: str) -> bytes:
     """Return a file's content when it has the digest."""
     content = path.read_bytes()
     if (actual := hashlib.sha256(content).hexdigest()) != digest:
-        raise MlflowException(f"{path.name} is not the file that was logged: SHA-256 {actual}, not {digest}")
+        raise MlflowException(
+            f"{path.name} is not the file that was logged: SHA-256 {actual}, not {digest}"
+        )
     return content
 
 
 def _filled(values: Any, column: dict[str, Any]) -> dict[str, Any]:
-    """Return a column, filled where values are missing, and the feature that says where, if the model has these."""
+    """Return a column, filled where values are missing, and the feature that says where, if the
+    model has these.
+    """
     columns = {column["name"]: values}
     if values.dtype.kind != "f":
         return columns
@@ -186,17 +214,27 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         found = pd.to_numeric(values, errors="coerce").isna() & values.notna()
-        raise _refused(f"column {own!r} cannot be read: {_first(values, found)} is no number", NUMBER) from None
-    absurd = np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
+        raise _refused(
+            f"column {own!r} cannot be read: {_first(values, found)} is no number", NUMBER
+        ) from None
+    absurd = (
+        np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
+    )
     if absurd.any():
-        raise _refused(f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER)
+        raise _refused(
+            f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER
+        )
     return numbers
 
 
 def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
-    """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that training refuses."""
+    """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that
+    training refuses.
+    """
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
-        raise _refused(f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME)
+        raise _refused(
+            f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME
+        )
 
     as_sent = values
     if not pd.api.types.is_datetime64_any_dtype(values):
@@ -212,14 +250,20 @@ def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
     except (ValueError, TypeError):
         what = "these are no times"
         with contextlib.suppress(ValueError, TypeError):
-            bad = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna() & values.notna()
+            bad = (
+                pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna()
+                & values.notna()
+            )
             what = f"{_first(as_sent, bad)} is no time" if bad.any() else what
         raise _refused(f"column {own!r} cannot be read: {what}", TIME) from None
 
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
-            raise _refused(f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME)
-        times = times.dt.tz_localize(None)  # files marked UTC hold wall-clock time: training reads them so
+            raise _refused(
+                f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME
+            )
+        # files marked UTC hold wall-clock time: training reads them so
+        times = times.dt.tz_localize(None)
     return times
 
 
@@ -276,25 +320,31 @@ def _module(name: str, source: bytes) -> ModuleType:
 def _teach_server() -> None:
     """Let MLflow's server in this process read CSV as training does, and write strict JSON.
 
-    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON. It loads a model in
-    the process that serves it, so that this is the place to tell it.
+    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON. It
+    loads a model in the process that serves it, so that this is the place to tell it.
     """
     server: Any = sys.modules.get("mlflow.pyfunc.scoring_server")  # of `mlflow models predict` too
-    if server and not isinstance(server.parse_csv_input, functools.partial):  # by an earlier model of this process
+    # by an earlier model of this process
+    if server and not isinstance(server.parse_csv_input, functools.partial):
         server.parse_csv_input = functools.partial(_read_csv, server.parse_csv_input)
         server.predictions_to_json = functools.partial(_write_json, server.predictions_to_json)
 
 
 def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
-    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for each column."""
+    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for
+    each column.
+    """
     if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
         return read(csv_input, schema)
     try:
         rows = pd.read_csv(csv_input, header=None, dtype=object, keep_default_na=False).fillna("")
     except ValueError as problem:
-        raise MlflowException(f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST) from None
+        raise MlflowException(
+            f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST
+        ) from None
     rows = rows.map(str.strip)  # blanks around a cell of CSV do not count
-    return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)  # pandas would rename what is there twice
+    # pandas would rename what is there twice
+    return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)
 
 
 def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:

@@ -22,10 +22,17 @@ def test_equal_to_the_calendar() -> None:
     }
     matrix = compute({"pickup": pickup.to_numpy().view("int64"), **raw}, BASE_FEATURES)
     weekday, hour = pickup.dt.weekday, pickup.dt.hour
-    made = {"day": weekday, "hour": hour, "week_hour": weekday * 24 + hour, "minute": pickup.dt.minute}
+    made = {
+        "day": weekday,
+        "hour": hour,
+        "week_hour": weekday * 24 + hour,
+        "minute": pickup.dt.minute,
+    }
     assert matrix.dtype == np.float32
     assert matrix.flags.f_contiguous
-    np.testing.assert_array_equal(matrix, pd.DataFrame({**made, **raw}).astype("float32").fillna(-1))
+    np.testing.assert_array_equal(
+        matrix, pd.DataFrame({**made, **raw}).astype("float32").fillna(-1)
+    )
 
 
 def test_before_1970_and_null_times() -> None:
@@ -58,7 +65,14 @@ def test_pairs_of_zones_are_in_the_order_of_their_texts() -> None:
 
 def test_values_that_cannot_be() -> None:
     columns = {
-        "pickup": times("2008-12-31T23:59:59", "2009-01-01", "2049-12-31T23:59:59", "2050-01-01", "NaT", "2019-04-01"),
+        "pickup": times(
+            "2008-12-31T23:59:59",
+            "2009-01-01",
+            "2049-12-31T23:59:59",
+            "2050-01-01",
+            "NaT",
+            "2019-04-01",
+        ),
         "PULocationID": np.array([0.0, 1.0, 265.0, 266.0, np.nan, 266.0]),
         "DOLocationID": np.ones(6, dtype=np.int64),
         "passenger_count": np.array([1.0, 0.0, 1e6, -np.inf, np.nan, 1e7]),

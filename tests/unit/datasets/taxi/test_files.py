@@ -38,18 +38,28 @@ def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
 
 def test_colours(trip_files: Any) -> None:
     yellow = trip_files.write("a_2019-02.parquet")
-    green = trip_files.write("b_2019-02.parquet", lambda f: f.rename(columns={PICKUP: "lpep_pickup_datetime"}))
-    assert "the colour green" in trip_files.refused(green, "D007", green, PICKUP, colour="yellow").fix
+    green = trip_files.write(
+        "b_2019-02.parquet", lambda f: f.rename(columns={PICKUP: "lpep_pickup_datetime"})
+    )
+    assert (
+        "the colour green" in trip_files.refused(green, "D007", green, PICKUP, colour="yellow").fix
+    )
     trip_files.refused([yellow, green], "D007", green)
 
 
 def test_good_files_need_no_note_and_other_names_one(trip_files: Any) -> None:
     plain = trip_files.write("a_2019-01.parquet", month="2019-01")
-    integers = trip_files.write("b_2019-02.parquet", lambda f: f.astype({"passenger_count": "int64"}))
+    integers = trip_files.write(
+        "b_2019-02.parquet", lambda f: f.astype({"passenger_count": "int64"})
+    )
     marked = trip_files.write("c_2019-03.csv", month="2019-03", encoding="utf-8-sig")
     listing = trip_files.listing([marked, integers, plain])
     assert listing.notes == ()
-    assert [Path(uri).name for uri in listing.uris] == ["a_2019-01.parquet", "b_2019-02.parquet", "c_2019-03.csv"]
+    assert [Path(uri).name for uri in listing.uris] == [
+        "a_2019-01.parquet",
+        "b_2019-02.parquet",
+        "c_2019-03.csv",
+    ]
     assert listing.period == of_months("2019-01", "2019-03")
     lower = trip_files.write("d_2019-02.parquet", lambda f: f.rename(columns=str.lower))
     listing = trip_files.listing([marked, integers, plain, lower])
@@ -58,7 +68,9 @@ def test_good_files_need_no_note_and_other_names_one(trip_files: Any) -> None:
     assert sum(sums.rows for sums in trip_files.checked(listing).values()) == 4000
 
 
-def test_folders_globs_and_lists(trip_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_globs_and_lists(
+    trip_files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "year").mkdir()
     first = trip_files.write("year/a_2019-01.csv", month="2019-01")
     second = trip_files.write("b_2019-02.parquet")
@@ -68,11 +80,15 @@ def test_folders_globs_and_lists(trip_files: Any, tmp_path: Path, monkeypatch: p
         assert len(trip_files.listing(named).fragments) == 2
     monkeypatch.chdir(tmp_path)
     assert trip_files.listing("b_2019-02.parquet").uris == ("b_2019-02.parquet",)
-    assert len(trip_files.listing([second, tmp_path / "b_*.parquet"]).fragments) == 1, "named twice, read once"
+    assert len(trip_files.listing([second, tmp_path / "b_*.parquet"]).fragments) == 1, (
+        "named twice, read once"
+    )
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv", "csv.gz"])
-def test_the_period_is_inferred_from_months_with_a_hundredth_of_the_rows(trip_files: Any, ending: str) -> None:
+def test_the_period_is_inferred_from_months_with_a_hundredth_of_the_rows(
+    trip_files: Any, ending: str
+) -> None:
     def stray(frame: pd.DataFrame) -> pd.DataFrame:
         times = frame[PICKUP].to_numpy().copy()
         times[:4] = np.array(["2009-01-01", "2001-01-01", "2098-01-01", "2019-06-06"], "M8[us]")
@@ -93,7 +109,9 @@ def test_dates_with_slashes(trip_files: Any) -> None:
         ("a_2019-02.csv", "03/02/2019 0:30", "day/month"),  # where both fit, by the name
         ("a_2019-03.csv", "03/02/2019 0:30", "month/day"),
     ):
-        path = trip_files.write(name, lambda f, form=form: f.assign(**{PICKUP: f[PICKUP].dt.strftime(form)}))
+        path = trip_files.write(
+            name, lambda f, form=form: f.assign(**{PICKUP: f[PICKUP].dt.strftime(form)})
+        )
         listing = trip_files.listing(path)
         assert said in listing.notes[0]
         assert "%" not in form or trip_files.checked(listing)[str(path)].rows == 1000

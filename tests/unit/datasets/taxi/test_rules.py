@@ -13,9 +13,13 @@ from tipcast.datasets.taxi.dataset import Taxi
 
 PERIOD = (1_000, 2_000)
 GOOD = {
-    "pickup": 1_500, "fare_amount": 10.0, "tip_amount": 2.0, "passenger_count": 1.0,
-    "PULocationID": 265, "DOLocationID": 1,
-}  # fmt: skip
+    "pickup": 1_500,
+    "fare_amount": 10.0,
+    "tip_amount": 2.0,
+    "passenger_count": 1.0,
+    "PULocationID": 265,
+    "DOLocationID": 1,
+}
 CASES = [
     # in the order of the rules
     ("pickup", -(2**63), "pickup_missing"),
@@ -49,7 +53,8 @@ def _columns(rows: int = 10) -> dict[str, Any]:
 
 def test_good_rows_need_no_mask_and_missing_passengers_are_kept() -> None:
     passengers = np.where(np.arange(10) == 3, np.nan, 1.0)
-    some = {name: _columns()[name] for name in ("pickup", "fare_amount")}  # those that are not read are not asked for
+    # those that are not read are not asked for
+    some = {name: _columns()[name] for name in ("pickup", "fare_amount")}
     for columns in (_columns(), _columns(0), some, _columns() | {"passenger_count": passengers}):
         assert Taxi().clean(columns, PERIOD, np) == (None, {})
 
@@ -60,14 +65,18 @@ def test_a_row_counts_under_its_first_reason(cases: list[tuple[str, float, str]]
     for row, (name, value, _) in enumerate(cases):
         columns[name] = columns[name].astype(np.result_type(columns[name], type(value)))
         columns[name][row] = value
-    for others in ({}, {"DOLocationID": np.r_[np.zeros(len(cases), int), 1]}):  # a later reason for every bad row
+    # a later reason for every bad row
+    for others in ({}, {"DOLocationID": np.r_[np.zeros(len(cases), int), 1]}):
         keep, dropped = Taxi().clean(columns | others, PERIOD, np)
         assert np.flatnonzero(keep).tolist() == [len(cases)]
         assert dropped == Counter(reasons)
 
 
 def test_rows_outside_the_period_are_kept_where_that_is_asked(trip_files: Any) -> None:
-    path = trip_files.write("t_2019-03.parquet", lambda trips: trips.reindex([-1, *trips.index[1:]]))  # of February
+    # of February
+    path = trip_files.write(
+        "t_2019-03.parquet", lambda trips: trips.reindex([-1, *trips.index[1:]])
+    )
     spec = FilesData("files", str(path), None, None, Limits(stray=None), block_bytes=1)
     recipe = Recipe(Taxi(spec), high_tip_task(("pickup_hour",)))
     (sums,) = trip_files.checked(recipe.scan("train"), recipe, spec.limits).values()

@@ -1,4 +1,6 @@
-"""Synthetic trips: the same for the same seed, and like real months in what the label depends on."""
+"""Synthetic trips: the same for the same seed, and like real months in what the label depends
+on.
+"""
 
 import dataclasses
 import json
@@ -25,13 +27,20 @@ SHIPPED = json.loads(PATH.read_text(encoding="utf-8"))
 Block = dict[str, Any]
 WANTED = ("pickup", "fare_amount", "PULocationID")
 KNOWN = {
-    "tpep_pickup_datetime": [1553700725000000, 1551724248000000, 1553341029000000, 1553186308000000],
+    "tpep_pickup_datetime": [
+        1553700725000000,
+        1551724248000000,
+        1553341029000000,
+        1553186308000000,
+    ],
     "PULocationID": [237, 246, 43, 68],
     "DOLocationID": [262, 161, 143, 246],
     "fare_amount": [8.0, 15.5, 6.5, 5.5],
     "tip_amount": [2.26, 0.0, 2.94, 1.96],
 }
-"""First trips of a block: they change only when what a seed means changes, which is worth a line in the changelog."""
+"""First trips of a block: they change only when what a seed means changes, which is worth a line in
+the changelog.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +87,23 @@ def test_a_known_block_stays_as_it_is() -> None:
 
 
 def test_types_and_exact_cents(trips: Block) -> None:
-    for name in ("VendorID", "tpep_pickup_datetime", "tpep_dropoff_datetime", "PULocationID", "DOLocationID"):
+    for name in (
+        "VendorID",
+        "tpep_pickup_datetime",
+        "tpep_dropoff_datetime",
+        "PULocationID",
+        "DOLocationID",
+    ):
         assert trips[name].dtype == np.int64
     money = [name for name in trips if name.endswith(("amount", "extra", "tax", "surcharge"))]
     for name in money:
         np.testing.assert_array_equal(trips[name], np.round(trips[name] * 100) / 100, err_msg=name)
-    total = sum(cents(trips[name]) for name in money if name not in ("total_amount", "congestion_surcharge"))
-    congestion = np.where(trips["VendorID"] == 2, cents(np.nan_to_num(trips["congestion_surcharge"], nan=0)), 0)
+    total = sum(
+        cents(trips[name]) for name in money if name not in ("total_amount", "congestion_surcharge")
+    )
+    congestion = np.where(
+        trips["VendorID"] == 2, cents(np.nan_to_num(trips["congestion_surcharge"], nan=0)), 0
+    )
     known = ~np.isnan(trips["congestion_surcharge"])
     assert np.array_equal((total + congestion)[known], cents(trips["total_amount"])[known])
     assert (trips["tpep_dropoff_datetime"] >= trips["tpep_pickup_datetime"]).all()
@@ -94,7 +113,11 @@ def test_types_and_exact_cents(trips: Block) -> None:
 def test_the_dirt(trips: Block) -> None:
     pickup = trips["tpep_pickup_datetime"]
     assert 0 < ((pickup < WEEKS[0]) | (pickup >= WEEKS[1])).mean() < 2e-4
-    fare, tip, payment = cents(trips["fare_amount"]), cents(trips["tip_amount"]), trips["payment_type"]
+    fare, tip, payment = (
+        cents(trips["fare_amount"]),
+        cents(trips["tip_amount"]),
+        trips["payment_type"],
+    )
     assert not tip[payment > 1].any()
     assert 0.0015 < (fare < 0).mean() < 0.003
     assert np.isin(payment[fare < 0], [2, 3, 4]).all()
@@ -110,7 +133,10 @@ def test_margins_are_the_shipped_ones(trips: Block) -> None:
     shares = np.array(made["hour_of_week"]) / sum(made["hour_of_week"])
     assert variation(week_hour, dict(enumerate(shares))) < 0.03
     for column, side in (("PULocationID", "pu"), ("DOLocationID", "do")):
-        assert variation(trips[column], {i + 1: share / 1e6 for i, share in enumerate(made[side])}) < 0.03
+        assert (
+            variation(trips[column], {i + 1: share / 1e6 for i, share in enumerate(made[side])})
+            < 0.03
+        )
     assert variation(trips["passenger_count"], dict(enumerate(made["passengers"][:7]))) < 0.01
     assert abs((trips["PULocationID"] == trips["DOLocationID"]).mean() - made["same_zone"]) < 0.005
     green = sample_block(WEEKS, 0, 0, 50_000, "green")
@@ -131,16 +157,27 @@ def test_a_model_learns_as_much_as_from_real_months() -> None:
     assert 0.57 < auc < 0.62
 
 
-def test_blocks_are_listed_and_read_like_files(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = SampleData("sample", "2019-01..2019-02", test=None, rows=1000, seed=3, colour="yellow", block_rows=300)
+def test_blocks_are_listed_and_read_like_files(
+    frames: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = SampleData(
+        "sample", "2019-01..2019-02", test=None, rows=1000, seed=3, colour="yellow", block_rows=300
+    )
     january, february = of_months("2019-01"), of_months("2019-02")
     listing = Taxi(spec).scan("train", WANTED[1:], optional=("trip_type",))
     assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
     assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
-    assert [fragment.period for fragment in listing.fragments] == [january, january, february, february]
+    assert [fragment.period for fragment in listing.fragments] == [
+        january,
+        january,
+        february,
+        february,
+    ]
     assert listing.period == (january[0], february[1])
     read = Taxi().read(listing.fragments[1], frames)
-    assert [(name, len(values)) for name, values in read.items()] == [(name, 225) for name in WANTED]
+    assert [(name, len(values)) for name, values in read.items()] == [
+        (name, 225) for name in WANTED
+    ]
     assert Taxi(dataclasses.replace(spec, seed=4)).scan("train", ()).digest != listing.digest
     with pytest.raises(TipcastError, match="C003.*data.rows.*block_rows"):
         Taxi(dataclasses.replace(spec, rows=10**18)).scan("train", ())

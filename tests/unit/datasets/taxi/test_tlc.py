@@ -15,8 +15,16 @@ NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
 
 
 def _tlc(url: str, cache: Path, months: Any = "2019-01..2019-02", colour: str = "yellow") -> Taxi:
-    url = url if "{" in url or url.endswith("parquet") else f"{url}/{{colour}}_tripdata_{{month}}.parquet"
-    return Taxi(TlcData("tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache)))
+    url = (
+        url
+        if "{" in url or url.endswith("parquet")
+        else f"{url}/{{colour}}_tripdata_{{month}}.parquet"
+    )
+    return Taxi(
+        TlcData(
+            "tlc", train=months, test=None, months=None, colour=colour, url=url, cache=str(cache)
+        )
+    )
 
 
 def _refused(says: str, *named: Any) -> TipcastError:
@@ -39,7 +47,9 @@ def published(trip_files: Any, bucket: Any) -> str:
     return f"{os.environ['AWS_ENDPOINT_URL']}/trips"
 
 
-def test_months_are_downloaded_once_and_then_need_no_network(published: str, cache: Path, trip_files: Any) -> None:
+def test_months_are_downloaded_once_and_then_need_no_network(
+    published: str, cache: Path, trip_files: Any
+) -> None:
     first = _tlc(published, cache).scan("train", NEEDED)
     assert _tlc(NOWHERE, cache).scan("train", NEEDED) == first
     assert _tlc(NOWHERE, cache, "2019-01..2019-03").describe("train") == f"2 of 3 months in {cache}"
@@ -58,7 +68,9 @@ def test_configuration_is_checked_before_anything_is_fetched(cache: Path) -> Non
     assert not cache.exists()
 
 
-def test_what_a_server_or_the_cache_refuses(published: str, bucket: Any, cache: Path, trip_files: Any) -> None:
+def test_what_a_server_or_the_cache_refuses(
+    published: str, bucket: Any, cache: Path, trip_files: Any
+) -> None:
     yellow = trip_files.folder / "yellow_tripdata_2019-01.parquet"
     bucket.put(str(yellow), "trips/green_tripdata_2019-01.parquet", ACL="public-read")
     bucket.put(str(yellow), "trips/yellow_tripdata_2019-04.parquet")  # which nobody else may read
@@ -67,7 +79,8 @@ def test_what_a_server_or_the_cache_refuses(published: str, bucket: Any, cache: 
     assert "secret" not in str(offline)
     _refused("D022.*refused", published, cache, "2019-04")
     assert not list(cache.iterdir())
-    _refused("D001.*2019-03.*check.* the month", published, cache, ["2019-02", "2019-03"])  # which is not published
+    # which is not published
+    _refused("D001.*2019-03.*check.* the month", published, cache, ["2019-02", "2019-03"])
     _refused("D007.*green_tripdata_2019-01.*lpep_pickup", published, cache, "2019-01", "green")
     _refused("D001.*parquet/cache.*cannot be written", published, yellow / "cache")
     assert not list(cache.glob(".*"))
@@ -75,8 +88,14 @@ def test_what_a_server_or_the_cache_refuses(published: str, bucket: Any, cache: 
 
 def test_what_is_said_of_files(trip_files: Any) -> None:
     for name, said in (
-        ("yellow_tripdata_2019-02.parquet", "1 file, 1,000 rows, 1 part, yellow trips, 2019-02-01..2019-02-28"),
-        ("yellow_tripdata_2019-02.csv", "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),  # which tells no rows
+        (
+            "yellow_tripdata_2019-02.parquet",
+            "1 file, 1,000 rows, 1 part, yellow trips, 2019-02-01..2019-02-28",
+        ),
+        # which tells no rows
+        ("yellow_tripdata_2019-02.csv", "1 file, 1 part, yellow trips, 2019-02-01..2019-02-28"),
     ):
-        data = FilesData("files", str(trip_files.write(name)), test=None, months=None, block_bytes=32 << 20)
+        data = FilesData(
+            "files", str(trip_files.write(name)), test=None, months=None, block_bytes=32 << 20
+        )
         assert Taxi(data).describe("train") == said

@@ -1,4 +1,6 @@
-"""A logged model without tipcast: raw trips of any type in, the estimator's scores out; changed files refused."""
+"""A logged model without tipcast: raw trips of any type in, the estimator's scores out; changed
+files refused.
+"""
 
 import contextlib
 import datetime
@@ -56,9 +58,16 @@ def _types(trips: pd.DataFrame) -> Iterator[pd.DataFrame]:
     yield trips
     yield trips.astype({"PULocationID": "float64", "DOLocationID": "float32"})
     yield trips.astype({"PULocationID": "int32", "DOLocationID": "int16"})
-    yield trips.assign(passenger_count=passengers.astype("Int64"), PULocationID=trips["PULocationID"].astype("Int64"))
+    yield trips.assign(
+        passenger_count=passengers.astype("Int64"),
+        PULocationID=trips["PULocationID"].astype("Int64"),
+    )
     yield trips.assign(passenger_count=passengers.astype("float32"), **zones.astype(np.uint16))
-    yield trips.copy(deep=True).convert_dtypes(dtype_backend="pyarrow").astype({TIME: "datetime64[us]"})
+    yield (
+        trips.copy(deep=True)
+        .convert_dtypes(dtype_backend="pyarrow")
+        .astype({TIME: "datetime64[us]"})
+    )
     yield trips.assign(passenger_count=passengers.astype(object).where(passengers.notna(), None))
     yield trips.astype({TIME: "datetime64[ns]"}).assign(**zones.map(decimal.Decimal))
     yield trips.astype({TIME: "datetime64[ms]"}).assign(**zones.astype(str))
@@ -66,11 +75,15 @@ def _types(trips: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_types_of_raw_columns_do_not_matter(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+def test_types_of_raw_columns_do_not_matter(
+    saved: Any, models: Any, trips: pd.DataFrame, format: str
+) -> None:
     for frame in _types(trips):
         scores = models[format].predict(frame)
         assert scores.dtype == np.float64
-        np.testing.assert_allclose(scores, saved[format].expected, atol=1e-6, err_msg=str(frame.dtypes))
+        np.testing.assert_allclose(
+            scores, saved[format].expected, atol=1e-6, err_msg=str(frame.dtypes)
+        )
 
 
 def test_forms_that_are_the_same_rows(models: Any, rows: pd.DataFrame) -> None:
@@ -86,29 +99,43 @@ def test_forms_that_are_the_same_rows(models: Any, rows: pd.DataFrame) -> None:
         rows.assign(**{TIME: rows[TIME].astype(str)}),
         rows.assign(**{TIME: pd.Series(list(rows[TIME].dt.to_pydatetime()), dtype=object)}),
     ):
-        np.testing.assert_allclose(model.predict(form), expected, atol=1e-6, err_msg=str(form)[:500])
+        np.testing.assert_allclose(
+            model.predict(form), expected, atol=1e-6, err_msg=str(form)[:500]
+        )
     one = {**rows.iloc[0].to_dict(), TIME: str(rows[TIME][0])}
     np.testing.assert_allclose(model.predict(one), expected[:1], atol=1e-6)
 
 
-def test_times_are_wall_clock_times_and_days_midnights(models: Any, trips: pd.DataFrame, rows: pd.DataFrame) -> None:
+def test_times_are_wall_clock_times_and_days_midnights(
+    models: Any, trips: pd.DataFrame, rows: pd.DataFrame
+) -> None:
     code = models["skops"].unwrap_python_model()
-    zoned = trips.assign(**{TIME: trips[TIME].dt.tz_localize("America/New_York", ambiguous=True, nonexistent="NaT")})
+    zoned = trips.assign(
+        **{TIME: trips[TIME].dt.tz_localize("America/New_York", ambiguous=True, nonexistent="NaT")}
+    )
     plain = zoned.assign(**{TIME: zoned[TIME].dt.tz_localize(None)})
     np.testing.assert_array_equal(code.predict(None, zoned), code.predict(None, plain))
     midnight = models["skops"].predict(rows.assign(**{TIME: rows[TIME].dt.normalize()}))
     days: list[datetime.date] = list(rows[TIME].dt.date)
     for given in (days, [str(day) for day in days], np.array(days, dtype="datetime64[s]")):
-        np.testing.assert_allclose(models["skops"].predict(rows.assign(**{TIME: given})), midnight, atol=1e-6)
+        np.testing.assert_allclose(
+            models["skops"].predict(rows.assign(**{TIME: given})), midnight, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize(
     ("give", "says"),
     [
         (lambda rows: rows.drop(columns=TIME), rf"Model is missing inputs \['{TIME}'\]"),
-        (lambda rows: rows.rename(columns={"DOLocationID": "dropoff"}), "were extra inputs: .*dropoff"),
+        (
+            lambda rows: rows.rename(columns={"DOLocationID": "dropoff"}),
+            "were extra inputs: .*dropoff",
+        ),
         (lambda rows: {name: [rows[name].tolist()] for name in rows}, "cannot be read: "),
-        (lambda rows: rows.assign(PULocationID=[{"zone": 1}] * len(rows)), "'PULocationID' cannot be read: "),
+        (
+            lambda rows: rows.assign(PULocationID=[{"zone": 1}] * len(rows)),
+            "'PULocationID' cannot be read: ",
+        ),
         (lambda rows: rows.assign(PULocationID=rows[TIME]), "'PULocationID' cannot be read: "),
         (lambda rows: rows.assign(**{TIME: True}), "a time is a number"),
     ],
@@ -118,16 +145,23 @@ def test_what_is_refused(models: Any, rows: pd.DataFrame, give: Any, says: str) 
         models["xgboost-ubj"].predict(give(rows))
     assert caught.value.get_http_status_code() == 400
     for name in (TIME, *ZONES):  # as called without MLflow's own check
-        with pytest.raises(MlflowException, match=f"^[^\n]*missing column '{name}'; the model needs raw rows[^\n]*$"):
+        with pytest.raises(
+            MlflowException,
+            match=f"^[^\n]*missing column '{name}'; the model needs raw rows[^\n]*$",
+        ):
             models["skops"].unwrap_python_model().predict(None, rows.drop(columns=name))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_missing_and_what_cannot_be(saved: Any, models: Any, trips: pd.DataFrame, format: str) -> None:
+def test_what_is_missing_and_what_cannot_be(
+    saved: Any, models: Any, trips: pd.DataFrame, format: str
+) -> None:
     """Contributions are those of XGBoost's models."""
     model = models[format]
     expected = model.predict(trips.assign(passenger_count=np.nan))
-    np.testing.assert_allclose(model.predict(trips.drop(columns="passenger_count")), expected, atol=1e-12)
+    np.testing.assert_allclose(
+        model.predict(trips.drop(columns="passenger_count")), expected, atol=1e-12
+    )
     assert model.predict(trips.head(0)).shape == (0,)
     odd = trips.astype({"PULocationID": "float64"})
     odd.loc[[1, 2], "PULocationID"] = [300.0, np.nan]
@@ -137,25 +171,35 @@ def test_what_is_missing_and_what_cannot_be(saved: Any, models: Any, trips: pd.D
     assert np.flatnonzero(np.isnan(scores)).tolist() == [1, 3, 4], "what is missing is scored"
     np.testing.assert_allclose(scores[7:], saved[format].expected[7:], atol=1e-6)
     says = f"'contributions' is none of this {format} model. Fix: use probability"
-    with contextlib.nullcontext() if format == "xgboost-ubj" else pytest.raises(MlflowException, match=says):
+    with (
+        contextlib.nullcontext()
+        if format == "xgboost-ubj"
+        else pytest.raises(MlflowException, match=says)
+    ):
         model.predict(trips, params={"output": "contributions"})
 
 
-def test_what_runs_are_the_bytes_that_were_checked(saved: Any, tmp_path: Path, trips: pd.DataFrame) -> None:
+def test_what_runs_are_the_bytes_that_were_checked(
+    saved: Any, tmp_path: Path, trips: pd.DataFrame
+) -> None:
     """Python would run a compiled file that lies beside the source."""
     folder = tmp_path / "model"
     shutil.copytree(saved["skops"].folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
     path = folder / "artifacts" / "features.py"
     (planted := tmp_path / "planted.py").write_text("raise RuntimeError('planted')")
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
-    py_compile.compile(str(planted), importlib.util.cache_from_source(str(path)), invalidation_mode=unchecked)
+    py_compile.compile(
+        str(planted), importlib.util.cache_from_source(str(path)), invalidation_mode=unchecked
+    )
     scores = mlflow.pyfunc.load_model(str(folder)).predict(trips)
     np.testing.assert_allclose(scores, saved["skops"].expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", ["model", "features.py", "native.py", "manifest.json"])
-def test_a_changed_file_is_refused_before_it_is_read(saved: Any, tmp_path: Path, format: str, name: str) -> None:
+def test_a_changed_file_is_refused_before_it_is_read(
+    saved: Any, tmp_path: Path, format: str, name: str
+) -> None:
     shutil.copytree(saved[format].folder, tmp_path / "model")
     (path,) = (tmp_path / "model" / "artifacts").glob("model.*" if name == "model" else name)
     content = bytearray(path.read_bytes())
@@ -164,6 +208,8 @@ def test_a_changed_file_is_refused_before_it_is_read(saved: Any, tmp_path: Path,
     else:
         content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(MlflowException, match=rf"{path.name} is not the file that was logged: SHA-256 \w+, not \w+"):
+    with pytest.raises(
+        MlflowException, match=rf"{path.name} is not the file that was logged: SHA-256 \w+, not \w+"
+    ):
         mlflow.pyfunc.load_model(str(tmp_path / "model"))
     assert not (tmp_path / "ran").exists()

@@ -1,4 +1,6 @@
-"""A registered model behind `mlflow models serve`: every form of raw trips, and mistakes refused with status 400."""
+"""A registered model behind `mlflow models serve`: every form of raw trips, and mistakes refused
+with status 400.
+"""
 
 import json
 import warnings
@@ -25,13 +27,17 @@ def url(saved: Any, serving: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     command = ["models", "serve", "-m", "models:/xgboost-ubj@champion", "--env-manager", "local"]
     command += ["--host", "127.0.0.1", "-p", "0"]  # of which MLflow does not tell uvicorn
     variables = {"MLFLOW_TRACKING_URI": saved["xgboost-ubj"].run.store, "UVICORN_PORT": "0"}
-    with serving(command, "http://127.0.0.1:0", tmp_path_factory.mktemp("serving"), **variables) as address:
+    with serving(
+        command, "http://127.0.0.1:0", tmp_path_factory.mktemp("serving"), **variables
+    ) as address:
         yield address
 
 
 def _ask(url: str, body: str | bytes, kind: str, expected: int = 200) -> Any:
     """Return the predictions, or what is wrong with the rows."""
-    answer = requests.post(f"{url}/invocations", data=body, headers={"Content-Type": kind}, timeout=300)
+    answer = requests.post(
+        f"{url}/invocations", data=body, headers={"Content-Type": kind}, timeout=300
+    )
     assert answer.status_code == expected, answer.text
     return answer.json()["predictions" if expected == 200 else "message"]
 
@@ -42,29 +48,43 @@ def _forms(sent: pd.DataFrame) -> Iterator[tuple[str | bytes, str]]:
     split = json.loads(sent.to_json(orient="split", date_format="iso"))
     yield json.dumps({"dataframe_split": split}), "application/json"
     yield json.dumps({"dataframe_records": records}), "application/json; charset=utf-8"
-    yield json.dumps({"inputs": {name: [record[name] for record in records] for name in sent}}), "application/json"
+    yield (
+        json.dumps({"inputs": {name: [record[name] for record in records] for name in sent}}),
+        "application/json",
+    )
     yield json.dumps({"instances": records}), "application/json"
     yield sent.to_csv(index=False), "text/csv"
     reordered = sent.assign(VendorID=1)[["VendorID", *sent.columns[::-1]]]
-    yield reordered.to_csv(index=False, date_format="%Y-%m-%d %H:%M:%S"), "text/csv; charset=utf-8"  # as the TLC's
+    # as the TLC's
+    yield reordered.to_csv(index=False, date_format="%Y-%m-%d %H:%M:%S"), "text/csv; charset=utf-8"
     yield sent.to_parquet(), "application/vnd.apache.parquet"
 
 
-def test_every_form_gives_the_same_probabilities(url: str, natives: Any, trips: pd.DataFrame) -> None:
-    """Null where a value cannot be; and labels, where MLflow's client of its server asks for them."""
+def test_every_form_gives_the_same_probabilities(
+    url: str, natives: Any, trips: pd.DataFrame
+) -> None:
+    """Null where a value cannot be; and labels, where MLflow's client of its server asks for
+    them.
+    """
     expected = natives["xgboost-ubj"][1]
     lacking = trips.iloc[[10, 20]].drop(columns="passenger_count")  # they are missing in the trips
     odd = trips.iloc[[0, 1]].assign(PULocationID=[300, trips["PULocationID"][1]])
     whole, null = (trips.iloc[ROWS], expected[ROWS]), (odd, [np.nan, expected[1]])
     for sent, scores in (whole, (lacking, expected[[10, 20]]), null):
         for body, kind in _forms(sent):
-            np.testing.assert_allclose(np.array(_ask(url, body, kind), float), scores, atol=1e-6, err_msg=kind)
+            np.testing.assert_allclose(
+                np.array(_ask(url, body, kind), float), scores, atol=1e-6, err_msg=kind
+            )
     client = ScoringServerClient(*url.removeprefix("http://").split(":"))
-    labels = client.invoke(trips.iloc[ROWS], params={"output": "label", "threshold": 0.5}).get_predictions()[0]
+    labels = client.invoke(
+        trips.iloc[ROWS], params={"output": "label", "threshold": 0.5}
+    ).get_predictions()[0]
     assert labels.tolist() == (expected[ROWS] >= 0.5).astype(int).tolist()
 
 
-def test_a_value_that_cannot_be_read_and_a_column_that_is_missing(url: str, trips: pd.DataFrame) -> None:
+def test_a_value_that_cannot_be_read_and_a_column_that_is_missing(
+    url: str, trips: pd.DataFrame
+) -> None:
     times = trips[TIME].dt.strftime("%Y-%m-%dT%H:%M:%S")
     for column, value, says in (
         ("DOLocationID", "JFK", "'JFK' of row 2 is no number"),
