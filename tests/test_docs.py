@@ -6,6 +6,7 @@ import ast
 import pydoc
 import re
 import shlex
+import tokenize
 import tomllib
 import warnings
 from collections import Counter
@@ -272,3 +273,65 @@ def test_keys_that_pages_name_are_in_the_schema() -> None:
         if page.name != "0015-what-left.md":  # keys that are gone
             assert set(KEY.findall(page.read_text(encoding="utf-8"))) <= keys | set(NOT_KEYS), page
     assert not keys & set(NOT_KEYS)
+
+
+WRITTEN = ("src", "conf", "docker", "tests", "benchmarks", "examples")
+"""Folders of the code."""
+LIBRARIES = ("distributed", "mlflow.environment_variables", "optuna.pruners", "pyarrow")
+"""Modules whose names pages give without the module."""
+PREFIXES = ("cudf.", "cupy.", "dask_cudf.", "hydra.", "alias.")
+"""Libraries of GPUs, keys that are refused, tags of a name that a user chooses."""
+NOT_OURS = {
+    "DaskStorage": "of optuna-integration, which is not installed",
+    "Default": "MLflow's experiment",
+    "probability_CLASS": "CLASS stands for any",
+    "random.py": "a file of a user's",
+    "tls.yaml": "a file of a user's",
+    **dict.fromkeys(
+        ("Pickup_longitude", "Start_Lon", "Trip_Pickup_DateTime", "puLocationId", "startLon"),
+        "a column of files that are refused",
+    ),
+}
+
+
+def _code() -> str:
+    """Return the code without its comments and docstrings, in which a name that is gone may live on."""
+    texts = []
+    for path in (path for folder in WRITTEN for path in (ROOT / folder).rglob("*.*")):
+        if path.suffix == ".py" and path != Path(__file__).resolve():
+            with path.open("rb") as file:
+                tokens = [token for token in tokenize.tokenize(file.readline) if token.type != tokenize.COMMENT]
+            texts += [token.string for token in tokens if not token.string.startswith(('"""', 'r"""'))]
+        elif path.suffix in {".yaml", ".yml"}:
+            texts.append(re.sub(r"#.*", "", path.read_text(encoding="utf-8")))
+    return "\n".join(texts)
+
+
+def _is_there(name: str, code: str, words: set[str]) -> bool:
+    """Tell whether a name is one of the code, or of a library."""
+    if name in NOT_OURS or name.startswith(PREFIXES):
+        return True
+    if "." in name:
+        return name in code or pydoc.locate(name) is not None
+    return name in words or any(pydoc.locate(f"{module}.{name}") is not None for module in LIBRARIES)
+
+
+def test_names_that_pages_give_are_those_of_the_code() -> None:
+    """Files, modules, classes, constants and all names with a dot, a capital or an underscore; not what is gone."""
+    code = _code()
+    words = set(re.findall(r"\w+", code))
+    folders = [ROOT, ROOT / "src" / "tipcast"]
+    for page in PAGES:
+        if page.name in {"CHANGELOG.md", "0015-what-left.md"}:
+            continue
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        names = set(re.findall(r"`([A-Za-z_]\w*(?:\.\w+)*)(?:\([^`]*\))?`", text))
+        named = {name for name in names if re.search(r"[A-Z_.]", name) and not KEY.match(f"`{name}`")}
+        gone = sorted(name for name in named if not _is_there(name, code, words))
+        gone += sorted(set(re.findall(r"\b[CDKTMS]\d{3}\b", text)) - words)  # codes of errors
+        assert not gone, (page.name, gone)
+
+        paths = re.findall(r"(?<![\w./:-])([a-z_]+(?:/[a-z_\d-]+)*/[a-z_\d-]+\.(?:json|md|py|yaml))\b", text)
+        inside = [path for path in paths if any((top / path.partition("/")[0]).is_dir() for top in folders)]
+        absent = sorted(path for path in inside if not any((top / path).exists() for top in folders))
+        assert not absent, (page.name, absent)
