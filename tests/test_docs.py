@@ -295,13 +295,21 @@ NOT_OURS = {
 
 
 def _code() -> str:
-    """Return the code without its comments and docstrings, in which a name that is gone may live on."""
+    """Return the code without its comments and docstrings, in which a name that is gone may live
+    on.
+    """
     texts = []
     for path in (path for folder in WRITTEN for path in (ROOT / folder).rglob("*.*")):
         if path.suffix == ".py" and path != Path(__file__).resolve():
             with path.open("rb") as file:
-                tokens = [token for token in tokenize.tokenize(file.readline) if token.type != tokenize.COMMENT]
-            texts += [token.string for token in tokens if not token.string.startswith(('"""', 'r"""'))]
+                tokens = [
+                    token
+                    for token in tokenize.tokenize(file.readline)
+                    if token.type != tokenize.COMMENT
+                ]
+            texts += [
+                token.string for token in tokens if not token.string.startswith(('"""', 'r"""'))
+            ]
         elif path.suffix in {".yaml", ".yml"}:
             texts.append(re.sub(r"#.*", "", path.read_text(encoding="utf-8")))
     return "\n".join(texts)
@@ -313,11 +321,15 @@ def _is_there(name: str, code: str, words: set[str]) -> bool:
         return True
     if "." in name:
         return name in code or pydoc.locate(name) is not None
-    return name in words or any(pydoc.locate(f"{module}.{name}") is not None for module in LIBRARIES)
+    return name in words or any(
+        pydoc.locate(f"{module}.{name}") is not None for module in LIBRARIES
+    )
 
 
 def test_names_that_pages_give_are_those_of_the_code() -> None:
-    """Files, modules, classes, constants and all names with a dot, a capital or an underscore; not what is gone."""
+    """Files, modules, classes, constants and all names with a dot, a capital or an underscore; not
+    what is gone.
+    """
     code = _code()
     words = set(re.findall(r"\w+", code))
     folders = [ROOT, ROOT / "src" / "tipcast"]
@@ -326,12 +338,22 @@ def test_names_that_pages_give_are_those_of_the_code() -> None:
             continue
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         names = set(re.findall(r"`([A-Za-z_]\w*(?:\.\w+)*)(?:\([^`]*\))?`", text))
-        named = {name for name in names if re.search(r"[A-Z_.]", name) and not KEY.match(f"`{name}`")}
+        named = {
+            name for name in names if re.search(r"[A-Z_.]", name) and not KEY.match(f"`{name}`")
+        }
         gone = sorted(name for name in named if not _is_there(name, code, words))
         gone += sorted(set(re.findall(r"\b[CDKTMS]\d{3}\b", text)) - words)  # codes of errors
         assert not gone, (page.name, gone)
 
-        paths = re.findall(r"(?<![\w./:-])([a-z_]+(?:/[a-z_\d-]+)*/[a-z_\d-]+\.(?:json|md|py|yaml))\b", text)
-        inside = [path for path in paths if any((top / path.partition("/")[0]).is_dir() for top in folders)]
-        absent = sorted(path for path in inside if not any((top / path).exists() for top in folders))
+        paths = re.findall(
+            r"(?<![\w./:-])([a-z_]+(?:/[a-z_\d-]+)*/[a-z_\d-]+\.(?:json|md|py|yaml))\b", text
+        )
+        inside = [
+            path
+            for path in paths
+            if any((top / path.partition("/")[0]).is_dir() for top in folders)
+        ]
+        absent = sorted(
+            path for path in inside if not any((top / path).exists() for top in folders)
+        )
         assert not absent, (page.name, absent)
