@@ -68,7 +68,6 @@ endif
 test-servers: $(VENV)/.stamp-test
 	@$(PYTEST) -m servers $(TESTS)
 
-test-typed: PROCESSES := 2
 test-typed: $(VENV)/.stamp-test
 	@$(PYTEST) --dist load -m typed $(or $(TESTS),tests/typed --ignore tests/typed/test_cases.py)
 
