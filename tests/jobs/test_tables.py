@@ -362,6 +362,16 @@ def test_a_class_of_few_test_rows_and_a_constant_feature_are_in_the_note(doubtfu
     assert "Feature 'year' has the same value in all training rows" in note
 
 
+def test_a_feature_of_one_value_is_not_constant_where_its_gaps_are_a_feature(
+    store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pd.DataFrame({"flag": [1, None, 1, None] * 50, "class": ["a", "b"] * 100})
+    rows.to_csv(tmp_path / "gaps.csv", index=False)
+    words = ("data=table", f"data.train={tmp_path}/gaps.csv", "task.target=class", "model=knn")
+    run_job(store, "train", *words)
+    assert "the same value in all training rows" not in caplog.text
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_inspect_names_constant_columns(tmp_path: Path, ending: str) -> None:
     rows = pd.DataFrame(

@@ -122,13 +122,13 @@ def page() -> str:
     for entry in ran:
         leaves = ", ".join(map(_code, filter(None, [*entry.leaves, entry.serves])))
         added = _code(entry.more) if entry.more else ""
-        shown = ", ".join(pages.get(entry.command, []))
-        lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {shown} |")
+        places = ", ".join(pages.get(entry.command, []))
+        lines.append(f"| {_code(entry.command)} | {added} | {leaves} | {places} |")
     lines += ["", "## Cannot", "", "| command | needs | shown in |", "|---|---|---|"]
     for entry in table:
         if entry.cannot:
-            shown = ", ".join(pages.get(entry.command, []))
-            lines.append(f"| {_code(entry.command)} | {entry.cannot} | {shown} |")
+            places = ", ".join(pages.get(entry.command, []))
+            lines.append(f"| {_code(entry.command)} | {entry.cannot} | {places} |")
     return HEAD.format(len(ran), len(table) - len(ran)) + "\n".join(lines) + "\n"
 
 

@@ -92,8 +92,11 @@ def train(
             ]
         with clock.phase("evaluate") as facts, progress("evaluate"):
             outcome = evaluate(client, plan, fitted, splits)
+            constant = constant_features(client, splits["train"].x)
+            # where another feature says that the value is missing, the model learns of the column
+            told_apart = {column.name for column in plan.dataset.columns if column.indicator}
             outcome = dataclasses.replace(
-                outcome, constant=constant_features(client, splits["train"].x)
+                outcome, constant=[name for name in constant if name not in told_apart]
             )
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
     with clock.phase("log") as facts, progress("log"):
