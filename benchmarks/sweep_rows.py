@@ -25,6 +25,7 @@ from tipcast.jobs import measured, prepare
 from tipcast.search.proposals import merged_space, random
 from tipcast.search.trial import Objective, Proposal, Study
 from tipcast.tasks.base import make_task
+from tipcast.tasks.kinds import BINARY
 
 DAYS = 6
 """Of the month that are held out."""
@@ -75,7 +76,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
         device=device,
         categorical=(),
         seed=0,
-        measure=partial(measured, "classification"),
+        measure=partial(measured, BINARY),
         again=False,
     )
 

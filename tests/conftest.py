@@ -44,6 +44,7 @@ from tipcast.config import conf_files, environment
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation import plots
 from tipcast.tasks.base import Task
+from tipcast.tasks.kinds import BINARY
 from tipcast.tracking import models as saved_models
 from tipcast.tracking.store import open_store
 
@@ -108,7 +109,7 @@ def high_tip_task(features: Sequence[str]) -> Task:
         "columns": ("fare_amount", "tip_amount"),
         "function": "high_tip",
     }
-    return Task("high_tip", "classification", tuple(features), params={"threshold": 0.2}, **facts)
+    return Task("high_tip", BINARY, tuple(features), params={"threshold": 0.2}, **facts)
 
 
 def shipped_model(name: str, fit: dict[str, Any] | None = None, **params: Any) -> ModelSpec:

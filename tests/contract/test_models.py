@@ -15,6 +15,7 @@ from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import every_way
+from tipcast.tasks.kinds import named
 from tipcast.tracking.portable import TOLERANCE
 
 MODELS = {
@@ -111,8 +112,8 @@ def test_a_model_is_complete(name):
 def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
     session = request.getfixturevalue(f"{table}_session")
     client, model = session.client, _spec(name)
-    build(model, session.device, kind=kind).check()
-    estimator = build(model, session.device, (), kind, 3 if kind == "multiclass" else 0)
+    build(model, session.device, kind=named(kind)).check()
+    estimator = build(model, session.device, (), named(kind), 3 if kind == "multiclass" else 0)
     parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]
     held_out, labels = parts[2]
     values = held_out.to_numpy()

@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from tests.jobs.conftest import MOST_OF_MODEL, of_model
 
 from tipcast.evaluation import evaluator
+from tipcast.tasks.kinds import named
 
 FEW = ("model=xgboost", "model.params.n_estimators=20")
 BLOBS = ("data=blobs", "data.rows=4000", "data.test_rows=1000")
@@ -97,7 +98,7 @@ def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:
     ended = job("train", *KINDS[kind])
-    judge, metrics = evaluator(kind), ended.run.data.metrics
+    judge, metrics = evaluator(named(kind)), ended.run.data.metrics
     headline = f"test/{judge.headline.name}"
     assert list(ended.said["metrics"])[0] == headline
     for split in ("test", "validation"):

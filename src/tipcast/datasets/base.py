@@ -19,6 +19,7 @@ from tipcast.compute.base import Array, Frame, Frames, count
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.tasks.base import TargetColumn, Task
+from tipcast.tasks.kinds import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -270,7 +271,7 @@ class Dataset(ABC):
             if counts.rows_read == 0:
                 raise TipcastError("D009", uri, "has no rows", "remove it")
 
-    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
+    def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return what a column holds that is to be predicted, by default the dataset's own; C003
         where it has none.
         """

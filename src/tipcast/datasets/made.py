@@ -18,6 +18,7 @@ from tipcast.datasets.base import MADE, Fragment, Listing, RawColumn, check_bloc
 from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
+from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
@@ -78,10 +79,10 @@ class Made(Table):
     def facts(self) -> dict[str, Any]:
         return {"dataset_columns": len(self.features)}
 
-    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
+    def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return the target; C003 for another column or kind."""
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
-        own = {0: "regression", 2: "classification"}.get(len(classes), "multiclass")
+        own = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
         if name not in (None, self.target) or kind not in (None, own):
             raise must_be(
                 "task.target",

@@ -105,7 +105,7 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     matrix = dataset.compute(columns, task.features, xp)
     y, size = None, int(matrix.nbytes)
     if target is not None:
-        target = target.astype(frames.real if task.kind == "regression" else xp.int32)
+        target = target.astype(task.kind.target_dtype(frames.real))
         y, size = frames.series(target, "target"), size + int(target.nbytes)
     counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
     whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)

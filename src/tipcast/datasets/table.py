@@ -49,6 +49,7 @@ from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
 from tipcast.datasets.table_time import side_of
 from tipcast.tasks.base import TargetColumn, Task
+from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
 FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says
@@ -220,7 +221,7 @@ class Table(Dataset):
             columns={name: self._by_name[name].spellings[0] for name in frame.columns}
         )
 
-    def target_column(self, name: str | None, kind: str | None) -> TargetColumn:
+    def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
         C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
@@ -240,13 +241,13 @@ class Table(Dataset):
         values: tuple[float, ...] = ()
         if column.type == "category":
             classes = column.categories
-        elif kind == "regression":
-            return TargetColumn(name, "regression")
+        elif kind is not None and kind.has_target and not kind.has_classes:
+            return TargetColumn(name, kind)
         else:
             values = self._values(name)
             whole = all(value.is_integer() for value in values)
             if kind is None and (len(values) > FEW_VALUES or not whole):
-                return TargetColumn(name, "regression")
+                return TargetColumn(name, REGRESSION)
             classes = tuple(
                 str(int(value)) if value.is_integer() else repr(value) for value in values
             )
@@ -257,7 +258,7 @@ class Table(Dataset):
             raise TipcastError(
                 "D015", "data.train", what, note or "name another column as task.target"
             )
-        found = "classification" if len(classes) == 2 else "multiclass"
+        found = BINARY if len(classes) == 2 else MULTICLASS
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = (
                 f"column {name!r} has {len(classes):,} different values: not "

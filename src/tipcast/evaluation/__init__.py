@@ -6,30 +6,27 @@ import importlib
 import re
 from collections.abc import Callable
 
-from tipcast.config.errors import TipcastError, unknown
+from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import OWN, Evaluator, Metric, RowFunction, load_entry_points
-from tipcast.tasks.base import KINDS
+from tipcast.tasks.kinds import Kind, named
 
 __all__ = ["Evaluator", "evaluator", "metric", "ranking"]
 
 
-def evaluator(kind: str) -> Evaluator:
-    """Return the evaluator of a kind of task, see ``tasks.base.KINDS``; C003 for another."""
-    if kind not in KINDS:
-        raise unknown("task.kind", "kind", kind, KINDS, "C003")
-    judge: Evaluator = getattr(
-        importlib.import_module(f"tipcast.evaluation.{kind}"), kind.title()
-    )()
+def evaluator(kind: Kind) -> Evaluator:
+    """Return the evaluator of a kind of task."""
+    module, _, name = kind.evaluator.rpartition(".")
+    judge: Evaluator = getattr(importlib.import_module(module), name)()
     return judge
 
 
-def ranking(kind: str, name: str | None, where: str) -> Metric:
+def ranking(kind: Kind, name: str | None, where: str) -> Metric:
     """Return what models of a kind are ranked by: the headline, or a metric of that name, also a
     user's; else C003.
     """
     judge = evaluator(kind)
     load_entry_points()
-    metrics = {choice.name: choice for choice in (*judge.metrics, *OWN[kind]) if choice.ranks}
+    metrics = {choice.name: choice for choice in (*judge.metrics, *OWN[kind.name]) if choice.ranks}
     if name is not None and name not in metrics:
         raise TipcastError(
             "C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}"
@@ -59,7 +56,7 @@ def metric(
     def register(function: RowFunction) -> RowFunction:
         added = Metric(name or function.__name__, maximize)
         # jobs log how many
-        if added.name in {ours.name for ours in evaluator(kind).metrics} | {"rows"}:
+        if added.name in {ours.name for ours in evaluator(named(kind)).metrics} | {"rows"}:
             raise TipcastError(
                 "C003", f"metric {added.name}", "is one of ours", "give it another name"
             )

@@ -11,6 +11,7 @@ import importlib.metadata
 import itertools
 import re
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from tipcast.evaluation.sums import (
     summed,
     values_of,
 )
-from tipcast.tasks.base import KINDS
+from tipcast.tasks.kinds import Kind
 
 SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an
@@ -91,7 +92,7 @@ class Evaluation:
 class Evaluator(ABC):
     """Judges predictions of one kind; without state, so that it travels to workers for nothing."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[Kind]
     sums: ClassVar[type[Sums]]
     """What ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
@@ -145,7 +146,7 @@ class Evaluator(ABC):
         error messages.
         """
         load_entry_points()
-        parts, registered = Parts((predictions, targets), client, where), OWN[self.kind]
+        parts, registered = Parts((predictions, targets), client, where), OWN[self.kind.name]
         sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows = sums.scored + sums.not_numbers
         if not rows:
@@ -297,7 +298,7 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 
 # Metrics of users
 
-OWN: dict[str, dict[Metric, RowFunction]] = {kind: {} for kind in KINDS}
+OWN: dict[str, dict[Metric, RowFunction]] = defaultdict(dict)
 """Kind -> a user's metric -> what computes a value of each row."""
 
 

@@ -31,6 +31,7 @@ from tipcast.evaluation.sums import (
     summed,
     values_of,
 )
+from tipcast.tasks.kinds import BINARY
 
 BINS = 2**16
 """Equal-width bins of scores; float32 scores and borders of bins compare exactly."""
@@ -111,7 +112,7 @@ class ClassificationEvaluation(Evaluation):
 class Classification(Evaluator):
     """Judges (rows,) P(1) against labels 0 and 1."""
 
-    kind = "classification"
+    kind = BINARY
     sums = Binned
     metrics = (
         Metric("auc", True, label="AUC"),

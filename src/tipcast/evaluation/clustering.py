@@ -26,6 +26,7 @@ from tipcast.evaluation.sums import (
     summed,
     values_of,
 )
+from tipcast.tasks.kinds import CLUSTERING
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
@@ -81,7 +82,7 @@ class ClusteringEvaluation(Evaluation):
 class Clustering(Evaluator):
     """Judges (rows, 2) labels and distances; ``targets`` are the rows' (rows, features) frames."""
 
-    kind = "clustering"
+    kind = CLUSTERING
     sums = Assigned
     metrics = (
         Metric("inertia", False, label="inertia per row"),

@@ -13,6 +13,7 @@ import numpy as np
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
 from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, values_of
+from tipcast.tasks.kinds import MULTICLASS
 
 MOST_CLASSES = 10
 """Of which each has its own recall among the metrics; of more it is in the table only."""
@@ -54,7 +55,7 @@ def log_loss(predictions: Array, target: Array) -> Array:
 class Multiclass(Evaluator):
     """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
 
-    kind = "multiclass"
+    kind = MULTICLASS
     sums = ClassSums
     metrics = (
         Metric("log_loss", False, label="log loss"),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.base import Counts
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
 from tipcast.evaluation.sums import Floats, Sums, added, kept, mean_interval, values_of
+from tipcast.tasks.kinds import REGRESSION
 
 SAMPLE = 512
 """Rows of a part that the figure may show."""
@@ -42,11 +43,10 @@ def squared_error(predictions: Array, target: Array) -> Array:
     return error * error
 
 
-@final
 class Regression(Evaluator):
     """Judges (rows,) values against a float target."""
 
-    kind = "regression"
+    kind = REGRESSION
     sums = Errors
     metrics = (
         Metric("rmse", False, label="RMSE"),

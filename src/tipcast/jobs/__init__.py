@@ -14,7 +14,7 @@ from tipcast.config.streams import show
 from tipcast.evaluation import evaluator, ranking
 from tipcast.evaluation.base import bounds
 from tipcast.search import MOST
-from tipcast.tasks.base import KINDS
+from tipcast.tasks.kinds import Kind, named_by
 
 SEARCHES = ("random", "tpe", "grid")
 
@@ -55,7 +55,7 @@ def _text(value: object) -> str:
 
 
 def measured(
-    kind: str, predictions: Array, target: Any
+    kind: Kind, predictions: Array, target: Any
 ) -> tuple[dict[str, float], tuple[float, ...]]:
     """Measure a trial of a kind of task on its worker, which imports no job; return its metrics and
     curve.
@@ -87,8 +87,8 @@ def preflight(config: Any) -> None:
             if getattr(data, name) is not None:
                 what = f"changes nothing with data={data.source} here"
                 raise TipcastError("C003", f"data.{name}", what, "leave it out")
-    if hasattr(config, "task") and config.task.kind not in (None, *KINDS):
-        raise unknown("task.kind", "kind", config.task.kind, KINDS, "C003")
+    if hasattr(config, "task"):
+        named_by(config.task.kind)
     if hasattr(config, "tracking"):
         experiment, name = config.tracking.experiment, config.tracking.register
         if experiment is not None and not experiment.strip():
@@ -133,5 +133,6 @@ def check_search(config: schema.SweepConfig) -> None:
             config.task.validation,
             "hold rows out, as 0.15",
         )
-    if config.task.kind is not None:  # else the target column tells
-        ranking(config.task.kind, spec.metric, "search.metric")
+    kind = named_by(config.task.kind)
+    if kind is not None:
+        ranking(kind, spec.metric, "search.metric")

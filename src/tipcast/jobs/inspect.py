@@ -15,6 +15,7 @@ from tipcast.datasets.base import Dataset
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.table import Table
 from tipcast.jobs import say
+from tipcast.tasks.kinds import named_by
 
 CONSTANT = "the same value in all rows: a model learns nothing from it"
 
@@ -30,10 +31,10 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         raise TipcastError("C003", "data.source", what, "use data=table")
     said: dict[str, Any] = {"columns": report, "command": command}
     if config.task.target is not None:
-        target = dataset.target_column(config.task.target, config.task.kind)
+        target = dataset.target_column(config.task.target, named_by(config.task.kind))
         said["target"] = {
             "column": target.name,
-            "kind": target.kind,
+            "kind": target.kind.name,
             "classes": list(target.classes),
         }
     if config.print is not Output.text:

@@ -38,6 +38,7 @@ from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
 from tipcast.models import native
 from tipcast.models.build import build, build_for_task
 from tipcast.models.fit import fit
+from tipcast.tasks.kinds import Kind
 from tipcast.tracking import models
 from tipcast.tracking.run import Run
 
@@ -79,7 +80,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the first error of a rung after all have run."""
     plan = make_plan(config)
     steps, missing = rungs(config, plan.task.kind)
-    shared = shared_rows(plan) if plan.task.kind == "clustering" else None
+    shared = None if plan.task.has_target else shared_rows(plan)
     climbed: list[dict[str, Any]] = []
     failed: list[TipcastError] = []
     shown = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
@@ -110,7 +111,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     )
 
 
-def rungs(config: LadderConfig, kind: str) -> tuple[list[Rung], dict[str, str]]:
+def rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]:
     """Return the rungs to run, by default one and all of this machine's cores and GPUs, and why
     others cannot run.
     """

@@ -22,6 +22,7 @@ from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, Splits, check_model, make_plan, read
 from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import progress
+from tipcast.tasks.kinds import named_by
 from tipcast.tracking.children import children_of
 from tipcast.tracking.run import Run
 
@@ -169,7 +170,7 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     )
     trainings = []
     for config, name, command in zip(configs, names, commands, strict=True):
-        check_model(config, config.task.kind)
+        check_model(config, named_by(config.task.kind))
         plan = make_plan(config)
         tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
         alone = dataclasses.replace(config, tracking=tracking, resume=None)
@@ -227,7 +228,11 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
         for rank, one in enumerate(
             [*ended, *(one for one in same if sides[1] not in one.metrics)], 1
         ):
-            place = {"name": one.name, "rank": rank if rank <= len(ended) else None, "kind": kind}
+            place = {
+                "name": one.name,
+                "rank": rank if rank <= len(ended) else None,
+                "kind": kind.name,
+            }
             metrics = {name: one.metrics[name] for name in sides if name in one.metrics}
             rows.append(
                 {

@@ -30,6 +30,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import check_space, merged_space, searcher, tried
 from tipcast.search.trial import Objective, Study
+from tipcast.tasks.kinds import named_by
 from tipcast.tracking.artifacts import CONFIG, read_artifact
 from tipcast.tracking.run import error_tags
 
@@ -59,7 +60,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             text = read_artifact(previous.client, previous.id, CONFIG)
             begun = restored(text, config, f"run {previous.id}")
             config, trials = apply_overrides(config, begun, command), begun.search.trials
-        check_model(config, config.task.kind)
+        check_model(config, named_by(config.task.kind))
         check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)

@@ -27,6 +27,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict, truth
+from tipcast.tasks.kinds import named_by
 from tipcast.tracking import portable
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's
@@ -48,7 +49,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
             "C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out"
         )
     clock = Clock()
-    check_model(config, config.task.kind)
+    check_model(config, named_by(config.task.kind))
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
     first = original(config, plan)

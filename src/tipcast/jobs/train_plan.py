@@ -21,6 +21,7 @@ from tipcast.datasets.table_columns import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
 from tipcast.tasks.base import Task, make_task
+from tipcast.tasks.kinds import Kind
 
 LOG = logging.getLogger("tipcast")
 
@@ -102,7 +103,7 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
 
-def check_model(config: TrainConfig, kind: str | None) -> None:
+def check_model(config: TrainConfig, kind: Kind | None) -> None:
     """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the
     task.
     """
@@ -118,7 +119,7 @@ def make_plan(config: TrainConfig) -> Plan:
     task = make_task(config.task, dataset)
     if config.task.kind is None:
         check_model(config, task.kind)
-    if task.kind == "classification" and task.function is None:
+    if task.kind.has_positive and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
     dataset.check_categories(task.categorical)
     model = build_for_task(config.model, config.backend.name, task)

@@ -122,7 +122,7 @@ class Record:
             f"baseline/{name}": value for name, value in outcome.baseline.items()
         }
         if outcome.validation:
-            names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind])]
+            names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind.name])]
             metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
         for remark in (
             report.beaten(judge, outcome.test, outcome.baseline),
@@ -185,7 +185,8 @@ class Record:
         test = outcome.splits["test"]
         values, added = contributions(client, held, test.x, test.parts, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
-        subtitle += ", to the class predicted" if self.judge.kind == "multiclass" else ""
+        if self.judge.kind.column_per_class:
+            subtitle += ", to the class predicted"
         drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
         self.run.log_bytes(drawn, "plots/contributions.png")
 

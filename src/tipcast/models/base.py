@@ -14,6 +14,7 @@ from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.models import native
+from tipcast.tasks.kinds import BINARY, Kind
 
 History = Mapping[str, Mapping[int, float]]
 """Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
@@ -94,7 +95,7 @@ class Estimator(ABC):
     device: str
     """``cpu`` or ``cuda``."""
     categorical: tuple[str, ...] = ()
-    kind: str = "classification"
+    kind: Kind = BINARY
     classes: int = 0
     """How many classes there are; 0, of several classes, is enough for ``check`` alone."""
     missing: float = -1.0
@@ -144,7 +145,7 @@ class Estimator(ABC):
 
     def need_classes(self, labels: Array) -> None:
         """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
-        if self.kind not in ("classification", "multiclass"):
+        if not self.kind.has_classes:
             return
         xp, wanted = module_of(labels), self.classes or 2
         found = int(xp.count_nonzero(xp.bincount(labels)))
@@ -223,7 +224,7 @@ def positive(key: str, value: Any, *, whole: bool = True) -> Any:
 
 
 def judge(
-    make: Callable[..., Any], params: Mapping[str, Any], kind: str, *, sparse: bool = False
+    make: Callable[..., Any], params: Mapping[str, Any], kind: Kind, *, sparse: bool = False
 ) -> Any:
     """Let a library judge parameters by a short fit on some rows; C003 with its message. Return the
     fitted model.
@@ -236,7 +237,7 @@ def judge(
         import scipy.sparse
 
         x = scipy.sparse.csr_array(x)
-    y = None if kind == "clustering" else np.arange(TRIED_ROWS) % (3 if kind == "multiclass" else 2)
+    y = kind.example_target(TRIED_ROWS)
     try:
         with warnings.catch_warnings(action="ignore"):
             return make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)

@@ -9,7 +9,9 @@ import yaml
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
+from tipcast.tasks import kinds
 from tipcast.tasks.base import Task
+from tipcast.tasks.kinds import Kind
 
 TABLES = {"cpu": "cpu", "gpu": "cuda"}
 """Table of the model's yaml -> device."""
@@ -24,7 +26,7 @@ def build(
     model: ModelSpec,
     device: str,
     categorical: Sequence[str] = (),
-    kind: str | None = None,
+    kind: Kind | None = None,
     classes: int = 0,
     missing: float = -1.0,
 ) -> Any:
@@ -37,13 +39,11 @@ def build(
     does not need. C002 no such model, or none for the device, C003 not a model of the kind, or
     categories that it does not know, C006 classes that an override may not name.
     """
-    kind = kind or model.kinds[0]
-    if kind not in model.kinds or (model.classes and not model.classes.get(kind)):
-        fix = (
-            "use model=kmeans"
-            if kind == "clustering"
-            else "use model=xgboost or model=random_forest"
-        )
+    kind = kind or kinds.named(model.kinds[0])
+    if kind.name not in model.kinds or (model.classes and not model.classes.get(kind.name)):
+        fix = "use model=kmeans"
+        if kind.has_target:
+            fix = "use model=xgboost or model=random_forest"
         raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
     shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
     for table in TABLES:
@@ -54,7 +54,7 @@ def build(
             raise TipcastError(
                 "C006", f"model.{table}", "an override cannot name a class here", fix
             )
-    tables = model.classes[kind] if model.classes else shipped
+    tables = model.classes[kind.name] if model.classes else shipped
     table = "cpu" if device == "cpu" else "gpu"
     entry: Any = tables.get(table) or {}
     name: Any = entry.get("local") if model.classes else entry

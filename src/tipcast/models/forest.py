@@ -21,6 +21,7 @@ from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.tasks.kinds import Kind
 
 CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
@@ -124,16 +125,15 @@ class Forest(Estimator):
         return _fitted(forest, base.columns(rows.x), {"rows_seen": seen})
 
 
-def unfitted(kind: str, params: Mapping[str, Any], **more: Any) -> Any:
+def unfitted(kind: Kind, params: Mapping[str, Any], **more: Any) -> Any:
     """Return scikit-learn's forest for a kind of task; a null criterion is the library's
     default.
     """
     given = {
         name: value for name, value in params.items() if name != "criterion" or value is not None
     }
-    return (RandomForestRegressor if kind == "regression" else RandomForestClassifier)(
-        **{**given, **more}
-    )
+    forest = RandomForestClassifier if kind.has_classes else RandomForestRegressor
+    return forest(**{**given, **more})
 
 
 def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[list[int], float]]:
@@ -267,7 +267,7 @@ class CumlForest(Estimator):
         return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
 
     def _make(self, module: ModuleType, **more: Any) -> Any:
-        name = "RandomForestRegressor" if self.kind == "regression" else "RandomForestClassifier"
+        name = "RandomForestClassifier" if self.kind.has_classes else "RandomForestRegressor"
         return getattr(module, name)(**self.settings, **more)
 
 

@@ -184,7 +184,7 @@ class Library(Estimator):
     @property
     def passes(self) -> int:
         """How often a fit goes over the rows, part by part; 0: it takes them all at once."""
-        return 0 if self.kind == "clustering" else self.training.get("passes") or 0
+        return self.training.get("passes") or 0 if self.kind.has_target else 0
 
     @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing) -> Any:
@@ -193,7 +193,7 @@ class Library(Estimator):
             return model
 
         z = to_host(self.values([x], steps)).astype(np.float64, copy=False)
-        classes = {} if self.kind == "regression" else {"classes": np.arange(self.classes or 2)}
+        classes = {"classes": np.arange(self.classes or 2)} if self.kind.has_classes else {}
         model = deepcopy(model)  # a part may be asked for again
         return model.partial_fit(z, to_host(y.values), **classes)
 
@@ -221,7 +221,7 @@ class Library(Estimator):
     def values(self, frames: list[Frame], steps: Preprocessing) -> Array:
         """Return frames as (n, columns) values as the library takes them; empties their list."""
         return steps.transform(
-            base.joined(frames, "C" if self.kind == "clustering" else "F", self.precision)
+            base.joined(frames, "F" if self.kind.has_target else "C", self.precision)
         )
 
     def targets(self, parts: list[Frame]) -> Array:
@@ -395,7 +395,7 @@ class Library(Estimator):
         if by_part:
             # Made of futures themselves Dask-ML's tasks would lose what they need.
             kept = [
-                own.astype(np.float32 if self.kind == "clustering" else np.float64).persist()
+                own.astype(np.float64 if self.kind.has_target else np.float32).persist()
                 for own in arrays()
             ]
             with warnings.catch_warnings(action="ignore"):
@@ -407,7 +407,7 @@ class Library(Estimator):
                 self.make(cls, seed, 1, client=client).fit(*arrays()).get_combined_model()
             )
             if (
-                self.kind != "regression"
+                self.kind.has_classes
                 or not hasattr(model, "coef_")
                 or self.explains(client, model, sides, steps)
             ):
@@ -445,7 +445,7 @@ class Library(Estimator):
         found.
         """
         reference = named(self.reference)
-        if self.kind == "clustering":
+        if not self.kind.has_target:
             centres = np.asarray(model.cluster_centers_, dtype=np.float64)
             return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
         own = reference(**self.params)

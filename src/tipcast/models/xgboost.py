@@ -70,17 +70,6 @@ ABOVE_ZERO = (
     "colsample_bynode",
 )
 """At 0 nothing is learned, which XGBoost does not refuse."""
-OBJECTIVES = {
-    "classification": (
-        "binary:logistic",
-        "logloss",
-        re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
-    ),
-    "multiclass": ("multi:softprob", "mlogloss", re.compile(r"(mlogloss|merror|auc)")),
-    "regression": ("reg:squarederror", "rmse", re.compile(r"(rmse|rmsle|mae|mape|mphe)")),
-}
-"""Kind -> objective, the metric that stops early unless another is named, and all metrics that mean
-something for it: XGBoost computes any."""
 HINTS = {
     **base.RESERVED,
     "eta": "model.params.learning_rate",
@@ -163,11 +152,15 @@ class XGBoost(Estimator):
         for name in ABOVE_ZERO:
             if name in given:
                 base.positive(f"model.params.{name}", given[name], whole=False)
-        objective, default, valid = OBJECTIVES[self.kind]
-        metrics = given.setdefault("eval_metric", default)
+        boosting = self.kind.boosting
+        if boosting is None:
+            what = f"XGBoost has no objective for {self.kind}"
+            raise TipcastError("C003", "task.kind", what, "choose another model")
+        metrics = given.setdefault("eval_metric", boosting.metric)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
-            if not valid.fullmatch(str(metric)):
-                what, fix = f"{metric} does not judge {self.kind}", f"use {default}, or null for it"
+            if not boosting.metrics.fullmatch(str(metric)):
+                what = f"{metric} does not judge {self.kind}"
+                fix = f"use {boosting.metric}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
         trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
         rounds = base.positive(
@@ -179,12 +172,12 @@ class XGBoost(Estimator):
             raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
         stop = self.training.get("early_stopping_rounds")
         params = {
-            "objective": objective,
+            "objective": boosting.objective,
             "device": self.device,
             "num_parallel_tree": trees // rounds,
             **given,
         }
-        if self.kind == "multiclass":
+        if self.kind.column_per_class:
             params["num_class"] = self.classes or 2
         return (
             params,

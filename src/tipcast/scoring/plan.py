@@ -101,13 +101,7 @@ class Scoring:
 
 def added_columns(task: Task) -> tuple[str, ...]:
     """Return the names of the columns that scoring adds."""
-    predicted = {
-        "classification": ("probability", "prediction"),
-        "multiclass": (*(f"probability_{name}" for name in task.classes), "prediction"),
-        "regression": ("prediction",),
-        "clustering": ("cluster", "distance"),
-    }[task.kind]
-    return (*predicted, "model_name", "model_version")
+    return (*task.kind.scored_columns(task.classes), "model_name", "model_version")
 
 
 def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scoring:

@@ -195,10 +195,9 @@ def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array 
         if target is None:
             return None
         keep, _ = work.dataset.clean(columns, fragment.period, xp)
-    numbers = task.kind == "regression"
-    values: Array = target.astype(xp.float64 if numbers else xp.int32)
+    values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if keep is not None:
-        values[~keep] = np.nan if numbers else -1
+        values[~keep] = task.kind.no_answer
     return values
 
 
@@ -206,14 +205,7 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
     """Return a table of kept columns with what scoring adds; predictions are null where ``bad``,
     (rows,), is true.
     """
-    kind, values = work.task.kind, np.asarray(predicted, dtype=np.float64)
-    columns = [values]
-    if kind == "classification":
-        columns = [values, (predicted >= work.threshold).astype(np.int8)]
-    elif kind == "multiclass":
-        columns = [*values.T, np.asarray(work.task.classes)[predicted.argmax(axis=1)]]
-    elif kind == "clustering":
-        columns = [predicted[:, 0].astype(np.int32), values[:, 1]]
+    columns = work.task.kind.scored_values(predicted, work.task.classes, work.threshold)
     arrays = [pa.array(column, mask=bad) for column in columns]
     arrays += [
         pa.repeat(pa.scalar(text, pa.string()), len(predicted))

@@ -22,6 +22,7 @@ from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.models.build import build
 from tipcast.search import MOST
 from tipcast.search.trial import Objective, Proposal, Trial
+from tipcast.tasks.kinds import Kind
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would log every trial beside our line
 
@@ -116,7 +117,11 @@ def merged_space(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> di
 
 
 def check_space(
-    model: ModelSpec, space: Space, device: str, categorical: Sequence[str], kind: str | None = None
+    model: ModelSpec,
+    space: Space,
+    device: str,
+    categorical: Sequence[str],
+    kind: Kind | None = None,
 ) -> None:
     """Let the estimator judge what is tried out of each axis.
 

@@ -12,9 +12,9 @@ from typing import Any
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import TaskSpec
+from tipcast.tasks import kinds
+from tipcast.tasks.kinds import KINDS, Kind
 
-KINDS = ("classification", "multiclass", "regression", "clustering")
-"""Two classes, more of them, a number, or nothing that is known."""
 FACTS = ("name", "kind", "classes", "columns", "function", "params", "values", "swapped")
 """Of a task, what a saved model's manifest says of it."""
 GROUP = "tipcast.targets"
@@ -38,7 +38,7 @@ class TargetColumn:
     """A column that is predicted as it is."""
 
     name: str
-    kind: str
+    kind: Kind
     classes: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
     """The number that stands for each class, ascending; empty where the column holds 0, 1, ...
@@ -51,8 +51,7 @@ class Task:
     """What is predicted from what."""
 
     name: str
-    kind: str
-    """One of ``KINDS``."""
+    kind: Kind
     features: tuple[str, ...]
     categorical: tuple[str, ...] = ()
     """Features that are categories, for the models that know such."""
@@ -82,7 +81,7 @@ class Task:
     @property
     def has_target(self) -> bool:
         """Whether anything is known of the rows that could be predicted."""
-        return self.kind != "clustering"
+        return self.kind.has_target
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
         """Make the target of canonical name -> (rows,) array, ``columns`` among them; ``xp`` is
@@ -103,7 +102,7 @@ class Task:
         else:
             values = columns[self.columns[0]]
         # of whole numbers too, of which one below 0 is a value like any other
-        if self.kind == "regression":
+        if not self.kind.has_classes:
             return values.astype(xp.float64, copy=False)
         if self.function is not None:
             return values
@@ -117,7 +116,7 @@ class Task:
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest says of the task, see ``from_facts``."""
-        own = {name: getattr(self, name) for name in FACTS}
+        own = {name: getattr(self, name) for name in FACTS} | {"kind": self.kind.name}
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
         }
@@ -173,6 +172,7 @@ def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: s
     own: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
     }
+    own["kind"] = kinds.named(facts["kind"])
     return Task(**own, features=tuple(features), description=description)
 
 
@@ -198,10 +198,8 @@ def _function(name: str) -> Target:
 
 
 def make_task(spec: TaskSpec, dataset: Any) -> Task:
-    """Make a task of its configuration, of a kind in ``KINDS`` or None, for a
-    ``datasets.base.Dataset``.
-
-    C003 C004 what cannot be.
+    """Make a task of its configuration for a ``datasets.base.Dataset``; C003 C004 what cannot
+    be.
     """
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
@@ -211,12 +209,10 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
     params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
-    kind, classes, columns, description = (
-        spec.kind,
-        tuple(spec.classes),
-        tuple(spec.columns),
-        spec.description,
-    )
+    kind = kinds.named_by(spec.kind)
+    classes = tuple(spec.classes)
+    columns = tuple(spec.columns)
+    description = spec.description
     if spec.function is not None:
         resolved = _function(spec.function)
         try:
@@ -226,17 +222,16 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
             raise TipcastError(
                 "C003", "task.params", what, "name the parameters that it has"
             ) from problem
-        if kind in (None, "clustering"):
-            raise TipcastError(
-                "C004", "task.kind", "needs a value", f"set it to {', '.join(KINDS[:3])}"
-            )
-        if kind == "classification":
-            classes = classes or ("0", "1")
-        if kind == "multiclass" and not classes:
+        if kind is None or not kind.has_target:
+            choices = ", ".join(name for name, choice in KINDS.items() if choice.has_target)
+            raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
+        if kind.has_classes:
+            classes = classes or kind.default_classes
+        if kind.has_classes and not classes:
             raise TipcastError(
                 "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
             )
-    elif kind != "clustering":
+    elif kind is None or kind.has_target:
         found = dataset.target_column(spec.target, kind)
         if found.classes and classes:
             what = f"changes nothing: the classes are what column {found.name!r} holds"
@@ -249,15 +244,16 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         )
         description = description or found.name
     features = _features(spec, dataset, columns)
-    if spec.positive is not None and (kind != "classification" or spec.positive not in classes):
-        two = kind == "classification"
-        what = f"{spec.positive} is none of two classes" if two else f"{kind} has no positive class"
+    if spec.positive is not None and not (kind.has_positive and spec.positive in classes):
+        what = f"{kind} has no positive class"
+        if kind.has_positive:
+            what = f"{spec.positive} is none of two classes"
         fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
         raise TipcastError("C003", "task.positive", what, fix)
     swapped = spec.positive is not None and spec.positive == classes[0]
     return Task(
         name=spec.name,
-        kind=str(kind),
+        kind=kind,
         features=features,
         categorical=tuple(spec.categorical),
         classes=classes[::-1] if swapped else classes,

@@ -25,6 +25,7 @@ from tipcast.config.plain import redact
 from tipcast.datasets.base import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
+from tipcast.tasks.kinds import Kind, named
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION, digest
 from tipcast.tracking.run import Run, taken
 from tipcast.tracking.store import absent, check_not_moved, first_line, is_loopback
@@ -67,9 +68,9 @@ class Fetched:
     manifest_sha256: str
 
     @property
-    def kind(self) -> str:
-        """Of the task; empty where the manifest holds none."""
-        return str(self.manifest.get("task", {}).get("kind", ""))
+    def kind(self) -> Kind:
+        """Of the task; C003 where the manifest holds none that is known."""
+        return named(str(self.manifest.get("task", {}).get("kind", "")))
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:
         """Return the period of the training and validation rows; None where it is not known or of

@@ -34,6 +34,8 @@ from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset, RawColumn, as_named
 from tipcast.datasets.csv_cells import MISSING
 from tipcast.models import native
+from tipcast.tasks import kinds
+from tipcast.tasks.kinds import BINARY, Kind
 from tipcast.tracking.run import MAX_DATASET, MAX_DIGEST, Run, cut, taken, without_commit
 
 LOG = logging.getLogger("tipcast")
@@ -41,13 +43,6 @@ LOG = logging.getLogger("tipcast")
 MANIFEST_VERSION = 2
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
-OUTPUTS = {
-    "classification": ("probability", "label"),
-    "multiclass": ("probability", "label"),
-    "regression": ("value",),
-    "clustering": ("cluster", "label"),
-}
-"""Kind of task -> what the parameter ``output`` of a prediction may be, the default first."""
 MAX_DESCRIPTION = 5000
 """Characters that MLflow's databases keep of a version's description."""
 MANIFEST_TAG = "sha256.manifest"
@@ -98,11 +93,12 @@ def log_model(
     facts of the listing of the training rows, ``example`` a few raw rows as a user has them.
     """
     task: Mapping[str, Any] = facts.get("task", {})
-    kind = str(task.get("kind", "classification"))
+    kind = kinds.named(task.get("kind", BINARY.name))
+    classes = tuple(task.get("classes", ()))
     columns = as_named(dataset.raw_columns(facts["features"], listed), listed)
-    explained = ["contributions"] if format == "xgboost-ubj" and kind != "clustering" else []
-    outputs = [*OUTPUTS[kind], *explained, "features"]
-    signature = _signature(columns, kind, task, outputs, facts.get("threshold"))
+    explained = ["contributions"] if format == "xgboost-ubj" and kind.has_target else []
+    outputs = [*kind.outputs, *explained, "features"]
+    signature = _signature(columns, kind, classes, outputs, facts.get("threshold"))
     example = example.reindex(columns=[column.spellings[0] for column in columns]).reset_index(
         drop=True
     )
@@ -121,6 +117,11 @@ def log_model(
         "columns": [asdict(column) for column in columns],
         "outputs": outputs,
         "labels": _labels(task),
+        "prediction": {
+            "columns": kind.prediction_columns(classes),
+            "column_per_class": kind.column_per_class,
+            "label": kind.label,
+        },
         "missing": MISSING,
         **dataset.facts(),
         **listed,
@@ -347,8 +348,8 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
 
 def _signature(
     columns: Sequence[RawColumn],
-    kind: str,
-    task: Mapping[str, Any],
+    kind: Kind,
+    classes: Sequence[str],
     outputs: Sequence[str],
     threshold: float | None,
 ) -> ModelSignature:
@@ -366,11 +367,9 @@ def _signature(
         )
         required = column.required and len(forms) == 1
         inputs += [ColSpec(type=AnyType(), name=spelling, required=required) for spelling in forms]
-    names = {"multiclass": task.get("classes", ()), "clustering": ("label", "distance")}.get(
-        kind, (None,)
-    )
+    names: Sequence[str | None] = kind.prediction_columns(classes) or [None]
     params = [ParamSpec("output", DataType.string, outputs[0])]
-    if kind == "classification":
+    if kind.has_positive:
         params.append(
             ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold))
         )

@@ -13,6 +13,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset, merged
 from tipcast.datasets.registry import dataset_of, open_dataset
+from tipcast.tasks.kinds import named
 
 SIDES: dict[str, Any] = {
     "train": None,
@@ -101,8 +102,8 @@ def test_the_value_of_a_regression_is_linear(frames: Frames) -> None:
     ],
 )
 def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
-    target = open_dataset(spec).target_column(None, kind)
-    assert (target.kind, len(target.classes)) == (kind, getattr(spec, "centers", 0))
+    target = open_dataset(spec).target_column(None, named(kind))
+    assert (target.kind.name, len(target.classes)) == (kind, getattr(spec, "centers", 0))
     with pytest.raises(TipcastError, match=f"C003.*task.target.*{target.name}, which is {kind}"):
         open_dataset(spec).target_column("x0", None)
 

@@ -86,7 +86,7 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     asked, expected = task(opened, "class"), frame()
     assert asked.features == ("size", "count", "word", "flag", "price")
     x, y = rows_of(opened, Recipe(opened, asked))
-    assert (asked.kind, asked.classes) == ("classification", ("3", "7"))
+    assert (asked.kind.name, asked.classes) == ("classification", ("3", "7"))
     assert y.tolist() == (expected["class"] == 7).astype(int).tolist()
     assert x.dtypes.unique().tolist() == [np.dtype("float32")]
     codes = expected["word"].map({"apple": 0, "fig": 1, "pear": 2})
@@ -108,7 +108,7 @@ def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
         ("class", "regression", "regression"),
     ]:
         asked = task(opened, target, kind=kind)
-        assert (asked.kind, target in asked.features) == (expected, False)
+        assert (asked.kind.name, target in asked.features) == (expected, False)
         _, y = rows_of(opened, Recipe(opened, asked))
         assert len(y) == frame()[target].notna().sum(), "a row without an answer is dropped"
         assert y.dtype == (np.float64 if expected == "regression" else np.int32)

@@ -22,6 +22,7 @@ from tipcast.datasets import csv_cells, table_features
 from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
+from tipcast.tasks.kinds import BINARY
 
 ROWS = 200
 
@@ -362,7 +363,7 @@ def test_a_target_without_two_values_says_why(opened: Callable[..., Table]) -> N
         (("yes", "yes"), rf"{one} \(yes\)"),
     ]:
         table = opened({"a": cycle(*texts), "b": cycle("1", "2")})
-        for kind in (None, "classification"):
+        for kind in (None, BINARY):
             with pytest.raises(TipcastError, match=error):
                 table.target_column("a", kind)
 

@@ -25,7 +25,7 @@ from tipcast.evaluation import base, evaluator, metric
 from tipcast.evaluation.base import logged
 from tipcast.evaluation.regression import Regression
 from tipcast.evaluation.sums import Interval, mean_interval
-from tipcast.tasks.base import KINDS
+from tipcast.tasks.kinds import BINARY, KINDS, named
 
 ROWS = {
     "classification": test_classification.rows,
@@ -50,7 +50,7 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
     """Sums of parts are those of the whole, also while rows are scored, where some targets are not
     known.
     """
-    judge, (predictions, target) = evaluator(kind), ROWS[kind]()
+    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
     whole = judge.evaluate_here(predictions, target)
     parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
@@ -89,7 +89,7 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
 
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_the_baseline_knows_no_features(kind: str) -> None:
-    judge, (predictions, target) = evaluator(kind), ROWS[kind]()
+    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
     train, test = np.split(target, [300])
     classes = tuple(np.bincount(train)) if kind != "regression" else ()
     trained = Counts(300, 300, {}, classes=classes, target_sum=train.sum())
@@ -140,7 +140,7 @@ def test_refuses(
     dtype = float if kind == "regression" else int
     columns = [np.asarray(predictions, np.float32), np.asarray(targets, dtype)]
     with pytest.raises(TipcastError) as caught:
-        evaluator(kind).evaluate(
+        evaluator(KINDS[kind]).evaluate(
             client, *(spread(client, values, (0, 1)) for values in columns), where="data.test"
         )
     assert caught.value.code == code
@@ -167,7 +167,7 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
     metric("classification", maximize=False, name="misses")(
         lambda target, score: (score < 0.5) & (target == 1)
     )
-    classes = evaluator("classification").evaluate_here(
+    classes = evaluator(BINARY).evaluate_here(
         np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
     )
     assert (list(classes.metrics)[0], classes.metrics["misses"]) == ("auc", 1 / 4)
@@ -175,7 +175,7 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
 
 def test_what_is_no_metric_is_refused(client: Client) -> None:
     with pytest.raises(TipcastError, match="C003.*unknown kind 'ranking'"):
-        evaluator("ranking")
+        named("ranking")
     for name in ("rmse", "rows"):
         with pytest.raises(TipcastError, match="is one of ours"):
             metric("regression", maximize=False, name=name)(lambda target, prediction: target)

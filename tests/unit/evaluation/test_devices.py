@@ -15,7 +15,7 @@ from tipcast.compute.base import Session
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.sums import Parts
-from tipcast.tasks.base import KINDS
+from tipcast.tasks.kinds import KINDS
 
 
 def placed(session: Session, values: np.ndarray, cuts: tuple[int, ...] = (0, 1, 1000)) -> list[Any]:
@@ -52,7 +52,7 @@ def test_a_gpu_evaluates_as_the_cpu_does(
 def test_each_device_evaluates_and_counts_alike(
     backend: Session, client: Client, kind: str
 ) -> None:
-    columns, judge = ROWS[kind](), evaluator(kind)
+    columns, judge = ROWS[kind](), evaluator(KINDS[kind])
     found = judge.evaluate(backend.client, *(placed(backend, values) for values in columns))
     expected = judge.evaluate(client, *(spread(client, values) for values in columns))
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)

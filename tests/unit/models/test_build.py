@@ -7,6 +7,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.models.build import build
+from tipcast.tasks.kinds import REGRESSION, named
 
 
 def _local(name):
@@ -129,7 +130,7 @@ def test_check_refuses(spec, model, section, key, value, expected):
             spec(name, **({key: value} if section == "params" else {"fit": {key: value}})),
             "cpu",
             (),
-            *kind,
+            *map(named, kind),
         ).check()
 
 
@@ -150,7 +151,7 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
 
 def test_a_forest_refuses_categories(spec):
     with pytest.raises(TipcastError, match=r"C003.*task.categorical.*knows no categories"):
-        build(spec("random_forest"), "cpu", ("zone",), "regression")
+        build(spec("random_forest"), "cpu", ("zone",), REGRESSION)
 
 
 @pytest.mark.parametrize(

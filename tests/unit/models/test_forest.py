@@ -9,6 +9,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import forest
 from tipcast.models.base import Split
 from tipcast.models.build import build
+from tipcast.tasks.kinds import named
 
 SMALL = {"n_estimators": 21, "max_depth": 6}
 
@@ -70,7 +71,7 @@ def test_a_class_without_rows_is_refused(
 ):
     x, y = parts[0]
     y = y * 0 if classes == 2 else y
-    forest = build(spec("random_forest", **SMALL), "cpu", (), kind, classes)
+    forest = build(spec("random_forest", **SMALL), "cpu", (), named(kind), classes)
     with pytest.raises(TipcastError, match=f"D015.*{told} classes"):
         if reach == "local":
             forest.fit(Split(x, y), 5)

@@ -21,6 +21,7 @@ from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.library import Library, chosen_by_part
+from tipcast.tasks.kinds import CLUSTERING, REGRESSION, named
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)
 FRAME = pd.DataFrame(X.astype(np.float32), columns=["a", "b"])
@@ -28,7 +29,7 @@ SPECTRAL = {"n_clusters": 2, "affinity": "nearest_neighbors"}
 
 
 def clusters(library: str, params: dict[str, object], training: dict[str, object]) -> Library:
-    return Library(params, training, "cpu", (), "clustering", 0, library=library, reference=library)
+    return Library(params, training, "cpu", (), CLUSTERING, 0, library=library, reference=library)
 
 
 @pytest.mark.parametrize("standardize", [False, True])
@@ -72,7 +73,7 @@ PRICES = (SHOPS["size"] * 0.3 + (SHOPS["shop"] * 37 % 11) ** 2 + DRAW.random(900
 def by_shop(library: str, training: dict[str, object], **params: object) -> Library:
     reference = f"sklearn.{library}"
     return Library(
-        params, training, "cpu", ("shop",), "regression", 0, library=reference, reference=reference
+        params, training, "cpu", ("shop",), REGRESSION, 0, library=reference, reference=reference
     )
 
 
@@ -124,7 +125,7 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     }
     parts = [(x, target[kind](x)) if kind in target else (x, y) for x, y in parts]
     classes = 3 if kind == "multiclass" else 0
-    estimator = build(spec(name, fit={"rows": most}, **params), "cpu", (), kind, classes)
+    estimator = build(spec(name, fit={"rows": most}, **params), "cpu", (), named(kind), classes)
     empty = tuple(side.iloc[:0] for side in parts[0])
     x, y = joined(parts[:3])
     found = estimator.fit_distributed(client, Split(*scattered([empty, *parts[:3]])), seed=5)
@@ -187,7 +188,7 @@ def test_categories_of_rows_on_several_workers_are_columns_too(
             (x, (x["pickup_hour"] + x["pickup_weekday"].fillna(3) % 2).astype("float32"))
             for x, _ in gaps
         ]
-    estimator = build(spec(name, fit={"rows": None}), "cpu", ("pickup_weekday",), kind)
+    estimator = build(spec(name, fit={"rows": None}), "cpu", ("pickup_weekday",), named(kind))
     estimator = replace(estimator, training={"standardize": True, **estimator.training})
 
     x, y = joined(gaps[:3])

@@ -45,6 +45,7 @@ from tipcast.scoring.writing import (
     written,
 )
 from tipcast.tasks.base import Task
+from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION
 
 SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
@@ -255,7 +256,7 @@ def test_files_that_are_passed_over_or_refused(
     frame[:0].to_parquet("parts/b.parquet")
     frame.to_parquet("hive", partition_cols=["region"])
     frame.to_parquet("mine.parquet")
-    facts = Task("t", "regression", ("a",)).facts()
+    facts = Task("t", REGRESSION, ("a",)).facts()
     manifest = {
         "dataset": "table",
         "table": [asdict(RawColumn("a", ("a",)))],
@@ -297,7 +298,7 @@ Score = Callable[..., Any]
 
 def test_columns_of_a_clustering() -> None:
     """Those of other kinds are held against MLflow's predictions by the tests of the job."""
-    task, predicted = Task("t", "clustering", ("x0",)), np.float32([[4, 0.5], [1, 2], [0, 8]])
+    task, predicted = Task("t", CLUSTERING, ("x0",)), np.float32([[4, 0.5], [1, 2], [0, 8]])
     work = Work(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
     added = {
         "cluster": [4, None, 0],
@@ -334,7 +335,7 @@ def score(tmp_path: Path) -> Score:
             for table in tables:
                 writer.write_table(table)
         dataset = Table((RawColumn("number", ("number",)),))
-        task = Task("t", "regression", ("number",), columns=("answer",))
+        task = Task("t", REGRESSION, ("number",), columns=("answer",))
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
         first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
         parts = tuple(
@@ -402,7 +403,7 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
     """
 
     def kept_of(fragment: Fragment, keep: list[str] | None = None) -> pa.Table:
-        task = Task("t", "classification", ("x0",), classes=("no", "yes"))
+        task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
         return read_passthrough(
             fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
         )

@@ -34,6 +34,7 @@ from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
 from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.tasks.kinds import BINARY
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
@@ -85,7 +86,7 @@ def study() -> Callable[..., Study]:
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective, judged = (
             Objective("study", "auc", maximize=True),
-            partial(measured, "classification"),
+            partial(measured, BINARY),
         )
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)

@@ -13,6 +13,7 @@ from tipcast.config.schema import TaskSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks import base
 from tipcast.tasks.base import Task, from_facts, make_task
+from tipcast.tasks.kinds import REGRESSION
 
 MINUTE = 60_000_000
 NULL = np.iinfo(np.int64).min
@@ -45,9 +46,9 @@ def test_answers_of_trips_are_those_of_the_saved_task(
     name: str, kind: str, expected: list[float] | None
 ) -> None:
     task = shipped(name)
-    assert task.kind == kind
+    assert task.kind.name == kind
     again = from_facts(task.facts(), task.features, task.description)
-    assert (again.name, again.kind, again.classes, again.columns) == (
+    assert (again.name, again.kind.name, again.classes, again.columns) == (
         task.name,
         kind,
         task.classes,
@@ -65,7 +66,7 @@ def test_answers_of_trips_are_those_of_the_saved_task(
 
 
 def test_whole_numbers_below_zero_are_values() -> None:
-    task = Task("target", "regression", ("a",), (), (), ("balance",))
+    task = Task("target", REGRESSION, ("a",), (), (), ("balance",))
     found = task.target({"balance": np.array([-500, 3])}, np)
     assert found.dtype == np.float64, "of whole numbers those below 0 would have no answer"
     np.testing.assert_array_equal(found, [-500, 3])

@@ -137,33 +137,30 @@ class Model(mlflow.pyfunc.PythonModel):
 
     def _named(self, scores: Any, output: str, threshold: float) -> Any:
         """Return scores as the output has them."""
-        task = self.manifest.get("task", {})
-        kind, classes = task.get("kind"), task.get("classes", ())
+        prediction = self.manifest["prediction"]
         if output == "label":
-            bad = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
-            if kind == "clustering":
-                labels: Any = np.where(bad, 0, scores[:, 0]).astype(np.int64)
-            else:
-                at = (
-                    scores.argmax(axis=1)
-                    if kind == "multiclass"
-                    else (scores >= threshold).astype(np.int64)
-                )
-                labels = np.asarray(self.manifest["labels"])[at]
-            if bad.any():
-                labels = labels.astype(object)
-                labels[bad] = None
-            return labels
+            return self._labels(scores, prediction["label"], threshold)
+        columns = prediction["columns"]
         if output == "contributions":
-            named = [*self.manifest["features"], "bias"]
-            if kind == "multiclass":
-                named = [f"{each}: {name}" for each in classes for name in named]
-            return pd.DataFrame(scores.reshape(len(scores), len(named)), columns=named)
-        if kind == "multiclass":
-            return pd.DataFrame(scores, columns=classes)
-        return (
-            pd.DataFrame(scores, columns=["label", "distance"]) if kind == "clustering" else scores
-        )
+            features = [*self.manifest["features"], "bias"]
+            if prediction["column_per_class"]:
+                features = [f"{name}: {feature}" for name in columns for feature in features]
+            return pd.DataFrame(scores.reshape(len(scores), len(features)), columns=features)
+        return scores if columns is None else pd.DataFrame(scores, columns=columns)
+
+    def _labels(self, scores: Any, rule: str, threshold: float) -> Any:
+        """Return the label of each row, None where it has no score."""
+        bad = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
+        if rule == "first":
+            labels: Any = np.where(bad, 0, scores[:, 0]).astype(np.int64)
+        elif rule == "largest":
+            labels = np.asarray(self.manifest["labels"])[scores.argmax(axis=1)]
+        else:
+            labels = np.asarray(self.manifest["labels"])[(scores >= threshold).astype(np.int64)]
+        if bad.any():
+            labels = labels.astype(object)
+            labels[bad] = None
+        return labels
 
 
 def _checked(path: Path, digest: str) -> bytes:

@@ -1,0 +1,247 @@
+"""Kinds of tasks: what a target may be, what a model predicts of it, and what that is called.
+
+A kind is an object without state. All that depends on it asks it, so a new kind is a class here, or
+in a package of a user's, and an evaluator.
+"""
+
+import importlib.metadata
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tipcast.compute.base import Array
+from tipcast.config.errors import unknown
+
+GROUP = "tipcast.kinds"
+"""Entry points of installed packages that name kinds."""
+
+
+@dataclass(frozen=True)
+class Boosting:
+    """How XGBoost learns a kind."""
+
+    objective: str
+    metric: str
+    """Stops a training early unless another is named."""
+    metrics: re.Pattern[str]
+    """Matches those that mean something for the kind: XGBoost computes any."""
+
+
+@dataclass(frozen=True)
+class Kind(ABC):
+    """What is predicted, and how it is written down."""
+
+    name: ClassVar[str]
+    """As ``task.kind`` and a saved model's manifest have it."""
+    evaluator: ClassVar[str]
+    """Dotted name of the class that judges predictions, an ``evaluation.base.Evaluator``."""
+    has_target: ClassVar[bool] = True
+    """Whether anything is known of the rows that could be predicted."""
+    has_classes: ClassVar[bool] = True
+    """Whether the target is a class, an integer from 0; otherwise it is a number."""
+    has_positive: ClassVar[bool] = False
+    """Whether a prediction is the probability of the second of two classes, the positive one."""
+    column_per_class: ClassVar[bool] = False
+    """Whether a prediction is a probability for each class."""
+    default_classes: ClassVar[tuple[str, ...]] = ()
+    """Names of the classes that a target function makes; empty where a user must name them."""
+    outputs: ClassVar[tuple[str, ...]]
+    """What the parameter ``output`` of a portable model may be, the default first."""
+    label: ClassVar[str | None] = None
+    """How a portable model makes a label of a prediction: ``threshold``, ``largest`` or ``first``
+    of its columns; None where it has none.
+    """
+    boosting: ClassVar[Boosting | None] = None
+    """None where XGBoost cannot learn it."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def no_answer(self) -> float:
+        """What the target of a row that has none is: -1 of classes, NaN of numbers."""
+        return -1 if self.has_classes else np.nan
+
+    def target_dtype(self, real: Any) -> Any:
+        """Return the type of a target's array, where ``real`` is the type of numbers."""
+        return np.dtype(np.int32) if self.has_classes else real
+
+    @abstractmethod
+    def example_target(self, rows: int) -> Array | None:
+        """Return a (rows,) target by which a library judges parameters; None without a target."""
+
+    def prediction_columns(self, classes: Sequence[str]) -> list[str] | None:
+        """Return the columns of a portable model's predictions; None: they are (rows,) values."""
+        return None
+
+    @abstractmethod
+    def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns that a scored file gets."""
+
+    @abstractmethod
+    def scored_values(
+        self, predictions: Array, classes: Sequence[str], threshold: float | None
+    ) -> list[Array]:
+        """Return ``scored_columns`` of what ``Scorer.score`` returns, each (rows,), on the host."""
+
+
+@dataclass(frozen=True)
+class Binary(Kind):
+    """One of two classes; predicted is the probability of the second, (rows,)."""
+
+    name = "classification"
+    evaluator = "tipcast.evaluation.classification.Classification"
+    has_positive = True
+    default_classes = ("0", "1")
+    outputs = ("probability", "label")
+    label = "threshold"
+    boosting = Boosting(
+        objective="binary:logistic",
+        metric="logloss",
+        metrics=re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
+    )
+
+    def example_target(self, rows: int) -> Array:
+        """Return both classes in turn."""
+        return np.arange(rows) % 2
+
+    def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns of the probability and of the class, 0 or 1."""
+        return ("probability", "prediction")
+
+    def scored_values(
+        self, predictions: Array, classes: Sequence[str], threshold: float | None
+    ) -> list[Array]:
+        """Return probabilities, and 1 where they are at least the threshold."""
+        return [predictions.astype(np.float64), (predictions >= threshold).astype(np.int8)]
+
+
+@dataclass(frozen=True)
+class Multiclass(Kind):
+    """One of several classes; predicted is a probability for each, (rows, classes)."""
+
+    name = "multiclass"
+    evaluator = "tipcast.evaluation.multiclass.Multiclass"
+    column_per_class = True
+    outputs = ("probability", "label")
+    label = "largest"
+    boosting = Boosting(
+        objective="multi:softprob",
+        metric="mlogloss",
+        metrics=re.compile(r"(mlogloss|merror|auc)"),
+    )
+
+    def example_target(self, rows: int) -> Array:
+        """Return three classes in turn."""
+        return np.arange(rows) % 3
+
+    def prediction_columns(self, classes: Sequence[str]) -> list[str]:
+        """Return the classes."""
+        return list(classes)
+
+    def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return a column for the probability of each class, and one for the likeliest."""
+        return (*(f"probability_{name}" for name in classes), "prediction")
+
+    def scored_values(
+        self, predictions: Array, classes: Sequence[str], threshold: float | None
+    ) -> list[Array]:
+        """Return each class's probabilities, and the name of the likeliest class."""
+        likeliest = np.asarray(classes)[predictions.argmax(axis=1)]
+        return [*predictions.astype(np.float64).T, likeliest]
+
+
+@dataclass(frozen=True)
+class Regression(Kind):
+    """A number; predicted is such a number, (rows,)."""
+
+    name = "regression"
+    evaluator = "tipcast.evaluation.regression.Regression"
+    has_classes = False
+    outputs = ("value",)
+    boosting = Boosting(
+        objective="reg:squarederror",
+        metric="rmse",
+        metrics=re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
+    )
+
+    def example_target(self, rows: int) -> Array:
+        """Return 0 and 1 in turn."""
+        return np.arange(rows) % 2
+
+    def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return the column of the predicted number."""
+        return ("prediction",)
+
+    def scored_values(
+        self, predictions: Array, classes: Sequence[str], threshold: float | None
+    ) -> list[Array]:
+        """Return the numbers."""
+        return [predictions.astype(np.float64)]
+
+
+@dataclass(frozen=True)
+class Clustering(Kind):
+    """Groups of rows of which nothing is known; predicted are the number of a row's cluster and its
+    distance from the centre, (rows, 2).
+    """
+
+    name = "clustering"
+    evaluator = "tipcast.evaluation.clustering.Clustering"
+    has_target = False
+    has_classes = False
+    outputs = ("cluster", "label")
+    label = "first"
+
+    def example_target(self, rows: int) -> None:
+        """Return None: there is no target."""
+
+    def prediction_columns(self, classes: Sequence[str]) -> list[str]:
+        """Return the columns of the cluster and of the distance."""
+        return ["label", "distance"]
+
+    def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
+        """Return the columns of the cluster and of the distance."""
+        return ("cluster", "distance")
+
+    def scored_values(
+        self, predictions: Array, classes: Sequence[str], threshold: float | None
+    ) -> list[Array]:
+        """Return the clusters' numbers and the distances."""
+        return [predictions[:, 0].astype(np.int32), predictions[:, 1].astype(np.float64)]
+
+
+BINARY = Binary()
+MULTICLASS = Multiclass()
+REGRESSION = Regression()
+CLUSTERING = Clustering()
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (BINARY, MULTICLASS, REGRESSION, CLUSTERING)}
+"""Kinds by name: those that come with tipcast, and others as they are registered."""
+
+
+def register(kind: Kind) -> None:
+    """Make a kind known, for ``task.kind``.
+
+    An installed package does the same with an entry point of the group ``tipcast.kinds``, a
+    ``Kind``'s class under its name. Workers must be able to import the class.
+    """
+    KINDS[kind.name] = kind
+
+
+def named(name: str) -> Kind:
+    """Return a kind by name: registered, shipped, or of an installed package; C003 for another."""
+    if name not in KINDS:
+        for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+            register(entry.load()())
+    if name not in KINDS:
+        raise unknown("task.kind", "kind", name, KINDS, "C003")
+    return KINDS[name]
+
+
+def named_by(name: str | None) -> Kind | None:
+    """Return the kind that a configuration names, see ``named``; None: the target column tells."""
+    return None if name is None else named(name)
