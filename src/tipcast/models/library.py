@@ -20,6 +20,7 @@ from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
+from tipcast.models.estimator_type import check_type
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 from tipcast.models.preprocessing import Preprocessing, moments
 
@@ -112,8 +113,8 @@ class Library(Estimator):
     def check(self) -> None:
         """Refuse parameters that the library would: it judges the values itself, on some rows."""
         cls = named(self.reference)
-        if self.distributed:
-            named(self.distributed)
+        for name in filter(None, (self.reference, self.library, self.distributed)):
+            check_type(named(name), name, self.kind, f"model.classes.{self.kind}")
         valid = {
             name
             for name in inspect.signature(cls).parameters

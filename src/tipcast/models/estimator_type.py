@@ -1,0 +1,70 @@
+"""Whether a library's class predicts what a task asks for: classes, values or clusters."""
+
+from typing import Any
+
+from sklearn.base import ClassifierMixin, ClusterMixin, DensityMixin, OutlierMixin, RegressorMixin
+
+from tipcast.config.errors import TipcastError
+
+MIXINS = {
+    ClassifierMixin: "classifier",
+    RegressorMixin: "regressor",
+    ClusterMixin: "clusterer",
+    OutlierMixin: "outlier_detector",
+    DensityMixin: "density_estimator",
+}
+"""Base of scikit-learn's classes -> the type of an estimator, as its tags have it."""
+WANTED = {
+    "classification": ("classifier",),
+    "multiclass": ("classifier",),
+    "regression": ("regressor",),
+    "clustering": ("clusterer", "density_estimator"),  # the components of a mixture are clusters
+}
+"""Kind of a task -> the types of estimators that predict it."""
+EXAMPLES = {
+    "classification": "sklearn.linear_model.LogisticRegression",
+    "multiclass": "sklearn.linear_model.LogisticRegression",
+    "regression": "sklearn.linear_model.Ridge",
+    "clustering": "sklearn.cluster.KMeans",
+}
+
+
+def check_type(cls: Any, name: str, kind: str, where: str) -> None:
+    """Refuse (C002) a class of another type than the task's kind needs, before anything is fitted.
+
+    A regressor would be fitted on classes without a complaint, and its values taken for
+    probabilities.
+    """
+    estimator_type = type_of(cls)
+    wanted = WANTED[kind]
+    if estimator_type in wanted:
+        return
+
+    what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {_with_article(wanted[0])}"
+    raise TipcastError("C002", where, what, f"name one, as {EXAMPLES[kind]}")
+
+
+def type_of(cls: Any) -> str:
+    """Return the type of an estimator's class, as scikit-learn's tags name it.
+
+    The class alone is asked, as an object may need parameters or a cluster of Dask. Classes of cuML
+    have an attribute; of others, as Dask-ML's, the methods tell.
+    """
+    declared = getattr(cls, "_estimator_type", None)
+    if declared:
+        return str(declared)
+
+    for mixin, estimator_type in MIXINS.items():
+        if issubclass(cls, mixin):
+            return estimator_type
+
+    if ".cluster." in f"{cls.__module__}." or hasattr(cls, "fit_predict"):
+        return "clusterer"
+    if hasattr(cls, "predict_proba") or hasattr(cls, "decision_function"):
+        return "classifier"
+    return "regressor"
+
+
+def _with_article(estimator_type: str) -> str:
+    words = estimator_type.replace("_", " ")
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
