@@ -20,6 +20,7 @@ from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
+from tipcast.jobs.train_plan import make_plan
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import
@@ -458,6 +459,27 @@ def test_clusters_of_texts_are_judged_by_a_column_for_each(job: Any, tmp_path: P
     ]
     metrics = job("train", *words, "model.params.n_clusters=4").run.data.metrics
     assert np.isfinite([value for name, value in metrics.items() if name.startswith("test/")]).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"), [("knn", True), ("linear", False), ("random_forest", False)]
+)
+def test_too_many_texts_for_dense_columns_are_refused_before_rows_are_read(
+    tmp_path: Path, model: str, refused: bool
+) -> None:
+    """Two columns of 2,100 texts each; sparse columns, and trees that take codes, may have them."""
+    draw = np.random.default_rng(0)
+    texts = {name: draw.permutation(np.arange(4200) % 2100).astype(str) for name in ("a", "b")}
+    rows = pd.DataFrame({**texts, "y": draw.random(4200)})
+    rows[["a", "b"]] = "text " + rows[["a", "b"]]
+    rows.to_parquet(tmp_path / "rows.parquet")
+    words = ["data=table", f"data.train={tmp_path}/rows.parquet", "task.target=y"]
+    (composed,) = compose_jobs("train", [*words, f"model={model}"])
+    if refused:
+        with pytest.raises(TipcastError, match=r"C003.*4,200 values of a, b .*types=\{a: none"):
+            make_plan(composed.config)
+    else:
+        assert make_plan(composed.config).task.features == ("a", "b")
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])

@@ -289,6 +289,12 @@ class Dataset(ABC):
     def check_categories(self, names: Sequence[str]) -> None:  # noqa: B027
         """Refuse features that cannot be categories; C003."""
 
+    def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
+        """Return the number of values of those features that are texts, as far as it is known
+        before rows are read.
+        """
+        return {}
+
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the dataset and the task with features as a model wants them.
 

@@ -289,6 +289,10 @@ class Table(Dataset):
                 )
                 raise TipcastError("C003", "task.categorical", what, fix)
 
+    def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
+        columns = (self._by_name[name] for name in names)
+        return {column.name: len(column.categories) for column in columns if column.categories}
+
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
         lacking = {name for name, each in self.taken.items() if each.lacks_values} | self.gaps

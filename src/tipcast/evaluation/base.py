@@ -310,7 +310,7 @@ def load_entry_points() -> None:
 
 def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
-    predicted, truth, sums = values_of(predictions), values_of(target), []
+    predicted, truth, sums = values_of(predictions), values_of(target)[:], []
     xp = module_of(predicted)
     for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))

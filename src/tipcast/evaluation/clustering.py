@@ -30,8 +30,12 @@ from tipcast.tasks.kinds import CLUSTERING
 
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
+WIDE = 64
+"""Columns from which on these are fewer rows: a block has so many values for each of them."""
 DRAWN = 4000
 """Rows of the figure, and one more of each part at most."""
+DRAWN_VALUES = 1 << 23
+"""Values of these rows: of thousands of columns fewer rows are drawn."""
 MOST_CLUSTERS = 16
 """Of which each has its own number of rows among the metrics."""
 
@@ -101,7 +105,8 @@ class Clustering(Evaluator):
         rows, of_each = sums.rows, sums.histogram
         [features] = parts.add(functools.partial(_sums, len(of_each)), summed)
         centroids = features / np.maximum(of_each, 1)[:, None]
-        around = parts.add(functools.partial(_around, centroids, -(-rows // DRAWN)), list)
+        drawn = max(min(DRAWN, DRAWN_VALUES // features.shape[1]), 1)
+        around = parts.add(functools.partial(_around, centroids, -(-rows // drawn)), list)
         distances, sample, labels = zip(*around, strict=True)
         some = of_each > 0  # clusters without rows count for nothing, as scikit-learn has it
         metrics = {
@@ -147,8 +152,9 @@ class Clustering(Evaluator):
 def _blocks(predictions: Any, x: Any) -> Any:
     """Yield labels and features in float64, some rows at a time."""
     labels, features = values_of(predictions)[:, 0], values_of(x)
-    xp = module_of(features)
+    xp = module_of(labels)  # of the same device; the features may be made only as rows are taken
     size = BLOCKS[xp.__name__]
+    size = max(min(size, size * WIDE // features.shape[1]), 1)
     for start in range(0, len(labels), size):
         yield (
             labels[start : start + size].astype(xp.int64),

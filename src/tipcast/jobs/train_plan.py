@@ -124,6 +124,7 @@ def make_plan(config: TrainConfig) -> Plan:
     dataset.check_categories(task.categorical)
     model = build_for_task(config.model, config.backend.name, task)
     dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
+    model.check_width(dataset.known_values(task.categorical))
     recipe = test_recipe = Recipe(dataset, task)
     train, test = recipe.scan("train"), test_recipe.scan("test")
     for note in dict.fromkeys(

@@ -134,6 +134,12 @@ class Estimator(ABC):
         """
         return False
 
+    # most have nothing to refuse
+    def check_width(self, values: Mapping[str, int]) -> None:  # noqa: B027
+        """Refuse (C003) categories, each with the number of its values, that the model cannot be
+        given.
+        """
+
     @property
     def sharing(self) -> Hashable:
         """Parameters that ``prepared`` depends on; None where fits share plain rows."""

@@ -5,7 +5,7 @@
 import importlib
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +30,10 @@ ALLOWED = ("sklearn.", "cuml.", "dask_ml.")
 """Beginnings of class names that an override may give."""
 BOOSTING = ("xgboost.", "lightgbm.", "catboost.")
 """Of classes whose models only a pickle would hold."""
+MOST_DENSE_COLUMNS = 4_096
+"""Columns of 0 and 1 that a library gets of categories where it takes no sparse matrix: of a
+million rows 33 GB.
+"""
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
@@ -173,6 +177,25 @@ class Library(Estimator):
         whole = self.device == "cpu" and not self.distributed and hasattr(cls, "predict")
         return not whole or hasattr(cls, "kneighbors") or not self._tags.sparse
 
+    def check_width(self, values: Mapping[str, int]) -> None:
+        """Refuse (C003) categories of more values than there can be dense columns; sparse ones may
+        be any number.
+        """
+        columns = sum(values.values())
+        if not self.dense or columns <= MOST_DENSE_COLUMNS:
+            return
+
+        widest = max(values, key=lambda name: values[name])
+        what = (
+            f"{columns:,} values of {', '.join(values)} would each be a dense column of 0 and 1, "
+            f"at most {MOST_DENSE_COLUMNS:,} are possible with this model"
+        )
+        fix = (
+            f"leave {widest} out of task.features and task.categorical (of a table by "
+            f"data.types={{{widest}: none}}), or use model=random_forest, which takes codes"
+        )
+        raise TipcastError("C003", self.library, what, fix)
+
     @property
     def _tags(self) -> Any:
         """What scikit-learn says of the rows that the class takes."""
@@ -215,15 +238,16 @@ class Library(Estimator):
         """
         standardize = bool(self.training.get("standardize"))
         dense = bool(self.categorical) and self.dense
-        return Preprocessing.of_parts(
+        steps = Preprocessing.of_parts(
             parts, self.places(features), standardize=standardize, dense=dense
         )
+        self.check_width(dict(zip(self.categorical, steps.widths, strict=True)))
+        return steps
 
     def values(self, frames: list[Frame], steps: Preprocessing) -> Array:
         """Return frames as (n, columns) values as the library takes them; empties their list."""
-        return steps.transform(
-            base.joined(frames, "F" if self.kind.has_target else "C", self.precision)
-        )
+        order = "F" if self.kind.has_target else "C"
+        return steps.transform(base.joined(frames, order, self.precision), order)
 
     def targets(self, parts: list[Frame]) -> Array:
         """Return parts of the targets as (n,) classes or values of the rows' type; empties their

@@ -20,6 +20,7 @@ import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
 ROWS_OF_THREAD = 500  # fewer cost less than another thread
+DENSE_VALUES = 1 << 24  # rows x columns of 0 and 1 that are made at a time: 128 MB of float64
 BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -45,17 +46,61 @@ def booster_names(features: list[str]) -> list[str]:
     return list(names)
 
 
-def shared_out(function: Callable[[Any], Any], rows: Any, threads: int, least: int) -> Any:
-    """Apply a function to slices of rows on threads, of at least so many rows each; return all that
-    it returned.
+def shared_out(
+    function: Callable[[Any], Any], rows: Any, threads: int, least: int, most: int | None = None
+) -> Any:
+    """Apply a function to slices of rows on threads; return all that it returned.
+
+    A slice has at least so many rows, but never more than ``most``.
     """
     step = max(-(-len(rows) // threads), least)
+    step = step if most is None else min(step, most)
     if len(rows) <= step:
         return function(rows)
     with ThreadPoolExecutor(threads) as pool:
         return np.concatenate(
             [*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])]
         )
+
+
+def rows_at_once(columns: int) -> int:
+    """Return how many dense rows of so many columns are made at a time."""
+    return max(DENSE_VALUES // max(columns, 1), 1)
+
+
+def columns_of(encoder: Any) -> int:
+    """Return the columns that a fitted ColumnTransformer makes: one for each value of a category,
+    and the other features.
+    """
+    categories = encoder.named_transformers_["categories"].categories_
+    others = int(encoder.n_features_in_) - len(categories)
+    return sum(len(values) for values in categories) + others
+
+
+class OneHotRows:
+    """Rows with a column of 0 and 1 for each value of a category: dense where a slice is taken.
+
+    Of many values all rows at once would be more than the memory holds.
+    """
+
+    def __init__(self, rows: Any, encoder: Any) -> None:
+        self._rows, self._encoder = rows, encoder
+        self.shape = (len(rows), columns_of(encoder))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, slice_of_rows: slice) -> Any:
+        """Return (rows, columns) on the device of the rows."""
+        rows = self._rows[slice_of_rows]
+        on_host = isinstance(rows, np.ndarray)
+        columns = self._encoder.transform(rows if on_host else rows.get())
+        dense = columns.toarray() if hasattr(columns, "toarray") else columns
+        if on_host:
+            return dense
+        import cupy
+
+        return cupy.asarray(dense)
 
 
 class Scorer:
@@ -179,28 +224,33 @@ class SklearnScorer(Scorer):
         """Return rows with a column of 0 and 1 for each value of a category, first; frames as they
         are without one.
         """
-        encoder = getattr(self.model, "named_steps", {}).get("encoder")
-        if encoder is None:
-            return x
-        values = getattr(x, "values", x)
-        on_host = isinstance(values, np.ndarray)
-        columns = encoder.transform(values if on_host else values.get())
-        dense = columns.toarray() if hasattr(columns, "toarray") else columns
-        if on_host:
-            return dense
-        import cupy
+        encoder = self._encoder
+        return x if encoder is None else OneHotRows(getattr(x, "values", x), encoder)
 
-        return cupy.asarray(dense)
+    @property
+    def _encoder(self) -> Any:
+        """What gives each value of a category a column; None: the model has no categories."""
+        return getattr(self.model, "named_steps", {}).get("encoder")
+
+    @property
+    def _most_rows(self) -> int | None:
+        """Rows that are scored at a time; None: as many as there are."""
+        encoder = self._encoder
+        if encoder is None or encoder.sparse_output_:
+            return None
+        return rows_at_once(columns_of(encoder))
 
     def _score(self, values: Any) -> Any:
         if isinstance(values, np.ndarray):
-            return shared_out(
-                self._on_host, values.astype(self.dtype, copy=False), self.threads, ROWS_OF_THREAD
-            )
+            return self._score_slices(values)
         import cupy
 
         # back to where the rows are
-        return cupy.asarray(self._on_host(values.get().astype(self.dtype)))
+        return cupy.asarray(self._score_slices(values.get()))
+
+    def _score_slices(self, values: Any) -> Any:
+        rows = values.astype(self.dtype, copy=False)
+        return shared_out(self._on_host, rows, self.threads, ROWS_OF_THREAD, self._most_rows)
 
     def _on_host(self, values: Any) -> Any:
         from scipy.special import expit, softmax

@@ -101,11 +101,11 @@ class Preprocessing:
         encoder.fit(row)  # the values of all rows are given
         return cls(scaler, standardize, encoder, tuple(at), tuple(shares))
 
-    def transform(self, z: Array) -> Array:
+    def transform(self, z: Array, order: str = "F") -> Array:
         """Return (rows, features) values as the library gets them; standardises them in place.
 
         On a GPU, and where the library wants it, categories are dense columns; otherwise the result
-        is sparse.
+        is sparse. ``order`` is that of dense columns on a GPU, ``F`` or ``C``.
         """
         xp = module_of(z)
         # in place: in double precision these rows are most of what is in memory
@@ -114,14 +114,23 @@ class Preprocessing:
             z /= xp.asarray(self.scaler.scale_)
         if self.encoder is None:
             return z
-        if xp is np:
-            return self.encoder.transform(z)
+        return self.encoder.transform(z) if xp is np else self.dense(z, order)
 
-        columns = []
-        for at, values in zip(self.categories, self._values, strict=True):
-            columns.append((z[:, [at]] == xp.asarray(values)).astype(z.dtype))
+    def dense(self, z: Array, order: str) -> Array:
+        """Return (rows, features) values with the columns of the encoder on their device, each
+        written once.
+        """
+        xp = module_of(z)
         others = [at for at in range(z.shape[1]) if at not in self.categories]
-        return xp.asfortranarray(xp.concatenate([*columns, z[:, others]], axis=1))
+        columns = xp.empty((len(z), sum(self.widths) + len(others)), dtype=z.dtype, order=order)
+
+        start = 0
+        for at, values in zip(self.categories, self._values, strict=True):
+            columns[:, start : start + len(values)] = z[:, [at]] == xp.asarray(values)
+            start += len(values)
+
+        columns[:, start:] = z[:, others]
+        return columns
 
     def pipeline(self, model: Any) -> Any:
         """Return the model with the steps before it, or the model alone where there are none."""
@@ -152,6 +161,11 @@ class Preprocessing:
 
         spread[:, others] = np.abs(coefficients[:, start:]) * scale[others]
         return spread.mean(axis=0)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Of each category the number of its columns: one for each of its values."""
+        return tuple(map(len, self.shares))
 
     @property
     def _values(self) -> Sequence[Array]:

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 import treelite
 import xgboost
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from tipcast.models import native
 from tipcast.models.base import Split
@@ -59,3 +63,47 @@ def test_a_forest_of_a_newer_treelite_is_loaded_without_a_word(spec, parts, tmp_
     saved.write_bytes(struct.pack("<3i", major + 1, minor, patch) + content[12:])
     with pytest.raises(treelite.TreeliteError, match="different major"):
         native.load(saved, "treelite")
+
+
+class Rows(RegressorMixin, BaseEstimator):
+    """Notes how many rows it is asked for at a time."""
+
+    def fit(self, values, targets=None):
+        self.asked_ = ()
+        return self
+
+    def predict(self, values):
+        self.asked_ = (*self.asked_, values.shape[0])
+        return values[:, [0]].sum(axis=1)
+
+
+def _encoded(model, rows, dense):
+    """The model behind an encoder of the first feature, as tipcast saves it."""
+    codes = [np.unique(rows[:, 0])]
+    encode = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=not dense)
+    steps = ColumnTransformer(
+        [("categories", encode, [0])], remainder="passthrough", sparse_threshold=0.0 if dense else 1
+    )
+    return Pipeline([("encoder", steps.fit(rows)), ("model", model)])
+
+
+CODES = np.column_stack([np.arange(90) % 9, np.linspace(0, 1, 90)]).astype(np.float32)
+
+
+@pytest.mark.parametrize(("dense", "expected"), [(True, (20, 20, 20, 20, 10)), (False, (90,))])
+def test_dense_columns_of_categories_are_made_of_some_rows_at_a_time(monkeypatch, dense, expected):
+    monkeypatch.setattr(native, "DENSE_VALUES", 200)  # of 10 columns
+    pipeline = _encoded(Rows().fit(CODES), CODES, dense)
+    scores = native.SklearnScorer(pipeline).score(CODES)
+    assert pipeline[-1].asked_ == expected
+    np.testing.assert_array_equal(scores, CODES[:, 0] == 0)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_rows_to_judge_clusters_by_are_dense_where_a_slice_is_taken(dense):
+    pipeline = _encoded(Rows().fit(CODES), CODES, dense)
+    judged = native.SklearnScorer(pipeline).judged(CODES)
+    expected = np.column_stack([CODES[:, [0]] == np.arange(9), CODES[:, 1]])
+    assert judged.shape == (len(judged), 10) == expected.shape
+    np.testing.assert_array_equal(judged[5:40], expected[5:40])
+    np.testing.assert_array_equal(judged[::7], expected[::7])

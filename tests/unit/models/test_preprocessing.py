@@ -70,3 +70,14 @@ def test_a_category_weighs_as_much_as_its_coefficients_vary_over_the_rows() -> N
     spread = steps().spread(coefficients)
     of_towns = theirs()[:, :6] @ coefficients[0, :6]
     np.testing.assert_allclose(spread, [1.5, of_towns.std()], rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_columns_of_a_gpu_are_those_of_the_encoder_in_the_order_asked_for(order: str) -> None:
+    """The same function makes them of NumPy's arrays."""
+    learnt = steps(standardize=False)
+    rows = np.asarray(ROWS.to_numpy(float), order="F")
+    rows[:3, 1] = [np.nan, 77.0, -1.0]
+    made = learnt.dense(rows, order)
+    np.testing.assert_array_equal(made, learnt.encoder.transform(rows))
+    assert made.flags[f"{order}_CONTIGUOUS"]
