@@ -482,6 +482,28 @@ def test_too_many_texts_for_dense_columns_are_refused_before_rows_are_read(
         assert make_plan(composed.config).task.features == ("a", "b")
 
 
+def test_true_and_1_of_one_column_stay_two_texts(job: Any, tmp_path: Path) -> None:
+    """Whether a frame or JSON has them as texts or as what they look like, in any order."""
+    texts = np.array(["1", "True", "0", "False", "other"] * 60)
+    values = {"1": 10.0, "True": 20.0, "0": 30.0, "False": 40.0, "other": 50.0}
+    costs = [values[text] for text in texts]
+    pd.DataFrame({"flag": texts, "cost": costs}).to_csv(tmp_path / "t.csv", index=False)
+    words = ["data=table", f"data.train={tmp_path}/t.csv", "task.target=cost"]
+    words += ["task.kind=regression", "model=linear"]
+    uri = job("train", *words).said["model_uri"]
+    model = mlflow.pyfunc.load_model(uri)
+
+    for objects in ([True, 1, 0, False], [0, 1.0, False, True, "other"], [1, True]):
+        frame = pd.DataFrame({"flag": pd.Series(objects, dtype=object)})
+        names = [str(int(each)) if type(each) is float else str(each) for each in objects]
+        expected = [values[name] for name in names]
+        np.testing.assert_allclose(model.predict(frame), expected, atol=0.1)
+        np.testing.assert_allclose(model.predict(pd.DataFrame({"flag": names})), expected, atol=0.1)
+
+    with pytest.raises(MlflowException, match="True may have been 'True' or '1'"):
+        model.predict(pd.DataFrame({"flag": [True, False]}))
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_cells_and_names_in_either_unicode_form_get_one_score(
     job: Any, tmp_path: Path, form: Any

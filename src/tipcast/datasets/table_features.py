@@ -79,18 +79,21 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     them.
 
     A value that a reader has made of a text, a number, a boolean or a time, is held against what
-    that text may have been. ValueError where it may have been another one, as 1234 for 01234.
+    that text may have been. ValueError where it may have been another one, as 1234 for 01234. A
+    reader that makes True of the text 1 makes booleans of a whole column: beside other values True
+    is the text True.
     """
     places, numbers, lower = _lookups(tuple(categories))
+    all_booleans = all(isinstance(value, bool | np.bool_) for value in values)
     found: list[float] = []
     for value in values:
         text = str(value)
         alike: tuple[str, ...] = (text,) if text in places else ()
         doubtful = False
         if isinstance(value, bool | np.bool_):
-            alike = tuple(
-                dict.fromkeys((*lower.get(text.lower(), ()), *numbers.get(float(value), ())))
-            )
+            alike = lower.get(text.lower(), ())
+            if all_booleans or not alike:
+                alike = tuple(dict.fromkeys((*alike, *numbers.get(float(value), ()))))
             doubtful = len(alike) > 1
         elif isinstance(value, int | float | np.number | Decimal):
             number = value if isinstance(value, int) else float(value)  # which has no end

@@ -376,6 +376,8 @@ def test_a_value_that_has_lost_its_text_is_refused() -> None:
         ([pd.Timestamp("2019-01-01")], ["2019-01-01"], [0]),
         (["01234", "x", None], ["01234", "A"], [0, np.nan, np.nan]),
         ([101, 101.0, True], ["101", "True"], [0, 0, 1]),
+        ([True, 1, False, 0], ["0", "1", "false", "true"], [3, 1, 2, 0]),
+        ([True, "1"], ["1", "True"], [1, 0]),
     ]:
         np.testing.assert_array_equal(table_features.codes(values, categories), codes)
     for value, categories in [

@@ -127,9 +127,9 @@ class Model(mlflow.pyfunc.PythonModel):
             raise _refused(
                 what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
             )
-        places, found = pd.factorize(values.astype(object))
+        places, found = _distinct(values)
         try:
-            codes = self.features.codes(found.tolist(), column["categories"])
+            codes = self.features.codes(found, column["categories"])
         except ValueError as problem:
             fix = f"pandas.read_csv(..., dtype={{{own!r}: str}}) keeps it"
             raise _refused(f"column {own!r} has lost its text: {problem}", fix) from None
@@ -187,6 +187,26 @@ def _filled(values: Any, column: dict[str, Any]) -> dict[str, Any]:
     if column.get("indicator"):
         columns[column["indicator"]] = missing
     return columns
+
+
+def _distinct(values: pd.Series) -> tuple[Any, list[Any]]:
+    """Return the place of each row's value among the different ones, -1 where it is missing, and
+    these.
+
+    Values of two types differ, as the texts that they were: True, 1 and 1.0 are equal to Python.
+    """
+    objects = values.astype(object).to_numpy()
+    kinds, types = pd.factorize(np.array([*map(type, objects)], dtype=object))
+    places = np.full(len(objects), -1)
+    distinct: list[Any] = []
+
+    for kind in range(len(types)):
+        rows = np.flatnonzero(kinds == kind)
+        of_type, found = pd.factorize(objects[rows])
+        places[rows] = np.where(of_type < 0, -1, of_type + len(distinct))
+        distinct.extend(found.tolist())
+
+    return places, distinct
 
 
 def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[str]) -> Any:
