@@ -4,7 +4,7 @@ a random split.
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from types import ModuleType
@@ -25,6 +25,7 @@ from tipcast.datasets import (
     table_columns,
     table_encoding,
     table_features,
+    table_gaps,
 )
 from tipcast.datasets.base import (
     Dataset,
@@ -88,8 +89,8 @@ class Table(Dataset):
     medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     """Of each number column of the training files: what may stand for a missing one."""
     gaps: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Columns of numbers among which NaN was seen, which a Parquet footer does not count as
-    missing.
+    """Columns of numbers among which NaN was seen in the parts that medians are of; a footer of
+    Parquet does not count it as missing.
     """
     encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
@@ -296,6 +297,8 @@ class Table(Dataset):
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
         lacking = {name for name, each in self.taken.items() if each.lacks_values} | self.gaps
+        if not takes_missing:
+            lacking |= self._with_nan(set(task.features) - set(task.categorical) - lacking)
         wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
         encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
@@ -557,6 +560,16 @@ class Table(Dataset):
             medians[name] = float(np.median(finite)) if len(finite) else 0.0
 
         return medians, frozenset(gaps)
+
+    def _with_nan(self, names: Collection[str]) -> set[str]:
+        """Return the number columns among these that have NaN anywhere in the training files."""
+        numbers = [name for name in names if self._type(name) == "number"]
+        if self.spec is None or not numbers:
+            return set()
+
+        request = request_of(self.spec, numbers)
+        scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
+        return table_gaps.columns_with_nan(scans, numbers)
 
     def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the

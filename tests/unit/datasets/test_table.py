@@ -214,6 +214,41 @@ def test_nan_of_parquet_that_no_footer_counts_gets_an_indicator(tmp_path: Path) 
     assert asked.features == ("size", "size is missing")
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.float16()])
+@pytest.mark.parametrize("gap", [np.nan, None])
+@pytest.mark.parametrize("at", range(6))
+def test_a_gap_in_any_of_six_parts_gets_an_indicator(
+    tmp_path: Path, at: int, gap: float | None, kind: pa.DataType
+) -> None:
+    """Medians are those of four parts, which need not have it."""
+    for part in range(6):
+        sizes = [1.0, gap if part == at else 2.0, 3.0]
+        values = {"size": pa.array(sizes, kind), "count": [1, 2, 3], "y": [1.5, 2.5, 3.5]}
+        pq.write_table(pa.table(values), tmp_path / f"{part}.parquet")
+    opened = open_table(tmp_path)
+    _, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
+    assert asked.features == ("size", "count", "size is missing")
+
+
+def test_a_part_with_whole_numbers_may_stand_beside_one_with_a_gap(tmp_path: Path) -> None:
+    for part, sizes in enumerate([[1, 2], [3, 4], [1.0, np.nan], [5, 6], [7, 8], [9, 10]]):
+        values = {"size": pa.array(sizes, from_pandas=False), "y": [1.5, 2.5]}
+        pq.write_table(pa.table(values), tmp_path / f"{part}.parquet")
+    opened = open_table(tmp_path)
+    _, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
+    assert asked.features == ("size", "size is missing")
+
+
+def test_a_wide_table_is_looked_at_some_columns_at_a_time(tmp_path: Path) -> None:
+    names = [f"x{at}" for at in range(40)]
+    for part in range(6):
+        wide = {name: [1.0, np.nan if part == 2 and name == "x39" else 2.0] for name in names}
+        pq.write_table(pa.table({**wide, "y": [1.5, 2.5]}), tmp_path / f"{part}.parquet")
+    opened = open_table(tmp_path)
+    _, asked = opened.encoded(task(opened, "y"), takes_missing=False, one_hot=False)
+    assert asked.features == (*names, "x39 is missing")
+
+
 def test_an_indicator_takes_no_name_that_a_column_has(tmp_path: Path) -> None:
     GAPS.assign(**{"size is missing": 7.0}).to_parquet(tmp_path / "t.parquet")
     opened = open_table(tmp_path / "t.parquet")
