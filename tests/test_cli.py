@@ -141,6 +141,58 @@ def test_signals_are_heeded_while_garbage_is_collected(
     assert "Traceback" not in ended.stderr
 
 
+SWALLOWED = """
+import os, signal, sys
+from tipcast import cli
+from tipcast.jobs import doctor
+def library():
+    try:
+        os.kill(os.getpid(), int(sys.argv[1]))
+        signal.sigtimedwait([], 60)
+    except BaseException:
+        return ""
+def waits():
+    for _ in range(2):
+        library()
+    signal.sigtimedwait([], 60)
+doctor.show_gpus = waits
+sys.exit(cli.main(["doctor"]))
+"""
+"""A job whose library swallows what a signal raises, twice, and goes on."""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "line"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_signal_that_a_library_swallows_ends_the_job_all_the_same(
+    number: int, code: int, line: str, tmp_path: Path
+) -> None:
+    ended = python(tmp_path, "-c", SWALLOWED, int(number))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "", f"{line}\n")
+
+
+def test_a_signal_is_not_lost_where_closing_handles_an_error_of_its_own(
+    monkeypatch: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    closed = []
+
+    def struck(*_: object) -> int:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            try:
+                raise OSError("the store is gone")
+            except OSError:
+                signal.raise_signal(signal.SIGINT)
+                closed.append(cli._unwinding())
+        return 0
+
+    monkeypatch.setattr(cli, "_run", struck)
+    assert cli.main(["train"]) == 130
+    assert closed == [True]
+
+
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("first", "line"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")]

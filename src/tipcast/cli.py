@@ -45,8 +45,8 @@ AHEAD = {"train", "sweep", "promote"}
 # jobs without a run of their own, which `mlflow run` gives one
 UNRECORDED = {"prepare", "doctor", "inspect"}
 INTERRUPTED, TERMINATED = 130, 143
-AGAIN_S = 0.05
-"""After how many seconds a signal that was dropped is sent again."""
+LOOK_S = 0.25
+"""How often it is looked whether what a signal has raised still ends the job, in seconds."""
 CLOSING_S = 20.0
 """For how many seconds after Ctrl-C or SIGTERM another one is ignored: runs and clusters are closed
 meanwhile.
@@ -150,7 +150,7 @@ def _guarded(run: Callable[[], int]) -> int:
                 signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-    dropped, sys.unraisablehook = sys.unraisablehook, stop.again
+    dropped, sys.unraisablehook = sys.unraisablehook, stop.dropped
     try:
         return run()
     except TipcastError as problem:
@@ -162,7 +162,8 @@ def _guarded(run: Callable[[], int]) -> int:
             mark_launched(problem=problem)
         tell(problem)
         return problem.exit_code
-    except (KeyboardInterrupt, _Terminated) as problem:
+    except ENDINGS as problem:
+        stop.end()
         notes: list[str] = []  # that a run was closed
         cause: BaseException | None = problem
         while cause:  # closing may have failed in turn
@@ -175,6 +176,7 @@ def _guarded(run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     finally:
+        stop.end()
         end_error()
         if not OWN_PROCESS.is_set():  # the process goes on after the job
             sys.unraisablehook = dropped
@@ -188,36 +190,64 @@ class _Terminated(SystemExit):
     """
 
 
+ENDINGS = (KeyboardInterrupt, _Terminated)
+"""What signals that end the job are raised as."""
+
+
 @final
 class _Stop:
     """The handler of signals that end the job: the first one is raised, others must not cut the
     closing off.
+
+    A library may swallow what is raised: in an ``except BaseException``, or in a callback of the
+    garbage collector, where Python drops it. The signal is then sent again.
     """
 
     def __init__(self) -> None:
         self._until = 0.0
+        self._over = threading.Event()
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
-        if time.monotonic() >= self._until:
-            self._until = time.monotonic() + CLOSING_S
-            raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
+        first = not self._until
+        if time.monotonic() < self._until and not self._lost():
+            return
+        self._until = time.monotonic() + CLOSING_S
+        if first:
+            threading.Thread(target=self._watch, args=(number,), daemon=True).start()
+        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
 
-    def again(self, dropped: "sys.UnraisableHookArgs") -> None:
-        """Send a signal again that came in a callback of the garbage collector, where Python drops
-        what is raised.
+    def end(self) -> None:
+        """Send no signal again: the job has ended."""
+        self._over.set()
+
+    def dropped(self, what: "sys.UnraisableHookArgs") -> None:
+        """Say what Python has dropped, unless a signal came: what it has cut off may fail to clean
+        up after itself.
         """
-        if isinstance(dropped.exc_value, KeyboardInterrupt | _Terminated):
-            number = (
-                signal.SIGINT
-                if isinstance(dropped.exc_value, KeyboardInterrupt)
-                else signal.SIGTERM
-            )
-            self._until = 0.0
-            threading.Timer(
-                AGAIN_S, signal.pthread_kill, (threading.main_thread().ident, number)
-            ).start()
-        elif not self._until:  # what a signal has cut off may fail to clean up after itself
-            sys.__unraisablehook__(dropped)
+        if not self._until:
+            sys.__unraisablehook__(what)
+
+    def _watch(self, number: int) -> None:
+        main = threading.main_thread().ident
+        while main and not self._over.wait(LOOK_S):
+            if self._lost():
+                signal.pthread_kill(main, number)
+
+    def _lost(self) -> bool:
+        """Tell whether the job goes on as if no signal had come."""
+        return not (self._over.is_set() or _unwinding())
+
+
+def _unwinding() -> bool:
+    """Tell whether the main thread is in an ``except``, ``finally`` or ``__exit__`` that a signal
+    has led to.
+    """
+    active: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
+    # Python 3.11 gives type, value and traceback
+    problem: BaseException | None = active[1] if isinstance(active, tuple) else active
+    while problem and not isinstance(problem, ENDINGS):
+        problem = problem.__context__
+    return problem is not None
 
 
 def _launched() -> bool:
