@@ -40,7 +40,7 @@ class Composed:
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details."""
-        from tipcast.config import environment
+        from tipcast.config import dask_settings
 
         checked = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
         if checked:
@@ -48,7 +48,7 @@ class Composed:
 
             # before seconds go by loading libraries
             gpus.check(self.config.backend, self.config.cluster)
-        environment.check_dask()
+        dask_settings.check()
         module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
         if checked:
             from tipcast.compute import session

@@ -118,7 +118,9 @@ def _run(job: str, arguments: list[str]) -> int:
 def _load_ahead(composed: "Composed") -> None:
     """Let the libraries of worker processes load while this process loads its own."""
     from tipcast.compute import forkserver
+    from tipcast.config import dask_settings
 
+    dask_settings.check()  # which those processes would end at
     forkserver.own_process = True
     if composed.job in AHEAD:
         config = composed.config

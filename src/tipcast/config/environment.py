@@ -127,19 +127,3 @@ def check_variables(variables: Mapping[str, Any]) -> None:
             fix = "leave it out, or run tipcast itself"
             what = "values of `mlflow run` may not set it: such variables choose what code runs"
             raise TipcastError("C006", f"cluster.environment.{name}", what, fix)
-
-
-def check_dask() -> None:
-    """Refuse files of Dask's configuration that are no mappings in YAML; C003. Dask reads them as
-    it is imported.
-    """
-    try:
-        import dask.config  # noqa: F401
-    except ValueError as problem:
-        text = " ".join(str(problem).split())
-        file = re.search(r"config file at '(.+?)'", text)
-        what = (
-            f"Dask cannot read its configuration: {text.rpartition('malformed')[2].lstrip(' ,-')}"
-        )
-        fix = "correct the file, or move it away"
-        raise TipcastError("C003", file[1] if file else "Dask", what, fix) from problem

@@ -1,10 +1,5 @@
 """Values of the environment: recorded as expressions, and out of the reach of `mlflow run`."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from tipcast.config.compose import compose, to_object
@@ -80,19 +75,3 @@ def test_values_of_mlflow_run_choose_no_code_of_workers(
 )
 def test_addresses_lose_name_and_password(address: str, shown: str) -> None:
     assert redact(address) == shown
-
-
-@pytest.mark.parametrize("text", ["distributed:\n  scheduler: [\n", "- a list\n"])
-def test_a_broken_file_of_dasks_configuration_is_named(text: str, tmp_path: Path) -> None:
-    """Dask raises its error as it is imported, before any job begins."""
-    (tmp_path / "mine.yaml").write_text(text)
-    command = [sys.executable, "-m", "tipcast", "inspect", "data.train=none.csv", "task.target=y"]
-    variables = os.environ | {"DASK_CONFIG": str(tmp_path)}
-    ended = subprocess.run(
-        command, env=variables, capture_output=True, text=True, timeout=300, check=False
-    )  # noqa: S603
-    assert ended.returncode == 2
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith(
-        f"error[C003] {tmp_path}/mine.yaml: Dask cannot read its configuration: "
-    )
