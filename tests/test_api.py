@@ -19,7 +19,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 import pytest
-from tests.conftest import without_mlflow
+from tests.conftest import python, without_mlflow
 
 import tipcast
 from tipcast import api
@@ -64,6 +64,34 @@ def state() -> tuple[object, ...]:
         [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
         sys.unraisablehook,
     )
+
+
+def test_the_first_job_of_a_process_leaves_its_variables_alone(tmp_path: Path) -> None:
+    code = """
+import os, tipcast
+before = dict(os.environ)
+try:
+    tipcast.train(model="none")
+except tipcast.TipcastError as error:
+    print(error.code, os.environ == before)
+"""
+    done = python(tmp_path, "-c", code)
+    assert done.stdout == "C002 True\n", done.stderr
+
+
+def test_telemetry_is_off_in_every_job(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
+    variables = list[str | None]()
+    handler = logging.Handler()
+    handler.emit = lambda record: variables.append(  # type: ignore[method-assign]
+        os.environ.get("MLFLOW_DISABLE_TELEMETRY")
+    )
+    logger = logging.getLogger("tipcast")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    monkeypatch.setattr(logger, "level", logging.INFO)
+    trained(store)
+    assert set(variables) == {"true"}
+    assert "MLFLOW_DISABLE_TELEMETRY" not in os.environ
 
 
 def test_trainings_of_threads_take_turns_and_leave_the_process_alone(

@@ -111,9 +111,9 @@ class Result:
             raise TipcastError(
                 "M001", "model_uri", "this job has no model", "load the one of a training"
             )
-        from tipcast.tracking.store import load_model
-
         with _ONE_AT_A_TIME, _kept():
+            from tipcast.tracking.store import load_model
+
             return load_model(self.model_uri, self.tracking_uri)
 
 
@@ -275,9 +275,8 @@ def _call(
     from tipcast.config import arguments
     from tipcast.config.disk import temporary_folder
     from tipcast.config.schema import Output
-    from tipcast.tracking.store import resolve, without_autologging
 
-    with _ONE_AT_A_TIME, _kept(), without_autologging(), temporary_folder() as place:
+    with _ONE_AT_A_TIME, _kept(), temporary_folder() as place:
         # before any OpenMP library is loaded; inherited by the workers
         os.environ.update(waiting())
         given = {side: rows for side, rows in frames.items() if rows is not None}
@@ -302,6 +301,8 @@ def _call(
         ]
         composed = replace(composed, command=arguments.with_given(composed.command, words))
         details = composed.run()
+        from tipcast.tracking.store import resolve
+
         tracked = hasattr(composed.config, "tracking")
         return Result(
             run_id=details.get("run_id"),
@@ -317,17 +318,19 @@ def _call(
 @contextlib.contextmanager
 def _kept() -> Iterator[None]:
     """Leave the process as it was: environment, warnings' filters, levels and handlers of loggers,
-    MLflow's store.
+    MLflow's store. Meanwhile MLflow neither logs fits by itself nor sends telemetry.
     """
-    environment = dict(os.environ)
+    environment = dict(os.environ)  # before the imports, of which one sets a variable
     import distributed  # noqa: F401 - it sets its loggers up as it is imported
 
-    from tipcast.tracking.store import forget_store
+    from tipcast.tracking import disable_telemetry
+    from tipcast.tracking.store import forget_store, without_autologging
 
+    disable_telemetry()
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     before = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without_autologging():
             yield
     finally:
         forget_store()

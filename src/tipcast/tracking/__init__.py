@@ -2,6 +2,14 @@
 
 import os
 
+
+def disable_telemetry() -> None:
+    """Keep MLflow in this process, and in those that it starts, from sending telemetry, unless the
+    user has set the variable.
+    """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
 # MLflow makes its telemetry client while it is imported, so this comes before any of the room's
 # modules.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+disable_telemetry()
