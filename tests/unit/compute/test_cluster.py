@@ -5,6 +5,7 @@ and every end.
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, Turns, wait_until
 
 from tipcast.compute import cluster, forkserver, gpus
+from tipcast.compute import session as sessions
 from tipcast.compute.forkserver import WAITING
+from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import check, recorded, session
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
@@ -147,6 +150,31 @@ def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> No
         assert dask.config.get("distributed.scheduler.worker-ttl") == "45.0 s"
         raise problem
     assert opened.client.status == "closed"
+
+
+def _fill_memory() -> None:
+    """Fail as RMM does where a device's memory is full; its text has a second line."""
+    raise MemoryError(
+        "std::bad_alloc: out_of_memory: CUDA error at: cuda_memory_resource.hpp:62: "
+        "cudaErrorMemoryAllocation out of memory\nmaximum pool size exceeded"
+    )
+
+
+def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's text in one line; there is no GPU here, the task fails on a real worker."""
+    monkeypatch.setattr(sessions, "own_gpus", lambda client: {})
+    monkeypatch.setattr(sessions, "GpuFrames", CpuFrames)
+    with (
+        pytest.raises(TipcastError) as caught,
+        session(GPU, one(processes=False)) as opened,
+    ):
+        opened.client.submit(_fill_memory, pure=False).result()
+    assert re.fullmatch(
+        r"error\[K008\] a worker's GPU: out of memory: std::bad_alloc: .* out of memory\. "
+        r"Fix: use more GPUs or fewer rows, or set cluster\.rmm_managed=true",
+        str(caught.value),
+    )
+    assert caught.value.exit_code == 4
 
 
 def _pause(dask_worker: Worker) -> None:
