@@ -5,16 +5,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from tests.conftest import high_tip_task
 from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.compute.base import Session
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.base import Counts, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import high_tip
+from tipcast.tasks.base import Task, high_tip
 
 NAMES = ("pickup_hour", "PULocationID")
 
@@ -68,6 +70,21 @@ def test_counts_are_those_of_the_rows(cpu_session: Session, trip_files: Any) -> 
     nothing = rows.Rows([], [], Counts(0, 0, {}, classes=(0, 0)), ()).summary()
     assert np.isnan(nothing["positive_rate"])
     assert nothing["partitions"] == 0
+
+
+def _fare_class(columns: Any, xp: Any) -> Any:
+    """Three classes of fares."""
+    return xp.digitize(columns["fare_amount"], [10, 30]).astype(xp.int32)
+
+
+def test_a_class_that_the_task_does_not_name_is_refused(trip_files: Any) -> None:
+    named = {"classes": ("cheap", "usual"), "columns": ("fare_amount",), "function": "fare_class"}
+    task = Task("fares", "multiclass", NAMES, resolved=_fare_class, **named)
+    recipe = Recipe(Taxi(), task)
+    listing = trip_files.listing(trip_files.write("t_2019-02.parquet"), recipe.columns)
+    says = "D015.*t_2019-02.parquet: the target has 3 classes, the task names 2. Fix: name them all"
+    with pytest.raises(TipcastError, match=says):
+        trip_files.checked(listing, recipe)
 
 
 def test_the_first_clean_trips(trip_files: Any) -> None:

@@ -1,5 +1,6 @@
 """Anybody's tables: what columns hold, how rows are split, and what a saved model knows of them."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -309,6 +310,31 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
     rows = [len(rows_of(opened, recipe, which)[0]) for which in ("train", "test")]
     assert sum(rows) == HOURS
     assert rows[1] == pytest.approx(0.2 * HOURS, abs=2)
+
+
+def test_a_file_without_any_time_is_named_where_times_split(tmp_path: Path) -> None:
+    (tmp_path / "months").mkdir()
+    empty = pd.Series([None] * 20, dtype="datetime64[us]")
+    for name, times in (("a", pd.date_range("2020-01-01", periods=20)), ("b", empty)):
+        rows = pd.DataFrame({"at": times, "x": range(20)})
+        rows.to_parquet(tmp_path / "months" / f"{name}.parquet")
+    opened = open_table(tmp_path / "months", time="at")
+    with pytest.raises(
+        TipcastError, match=r"^error\[D010\] \S*/b.parquet: column 'at' is empty\. "
+    ):
+        opened.scan("train", ("x",))
+
+
+@pytest.mark.parametrize(("texts", "refused"), [(1000, False), (1001, True)])
+def test_a_target_of_more_than_a_thousand_texts_is_not_taken_for_classes(
+    tmp_path: Path, texts: int, refused: bool
+) -> None:
+    words = [f"w{row % texts}" for row in range(3 * texts)]
+    pd.DataFrame({"word": words, "x": 0.5}).to_parquet(tmp_path / "t.parquet")
+    opened = open_table(tmp_path / "t.parquet")
+    says = "C003. task.target: column 'word' has 1,001 different values: not for classes"
+    with pytest.raises(TipcastError, match=says) if refused else contextlib.nullcontext():
+        assert len(opened.target_column("word", None).classes) == 1000
 
 
 def test_rows_are_read_with_the_codes_and_fillings_of_a_saved_model(
