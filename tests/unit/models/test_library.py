@@ -164,6 +164,15 @@ def test_rows_that_a_library_cannot_fit_are_refused(
         build(spec(name), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
 
 
+def test_a_class_whose_file_nothing_would_load_is_refused_before_the_fit() -> None:
+    """Skops trusts none of a Gaussian process' kernels, with which its file would be loaded."""
+    gaussian = "sklearn.gaussian_process.GaussianProcessClassifier"
+    model = Library({}, {}, "cpu", (), "classification", 2, library=gaussian, reference=gaussian)
+    says = r"C003. model.classes: its file would hold .*kernels\.RBF, which nothing loads\. Fix: "
+    with pytest.raises(TipcastError, match=says):
+        model.check()
+
+
 def test_a_sample_is_the_same_however_the_rows_are_parted() -> None:
     (whole,) = chosen_by_part([800], 200, 3)
     for sizes in ([100, 0, 1, 549, 150], [799, 1]):

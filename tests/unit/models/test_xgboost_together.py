@@ -40,6 +40,13 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, 
     )
 
 
+def test_the_rank_of_each_worker_is_kept_off_the_terminal(client, spec, rows, scattered, capfd):
+    """XGBoost writes it at every verbosity; ``capfd`` sees what this process' workers write."""
+    model = build(spec("xgboost", n_estimators=2, max_depth=2), "cpu")
+    model.fit_distributed(client, Split(*scattered([rows(900, 0)])), seed=0)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_workers_process_computes_with_all_its_threads(rows, spec, scattered):
     model = build(spec("xgboost", n_estimators=3), "cpu")
     with (
