@@ -10,16 +10,21 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import boto3
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.config import Config
+from distributed import Client, LocalCluster
 from distributed.core import Status
+from tests.conftest import NO_PAGES
 from tests.waiting import wait_until
 
 from tipcast.compute.frames import CpuFrames
@@ -150,6 +155,32 @@ def test_names_of_scores_are_those_of_their_trips(here: Path) -> None:
         )
     with pytest.raises(TipcastError, match=r"C003.*would both be b\.parquet"):
         output_names(["trips/2019/b.parquet", "trips/2020/b.parquet"], WANTED, str(here / "scored"))
+
+
+def put(key: str) -> None:
+    """Put an object under a key of the bucket as it is: s3fs would tidy it as a path."""
+    client = boto3.client("s3", config=Config(s3={"addressing_style": "path"}))
+    client.put_object(Bucket="trips", Key=key, Body=b"rows")
+
+
+@pytest.mark.parametrize("given", ["s3://trips/in/", "s3://trips/in/**/*.parquet"])
+def test_no_scores_leave_their_folder_by_the_dots_of_a_key(
+    bucket: Any, tmp_path: Path, given: str
+) -> None:
+    """Keys of an object store are no paths: such a one is passed over, as a hidden file is."""
+    put("in/../../b.parquet")
+    put("in/a.parquet")
+    assert list(output_names(given, WANTED, str(tmp_path / "scored"))) == ["a.parquet"]
+
+
+def test_scores_of_a_key_that_would_leave_their_folder_are_refused(
+    bucket: Any, tmp_path: Path
+) -> None:
+    """The name below the folder begins with a slash."""
+    put("in//b.parquet")
+    says = "C003. input: scores of s3://trips/in//b.parquet would leave their folder. Fix: rename"
+    with pytest.raises(TipcastError, match=says):
+        output_names("s3://trips/in/", WANTED, str(tmp_path / "scored"))
 
 
 def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_files(
@@ -395,6 +426,53 @@ def test_a_task_that_cannot_end_leaves_nothing(
     with pytest.raises(problem, match="D005.*has changed" if stamp else None):
         score([rows(10, 0), rows(10, 1)], stamp)
     assert [*(tmp_path / "scored").iterdir()] == []
+
+
+class Batches(CpuFrames):
+    """Frames of the host that ask for batches, as a GPU's do."""
+
+    batch_rows = 1000
+
+
+class InHand:
+    """A model that predicts how many files are being written; the first one waits for eight."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def score(self, x: Any) -> Any:
+        def writing() -> list[Path]:
+            return list(self.folder.glob(f"{UNFINISHED}*"))
+
+        if not list(self.folder.glob("*.parquet")):
+            wait_until(lambda: len(writing()) >= 8)
+        return np.full(len(x), float(len(writing())))
+
+
+def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(tmp_path: Path) -> None:
+    """Its only thread goes on to the next file while others are read and written."""
+    folder = tmp_path / "scored"
+    folder.mkdir()
+    dataset = Table((RawColumn("number", ("number",)),))
+    task = Task("t", "regression", ("number",), columns=("answer",))
+    work = Work(Batches(), dataset, task, None, None, "m", "7", str(folder), {})
+    items = []
+    for name in (f"{at}.parquet" for at in range(12)):
+        given = str(tmp_path / name)
+        pq.write_table(rows(10, 0), given)
+        parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments
+        draft = Entry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
+        items.append(Item(name, given, {}, draft, parts))
+
+    score_one = partial(score_file, scorer=InHand(folder), work=work, replaces=False, threads=1)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NO_PAGES) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        client.gather(client.map(score_one, items, pure=False))
+
+    scored = pa.concat_tables(pq.read_table(folder / item.name) for item in items)
+    assert max(scored["prediction"].to_pylist()) == 8
 
 
 def test_columns_that_are_kept(tmp_path: Path) -> None:
