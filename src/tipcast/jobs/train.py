@@ -95,7 +95,8 @@ def train(
             outcome = evaluate(client, plan, fitted, splits)
             constant = constant_features(client, splits["train"].x)
             # where another feature says that the value is missing, the model learns of the column
-            told_apart = {column.name for column in plan.dataset.columns if column.indicator}
+            columns = plan.dataset.raw_columns(plan.task.features, {})
+            told_apart = {column.name for column in columns if column.indicator}
             outcome = dataclasses.replace(
                 outcome, constant=[name for name in constant if name not in told_apart]
             )

@@ -5,6 +5,7 @@ from typing import Any
 from sklearn.base import ClassifierMixin, ClusterMixin, DensityMixin, OutlierMixin, RegressorMixin
 
 from tipcast.config.errors import TipcastError
+from tipcast.tasks.kinds import Kind
 
 MIXINS = {
     ClassifierMixin: "classifier",
@@ -14,34 +15,21 @@ MIXINS = {
     DensityMixin: "density_estimator",
 }
 """Base of scikit-learn's classes -> the type of an estimator, as its tags have it."""
-WANTED = {
-    "classification": ("classifier",),
-    "multiclass": ("classifier",),
-    "regression": ("regressor",),
-    "clustering": ("clusterer", "density_estimator"),  # the components of a mixture are clusters
-}
-"""Kind of a task -> the types of estimators that predict it."""
-EXAMPLES = {
-    "classification": "sklearn.linear_model.LogisticRegression",
-    "multiclass": "sklearn.linear_model.LogisticRegression",
-    "regression": "sklearn.linear_model.Ridge",
-    "clustering": "sklearn.cluster.KMeans",
-}
 
 
-def check_type(cls: Any, name: str, kind: str, where: str) -> None:
+def check_type(cls: Any, name: str, kind: Kind, where: str) -> None:
     """Refuse (C002) a class of another type than the task's kind needs, before anything is fitted.
 
     A regressor would be fitted on classes without a complaint, and its values taken for
     probabilities.
     """
     estimator_type = type_of(cls)
-    wanted = WANTED[kind]
-    if estimator_type in wanted:
+    if estimator_type in kind.estimator_types:
         return
 
-    what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {_with_article(wanted[0])}"
-    raise TipcastError("C002", where, what, f"name one, as {EXAMPLES[kind]}")
+    wanted = _with_article(kind.estimator_types[0])
+    what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {wanted}"
+    raise TipcastError("C002", where, what, f"name one, as {kind.estimator_example}")
 
 
 def type_of(cls: Any) -> str:

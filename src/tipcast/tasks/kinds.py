@@ -55,6 +55,10 @@ class Kind(ABC):
     """How a portable model makes a label of a prediction: ``threshold``, ``largest`` or ``first``
     of its columns; None where it has none.
     """
+    estimator_types: ClassVar[tuple[str, ...]]
+    """Types of scikit-learn's estimators, by its tags, that predict it; errors name the first."""
+    estimator_example: ClassVar[str]
+    """Dotted name of such a class."""
     boosting: ClassVar[Boosting | None] = None
     """None where XGBoost cannot learn it."""
 
@@ -99,6 +103,8 @@ class Binary(Kind):
     default_classes = ("0", "1")
     outputs = ("probability", "label")
     label = "threshold"
+    estimator_types = ("classifier",)
+    estimator_example = "sklearn.linear_model.LogisticRegression"
     boosting = Boosting(
         objective="binary:logistic",
         metric="logloss",
@@ -129,6 +135,8 @@ class Multiclass(Kind):
     column_per_class = True
     outputs = ("probability", "label")
     label = "largest"
+    estimator_types = ("classifier",)
+    estimator_example = "sklearn.linear_model.LogisticRegression"
     boosting = Boosting(
         objective="multi:softprob",
         metric="mlogloss",
@@ -163,6 +171,8 @@ class Regression(Kind):
     evaluator = "tipcast.evaluation.regression.Regression"
     has_classes = False
     outputs = ("value",)
+    estimator_types = ("regressor",)
+    estimator_example = "sklearn.linear_model.Ridge"
     boosting = Boosting(
         objective="reg:squarederror",
         metric="rmse",
@@ -196,6 +206,9 @@ class Clustering(Kind):
     has_classes = False
     outputs = ("cluster", "label")
     label = "first"
+    # the components of a mixture, which estimates a density, are clusters
+    estimator_types = ("clusterer", "density_estimator")
+    estimator_example = "sklearn.cluster.KMeans"
 
     def example_target(self, rows: int) -> None:
         """Return None: there is no target."""
