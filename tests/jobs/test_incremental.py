@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.linear_model import SGDClassifier
-from sklearn.preprocessing import StandardScaler
+import pytest
+from sklearn.linear_model import Ridge, SGDClassifier, SGDRegressor
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tests.conftest import shipped_model
 
 from tipcast.datasets.rows import collection
@@ -41,3 +42,66 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
         own.partial_fit(scaler.transform(x.to_numpy(np.float64)), y, classes=[0, 1])
     expected = own.predict_proba(scaler.transform(held_out.astype(float)))[:, 1]
     np.testing.assert_allclose(found.scorer.score(held_out), expected, atol=1e-6)
+
+
+def flats(n: int, seed: int, base: float) -> tuple[pd.DataFrame, pd.Series]:
+    """Make sizes and towns, and rents that are far from 0 by ``base``."""
+    draw = np.random.default_rng(seed)
+    x = pd.DataFrame({"size": draw.normal(50, 20, n), "town": draw.integers(0, 12, n)})
+    of_town = np.random.default_rng(1).normal(0, 3, 12)
+    rent = base + 0.1 * x["size"] + of_town[x["town"]] + draw.normal(0, 0.5, n)
+    return x.astype(np.float32), rent.astype(np.float32)
+
+
+def explained(found: Any, expected: Any) -> float:
+    return 1 - np.mean((found - expected) ** 2) / np.var(expected)
+
+
+@pytest.mark.parametrize("base", [0.0, 100.0, -5000.0])
+def test_values_far_from_0_with_texts_are_learnt_as_well_as_by_ridge(
+    cpu_session: Any, base: float
+) -> None:
+    """Scikit-learn's class alone does not get there: see ``Library.offset``."""
+    parts, client = [flats(n, n, base) for n in (800, 500, 0, 700)], cpu_session.client
+    sides = [
+        collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
+    ]
+    held_out, rents = flats(1000, 7, base)
+    model = build(shipped_model("incremental_linear"), "cpu", ["town"], "regression")
+    model.check()
+    found = model.fit_distributed(client, Split(*sides), seed=3).scorer.score(held_out)
+    here = model.fit(Split(*map(list, zip(*parts, strict=True))), seed=3).scorer.score(held_out)
+    np.testing.assert_array_equal(found, here)
+
+    x, y = pd.concat([x for x, _ in parts]), pd.concat([y for _, y in parts])
+    encoder = OneHotEncoder().fit(x[["town"]])
+    ridge = Ridge().fit(np.c_[encoder.transform(x[["town"]]).toarray(), x["size"]], y)
+    theirs = ridge.predict(np.c_[encoder.transform(held_out[["town"]]).toarray(), held_out["size"]])
+    assert explained(found, rents) > explained(theirs, rents) - 0.02
+
+
+def test_targets_are_learnt_as_differences_from_their_mean() -> None:
+    parts = [flats(n, n, 100.0) for n in (300, 200)]
+    parts = [(x[["size"]], y) for x, y in parts]
+    spec = shipped_model("incremental_linear", fit={"passes": 3})
+    found = build(spec, "cpu", (), "regression").fit(
+        Split(*map(list, zip(*parts, strict=True))), seed=3
+    )
+    x, y = (np.concatenate([part[side] for part in parts]).astype(float) for side in (0, 1))
+    scaler, mean = StandardScaler().fit(x), y.mean()
+    theirs = SGDRegressor(average=True, random_state=3)
+    for sizes, rents in parts * 3:
+        theirs.partial_fit(scaler.transform(sizes.to_numpy(float)), rents.to_numpy(float) - mean)
+    expected = theirs.predict(scaler.transform(x)) + mean
+    np.testing.assert_allclose(found.scorer.score(x.astype(np.float32)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(100, 50), (20_000, 50), (300_000, 4), (10**9, 2)])
+def test_few_rows_are_gone_over_more_often(rows: int, passes: int) -> None:
+    model = build(shipped_model("incremental_linear"), "cpu", (), "regression")
+    assert model.passes(rows) == passes
+
+
+def test_a_model_without_an_intercept_keeps_its_targets() -> None:
+    spec = shipped_model("incremental_linear", fit_intercept=False)
+    assert build(spec, "cpu", (), "regression").offset([(4, 40.0)]) == 0

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -34,6 +34,13 @@ MOST_DENSE_COLUMNS = 4_096
 """Columns of 0 and 1 that a library gets of categories where it takes no sparse matrix: of a
 million rows 33 GB.
 """
+AUTO = "auto"
+"""Of ``fit.passes``: as many passes as a linear model needs, by the number of the rows."""
+ROWS_TO_CONVERGE = 1_000_000
+"""Rows of all passes together after which stochastic gradient descent has converged, as a rule;
+see https://scikit-learn.org/stable/modules/sgd.html.
+"""
+FEWEST_PASSES, MOST_PASSES = 2, 50
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
@@ -62,6 +69,20 @@ def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
     keep an index.
     """
     return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
+
+
+def rows_and_sum(target: Frame) -> tuple[int, float]:
+    """Return a part's number of rows, and the sum of their targets."""
+    values = target.values
+    return len(values), float(values.sum(dtype=np.float64))
+
+
+def moved(model: Any, offset: float) -> Any:
+    """Return a linear model whose predictions are higher by an offset."""
+    if offset:
+        model = copy(model)
+        model.intercept_ = model.intercept_ + offset
+    return model
 
 
 def named(name: str, where: str = "model.classes") -> Any:
@@ -127,7 +148,7 @@ class Library(Estimator):
         base.check_names("params", list(self.params), valid - set(base.RESERVED), base.RESERVED)
         base.check_names("fit", list(self.training), FIT, {})
         for key in ("rows", "passes", "folds"):
-            if self.training.get(key) is not None:
+            if self.training.get(key) not in (None, AUTO if key == "passes" else None):
                 base.positive(f"model.fit.{key}", self.training[key])
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
@@ -206,20 +227,46 @@ class Library(Estimator):
             return InputTags(sparse=False)
 
     @property
-    def passes(self) -> int:
-        """How often a fit goes over the rows, part by part; 0: it takes them all at once."""
-        return self.training.get("passes") or 0 if self.kind.has_target else 0
+    def by_part(self) -> bool:
+        """Whether a fit goes over the rows part by part; otherwise it takes them all at once."""
+        return self.kind.has_target and bool(self.training.get("passes"))
+
+    def passes(self, rows: int) -> int:
+        """Return how often a fit goes over so many rows."""
+        passes = self.training["passes"]
+        if passes == AUTO:
+            return min(max(-(-ROWS_TO_CONVERGE // rows), FEWEST_PASSES), MOST_PASSES)
+        return int(passes)
+
+    def offset(self, targets: Sequence[tuple[int, float]]) -> float:
+        """Return the mean of the targets, by the rows and the sum of each part; 0 where the model
+        has no intercept for it.
+
+        A fit on a few passes would not get that far: of sparse rows scikit-learn's intercept takes
+        steps a hundredth as large as other coefficients.
+        """
+        linear = self.reference.startswith("sklearn.linear_model.")
+        is_number = self.kind.has_target and not self.kind.has_classes
+        if not (is_number and linear and self.params.get("fit_intercept", True)):
+            return 0.0
+        rows, total = np.sum(targets, axis=0)
+        return float(total / rows)
 
     @travelling
-    def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing) -> Any:
-        """Return a model that has learnt from one more part."""
+    def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing, offset: float) -> Any:
+        """Return a model that has learnt from one more part, of whose targets ``offset`` is taken
+        off.
+        """
         if not len(x):
             return model
 
         z = to_host(self.values([x], steps)).astype(np.float64, copy=False)
+        target = to_host(y.values)
+        if offset:
+            target = target.astype(np.float64) - offset
         classes = {"classes": np.arange(self.classes or 2)} if self.kind.has_classes else {}
         model = deepcopy(model)  # a part may be asked for again
-        return model.partial_fit(z, to_host(y.values), **classes)
+        return model.partial_fit(z, target, **classes)
 
     @property
     def precision(self) -> Any:
@@ -327,16 +374,18 @@ class Library(Estimator):
             base.columns(rows.x),
             [base.parts(side) for side in (rows.x, rows.y) if side is not None],
         )
-        if not self.passes:
+        if not self.by_part:
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
             return self.learn(taken, features, seed, threads)
         at = self.places(features)
         steps = self.preprocessing([moments(frame, at) for frame in sides[0]], features)
+        offset = self.offset([rows_and_sum(target) for target in sides[1]])
         model = self.make(named(self.library), seed, threads)
-        for frame, target in [*zip(*sides, strict=True)] * self.passes:
-            model = self.learnt(model, frame, target, steps)
-        return self.fitted(model, features, steps)
+        passes = self.passes(steps.scaler.n_samples_seen_)
+        for frame, target in [*zip(*sides, strict=True)] * passes:
+            model = self.learnt(model, frame, target, steps, offset)
+        return self.fitted(moved(model, offset), features, steps)
 
     def fit_distributed(
         self, client: Any, rows: Split, seed: int, progress: Progress = None
@@ -350,15 +399,19 @@ class Library(Estimator):
         features, run = base.columns(rows.x), partial(client.map, pure=False)
         at = self.places(features)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
-        if self.passes and not self.distributed:
+        if self.by_part and not self.distributed:
             workers = workers_of(client, sides[0])
             steps = self.preprocessing(
                 client.gather(run(moments, sides[0], categories=at)), features
             )
+            offset = self.offset(client.gather(run(rows_and_sum, sides[1])))
+            given = {"steps": steps, "offset": offset, "pure": False}
             learning = client.submit(self.make, named(self.library), seed, 1, pure=False)
-            for frame, target in [*zip(*sides, strict=True)] * self.passes:
-                learning = client.submit(self.learnt, learning, frame, target, steps, pure=False)
-            return self.fitted(watched(client, workers, learning.result), features, steps)
+            passes = self.passes(steps.scaler.n_samples_seen_)
+            for frame, target in [*zip(*sides, strict=True)] * passes:
+                learning = client.submit(self.learnt, learning, frame, target, **given)
+            model = watched(client, workers, learning.result)
+            return self.fitted(moved(model, offset), features, steps)
         most = self.training.get("rows")
         if most is not None or not self.distributed:
             own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
