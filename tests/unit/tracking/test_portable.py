@@ -91,6 +91,18 @@ def test_a_logged_model_scores_as_the_estimator(
         )
 
 
+@pytest.mark.parametrize(
+    ("task", "name"),
+    [
+        ({"name": "high_tip", "function": "high_tip", "columns": ["tip"]}, "xgboost-high_tip"),
+        ({"name": "target", "function": "", "columns": ["price"]}, "xgboost-price"),
+        ({"name": "clusters", "function": "", "columns": []}, "xgboost-clusters"),
+    ],
+)
+def test_a_logged_model_is_called_after_its_task_or_target(task: dict[str, Any], name: str) -> None:
+    assert portable.logged_name({"model": "xgboost", "task": task}) == name
+
+
 def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     common = [f"{name}=={version(name)}" for name in ("mlflow", "numpy", "pandas")]
     learn, tree, skops = (
