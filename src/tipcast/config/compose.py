@@ -94,8 +94,7 @@ def compose(
                 )
             return made
     except (HydraException, OmegaConfBaseException) as problem:
-        refused = problem.__cause__ if isinstance(problem.__cause__, TipcastError) else None
-        raise refused or _explained(job, overrides, problem) from problem
+        raise _refused(problem) or _explained(job, overrides, problem) from problem
     # of a file, or of a value that is none of Hydra's
     except (yaml.YAMLError, OSError, ValueError) as problem:
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
@@ -263,6 +262,16 @@ def _check(specification: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
         schema.check_bounds(fields[name], value, f"{prefix}{name}")
+
+
+def _refused(problem: BaseException) -> TipcastError | None:
+    """Return the error of ours that one of Hydra's or OmegaConf's came from, as of a resolver."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        if isinstance(cause, TipcastError):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _explained(
