@@ -105,12 +105,12 @@ def open_store(spec: TrackingSpec) -> Any:
     if scheme == "sqlite":
         _patience["ms"] = int(1000 * spec.wait_s)
         _be_patient()
-        _place_artifacts(uri)
         # takes a second, for which nobody need wait
         import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
     gate("store")
     with (
         _locked(uri, spec.wait_s) if scheme == "sqlite" else contextlib.nullcontext(),
+        _artifacts_placed(uri),
         failures(uri),
     ):
         gate("tables")
@@ -120,18 +120,26 @@ def open_store(spec: TrackingSpec) -> Any:
     return client
 
 
-def _place_artifacts(uri: str) -> None:
+@contextlib.contextmanager
+def _artifacts_placed(uri: str) -> Iterator[None]:
     """Let artifacts of new experiments lie beside an sqlite file where the working folder cannot be
     written.
 
     MLflow would make their folder in the working folder, as in a container whose folder is part of
-    its image.
+    its image. The client that is made in the block keeps it; the process does not.
     """
     database, here = sqlite_file(uri), Path(ARTIFACTS)
-    if database is None or os.access(here if here.is_dir() else Path(), os.W_OK | os.X_OK):
+    right = os.W_OK | os.X_OK
+    writable = os.access(here if here.is_dir() else Path(), right)
+    if database is None or writable or ROOT in os.environ or not os.access(database.parent, right):
+        yield
         return
-    if os.access(database.parent, os.W_OK | os.X_OK):
-        os.environ[ROOT] = str(database.parent / ARTIFACTS)
+
+    os.environ[ROOT] = str(database.parent / ARTIFACTS)
+    try:
+        yield
+    finally:
+        os.environ.pop(ROOT, None)
 
 
 def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
@@ -247,10 +255,11 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
                 path, problem.strerror or str(problem), fix, full=problem.errno in FULL
             )
     if isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error) or of_tables:
-        fix = (
-            "check the free space and that this MLflow made it, delete what was never whole, "
-            "or set tracking.uri"
-        )
+        fix = "check that this MLflow made it, or set tracking.uri"
+        if short or "disk is full" in text:
+            fix = (
+                "make space, or set tracking.uri; a new database that is not whole must be deleted"
+            )
         return "T002", where, f"the database cannot be used: {text}{short}", fix
     return None
 

@@ -375,13 +375,14 @@ def test_an_experiment_shows_nothing_of_a_probe_that_fails(
 
 
 LOGS = """
-import sys
+import os, sys
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.run import open_run
 spec = TrackingSpec(uri=f"sqlite:///{sys.argv[1]}/mlflow.db")
 with open_run(spec, name="r", tags={}, params={}) as run:
     run.log_text("here", "note.txt")
+assert "_MLFLOW_SERVER_ARTIFACT_ROOT" not in os.environ, "the process keeps a server's variable"
 print([path.read_text() for path in Path(sys.argv[1], "mlruns").rglob("note.txt")])
 """
 
