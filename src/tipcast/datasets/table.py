@@ -563,7 +563,8 @@ class Table(Dataset):
 
     def _with_nan(self, names: Collection[str]) -> set[str]:
         """Return the number columns among these that have NaN anywhere in the training files."""
-        numbers = [name for name in names if self._type(name) == "number"]
+        # rows that are made lack nothing
+        numbers = [name for name in self.taken if name in names and self._type(name) == "number"]
         if self.spec is None or not numbers:
             return set()
 

@@ -17,6 +17,7 @@ from tipcast.datasets.base import Counts, merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import Task, high_tip
+from tipcast.tasks.kinds import MULTICLASS
 
 NAMES = ("pickup_hour", "PULocationID")
 
@@ -79,7 +80,7 @@ def _fare_class(columns: Any, xp: Any) -> Any:
 
 def test_a_class_that_the_task_does_not_name_is_refused(trip_files: Any) -> None:
     named = {"classes": ("cheap", "usual"), "columns": ("fare_amount",), "function": "fare_class"}
-    task = Task("fares", "multiclass", NAMES, resolved=_fare_class, **named)
+    task = Task("fares", MULTICLASS, NAMES, resolved=_fare_class, **named)
     recipe = Recipe(Taxi(), task)
     listing = trip_files.listing(trip_files.write("t_2019-02.parquet"), recipe.columns)
     says = "D015.*t_2019-02.parquet: the target has 3 classes, the task names 2. Fix: name them all"

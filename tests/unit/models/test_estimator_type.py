@@ -8,6 +8,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models.build import build
 from tipcast.models.estimator_type import type_of
 from tipcast.models.library import named
+from tipcast.tasks.kinds import CLUSTERING, KINDS
 
 RIDGE, LOGISTIC = "sklearn.linear_model.Ridge", "sklearn.linear_model.LogisticRegression"
 KMEANS = "sklearn.cluster.KMeans"
@@ -35,7 +36,7 @@ def _named(spec, kind, **entry):
 )
 def test_a_class_of_another_type_is_refused_before_the_fit(spec, kind, name, expected):
     with pytest.raises(TipcastError, match=rf"C002\] model.classes.{kind}: {name} {expected}"):
-        build(_named(spec, kind, local=name), "cpu", (), kind).check()
+        build(_named(spec, kind, local=name), "cpu", (), KINDS[kind]).check()
 
 
 @pytest.mark.parametrize(
@@ -50,12 +51,12 @@ def test_so_is_the_class_that_all_workers_would_fit(spec, kind, local, distribut
     pytest.importorskip("dask_ml")
     model = _named(spec, kind, local=local, distributed=distributed)
     with pytest.raises(TipcastError, match=rf"C002\] model.classes.{kind}: {distributed} is a"):
-        build(model, "cpu", (), kind).check()
+        build(model, "cpu", (), KINDS[kind]).check()
 
 
 def test_the_components_of_a_mixture_are_clusters(spec):
     model = _named(spec, "clustering", local="sklearn.mixture.GaussianMixture")
-    build(model, "cpu", (), "clustering").check()
+    build(model, "cpu", (), CLUSTERING).check()
 
 
 def test_a_class_may_say_its_type_itself():

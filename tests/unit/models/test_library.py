@@ -21,7 +21,7 @@ from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.library import Library, chosen_by_part
-from tipcast.tasks.kinds import CLUSTERING, REGRESSION, named
+from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION, named
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)
 FRAME = pd.DataFrame(X.astype(np.float32), columns=["a", "b"])
@@ -167,7 +167,7 @@ def test_rows_that_a_library_cannot_fit_are_refused(
 def test_a_class_whose_file_nothing_would_load_is_refused_before_the_fit() -> None:
     """Skops trusts none of a Gaussian process' kernels, with which its file would be loaded."""
     gaussian = "sklearn.gaussian_process.GaussianProcessClassifier"
-    model = Library({}, {}, "cpu", (), "classification", 2, library=gaussian, reference=gaussian)
+    model = Library({}, {}, "cpu", (), BINARY, 2, library=gaussian, reference=gaussian)
     says = r"C003. model.classes: its file would hold .*kernels\.RBF, which nothing loads\. Fix: "
     with pytest.raises(TipcastError, match=says):
         model.check()
