@@ -166,22 +166,22 @@ def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_gpus_and_workers_are_counted(has: Callable[..., None]) -> None:
-    here = f"on {count(cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
+    here = f"this machine has {count(cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
     for memory in (None, "2GiB"):
         cluster = schema.LocalCluster(
             "local", n_workers=2, threads_per_worker=3, memory_limit=memory
         )
         shown = memory or format_bytes(MEMORY_LIMIT // 2)
-        assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown} {here}"
+        assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown}; {here}"
     has("H200", "H200", "L4")
     assert doctor.show_gpus().startswith(
         "2 x NVIDIA H200 140.40 GiB, 1 x NVIDIA L4 140.40 GiB, driver 580.65.06"
     )
     for wanted, words in ((None, "3 workers"), (1, "1 worker")):
         on_gpus = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
-        assert doctor.check_workers(GPU, on_gpus) == f"{words} of 1 thread and 5GiB {here}"
+        assert doctor.check_workers(GPU, on_gpus) == f"{words} of 1 thread and 5GiB; {here}"
     has()
-    assert doctor.show_gpus() == "none"
+    assert doctor.show_gpus() == "no NVIDIA GPU is visible"
     with pytest.raises(TipcastError, match=r"K006.*backend=cpu"):
         doctor.check_workers(GPU, LocalCudaCluster("local_cuda"))
 

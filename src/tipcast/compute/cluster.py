@@ -227,7 +227,7 @@ def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
         client = Client(spec.address, timeout=spec.connect_timeout_s, security=security)
     except (OSError, TimeoutError, ValueError) as problem:
         why = (
-            str(problem)
+            str(problem).replace(f" to {spec.address}", "")
             or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
         )
         fix = (

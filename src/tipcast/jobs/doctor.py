@@ -121,7 +121,10 @@ def show_gpus() -> str:
     visible = gpus.visible()
     kinds = Counter(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in visible)
     driver = f", driver {visible[0].driver} (CUDA 13 asks for 580 or later)" if visible else ""
-    return ", ".join(f"{number} x {kind}" for kind, number in kinds.items()) + driver or "none"
+    return (
+        ", ".join(f"{number} x {kind}" for kind, number in kinds.items()) + driver
+        or "no NVIDIA GPU is visible"
+    )
 
 
 def check_packages(backend: BackendSpec) -> str | Doubt:
@@ -181,8 +184,8 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
         clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
     )
     memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // number)
-    here = f"{count(clusters.cores(), 'core')}, {format_bytes(MEMORY_LIMIT)}"
-    return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory} on {here}"
+    here = f"this machine has {count(clusters.cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
+    return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory}; {here}"
 
 
 def differences(client: Client) -> list[str]:

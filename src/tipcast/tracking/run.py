@@ -448,7 +448,7 @@ def check_store(spec: TrackingSpec) -> str:
             client.delete_run(run.run_id)
         client.search_registered_models(max_results=1)
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
-    return f"{redact_address(store)} takes runs, {artifacts} artifacts"
+    return f"{redact_address(store)} takes runs, and {artifacts} takes artifacts"
 
 
 def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:

@@ -245,10 +245,9 @@ class Taxi(Dataset):
         """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
         if isinstance(self.spec, TlcData):
             months = files.months_of(self.spec, which)
-            return (
-                f"{sum(file.exists() for file in months)} of {len(months)} months "
-                f"in {self.spec.cache}"
-            )
+            there = sum(file.exists() for file in months)
+            rest = "" if there == len(months) else "; a job downloads the others"
+            return f"{there} of {len(months)} months in {self.spec.cache}{rest}"
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
         return f"{listing.size}, {listing.name}, {split.describe(base.timed(listing.period))}"
 
