@@ -19,6 +19,8 @@ from tests.waiting import WATCHDOG_S, wait_until
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import collection
 from tipcast.models import fit as fits
+from tipcast.models.base import Split
+from tipcast.models.build import build
 from tipcast.models.fit import holders, parts_of, predict, watched, worker_lock
 
 HOLD = """
@@ -131,6 +133,34 @@ def test_a_lock_is_waited_for(
         assert taken.wait(WATCHDOG_S)
         waiting.join()
     assert caplog.text.count(f"of {first.id}") == 1
+
+
+@pytest.mark.parametrize("name", ["xgboost", "linear_dask"])
+def test_a_distributed_fit_waits_until_another_on_its_workers_has_ended(
+    client: Client, spec: Any, rows: Any, scattered: Any, caplog: Any, monkeypatch: Any, name: str
+) -> None:
+    """The other is the lock that it holds, of another client of the scheduler."""
+    monkeypatch.setattr(fits, "WAIT_S", 0.3)
+    kind = "classification" if name == "xgboost" else "regression"
+    model = build(spec(name, fit={}), "cpu", (), kind)
+    x, y = scattered([rows(900, 0)])
+    ended = threading.Event()
+
+    def fit() -> None:
+        model.fit_distributed(client, Split(x, y), seed=0)
+        ended.set()
+
+    waiting = threading.Thread(target=fit, daemon=True)
+    with (
+        Client(client.scheduler.address, set_as_default=False) as other,
+        caplog.at_level(logging.WARNING, "tipcast"),
+    ):
+        with worker_lock(other, list(client.nthreads())):
+            waiting.start()
+            wait_until(lambda: ended.is_set() or other.id in caplog.text)
+            assert not ended.is_set()
+        assert ended.wait(WATCHDOG_S)
+        waiting.join()
 
 
 @pytest.mark.parametrize(("rows", "slices"), [(0, set()), (7, {7}), (50_001, {25_001, 25_000})])
