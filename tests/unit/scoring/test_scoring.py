@@ -29,8 +29,8 @@ from tests.waiting import wait_until
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address
-from tipcast.datasets.base import Fragment, RawColumn, ScanRequest
+from tipcast.datasets import address, registry
+from tipcast.datasets.base import Dataset, Fragment, RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
@@ -320,6 +320,34 @@ def test_files_that_are_passed_over_or_refused(
     ):
         with pytest.raises(TipcastError, match=problem):
             plan(given, output, keep)
+
+
+class Drawn(Blobs):
+    """A dataset of one's own, whose rows are in no files."""
+
+    name = "drawn"
+    scan_file = Dataset.scan_file
+
+
+def test_a_model_of_rows_that_are_in_no_files_scores_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(registry.NAMES, "drawn", Drawn)
+    task = Task("t", "clustering", ("x0",)).facts()
+    manifest = {"dataset_columns": 1, "dataset": "drawn", "task": task, "features": ["x0"]}
+    model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
+    pd.DataFrame({"x0": [1.0]}).to_parquet(tmp_path / "a.parquet")
+    config: Any = SimpleNamespace(
+        input=str(tmp_path),
+        keep=None,
+        columns={},
+        facts={},
+        storage_options={},
+        block_bytes=1 << 20,
+    )
+    says = "M006. model_uri: is a model of drawn, whose rows are not read from files. Fix: use a"
+    with pytest.raises(TipcastError, match=says):
+        plan_files(config, Scores(str(tmp_path / "scored")), model)
 
 
 # A worker's part
