@@ -101,6 +101,19 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
         client.delete_registered_model(name)
 
 
+def test_a_version_that_was_registered_from_files_is_no_model_of_tipcast(
+    registry: Registry,
+) -> None:
+    client = registry["skops"].run.client
+    client.create_registered_model("of_files")
+    client.create_model_version("of_files", registry["skops"].folder.as_uri())
+    says = (
+        "M005. models:/of_files/1: was registered from files, not from a model that tipcast logged"
+    )
+    assert refused(registry, "models:/of_files/1", says).exit_code == 6
+    client.delete_registered_model("of_files")
+
+
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_damaged_model_is_refused_before_it_is_parsed(
     registry: Registry, natives: Any, format: str
@@ -197,19 +210,34 @@ def test_another_good_model_in_its_place(registry: Registry, natives: Any) -> No
     assert get(registry, registry["skops"].logged.uri).format == "skops", "a model like any other"
 
 
-def test_a_file_that_does_not_parse_or_crashes_its_library(
-    registry: Registry, natives: Any
-) -> None:
-    """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays
-    alive.
-    """
-    for format, bad in (
+@pytest.mark.parametrize(
+    ("format", "content"),
+    [
         ("xgboost-ubj", b""),
         ("treelite", bytes(range(256)) * 64),
         ("skops", b"\x80\x04\x95 pickle"),
-    ):
-        planted(registry, format, bad)
-        refused(registry, registry[format].logged.uri, "M002|M007")
+    ],
+)
+def test_a_file_that_is_none_of_its_format_is_refused(
+    registry: Registry, format: str, content: bytes
+) -> None:
+    planted(registry, format, content)
+    uri = registry[format].logged.uri
+    problem = refused(registry, uri, f"M007. {uri}: its {format} file does not parse: ")
+    assert problem.exit_code == 6
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_half_of_a_file_is_refused(registry: Registry, natives: Any, format: str) -> None:
+    content = natives[format][0].read_bytes()
+    planted(registry, format, content[: len(content) // 2])
+    refused(registry, registry[format].logged.uri, f"M007.*its {format} file does not parse")
+
+
+def test_a_file_that_crashes_its_library_ends_no_job(registry: Registry, natives: Any) -> None:
+    """Flip bytes of a good file until XGBoost's parser is killed by a signal; this process stays
+    alive.
+    """
     good = natives["xgboost-ubj"][0].read_bytes()
     draw, codes, crashed = np.random.default_rng(8), set[str](), ""
     for _ in range(40):
