@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import sqlite3
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -71,23 +70,30 @@ def test_mlflow_uses_the_store_for_runs_and_models(
     assert open_store(spec).search_registered_models() == []
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other.uri))
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    lock = tmp_path / "mlflow.db.lock"
-    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+def test_a_store_whose_lock_another_process_holds_says_so(
+    spec: TrackingSpec, tmp_path: Path
+) -> None:
     spec.wait_s = 0.5
     with (
-        filelock.FileLock(lock),
+        filelock.FileLock(tmp_path / "mlflow.db.lock"),
         pytest.raises(TipcastError, match="T002.*mlflow.db.*held its lock"),
     ):
         open_store(spec)
+
+
+def test_what_the_store_refuses_is_an_error_of_the_store(spec: TrackingSpec) -> None:
     client = open_store(spec)
     with (
         pytest.raises(TipcastError, match="T002.*the tracking store refuses"),
         failures(str(spec.uri)),
     ):
         client.set_tag(client.create_run("0").info.run_id, "a" * 400, "x")
-    with pytest.raises(FileNotFoundError), failures(str(spec.uri)):  # a job's own
+
+
+def test_a_file_that_a_job_misses_is_no_error_of_the_store(spec: TrackingSpec) -> None:
+    with pytest.raises(FileNotFoundError), failures(str(spec.uri)):
         Path("nowhere/trips.parquet").read_bytes()
 
 
