@@ -97,6 +97,24 @@ def test_a_training_that_fails_is_run_again(
     assert {row["run_id"] for row in again.said["trainings"]} == done.keys() - {ended["FAILED"]}
 
 
+def test_a_training_that_a_killed_multirun_left_open_is_closed_and_run_again(
+    store: str, job: Job
+) -> None:
+    client = mlflow.MlflowClient(store)
+    first = job("train", "-m", "seed=1,2", *FEW)
+    ended, left = (row["run_id"] for row in first.said["trainings"])
+    for run_id in (left, first.run.info.run_id):  # as after SIGKILL: nobody closes them
+        client.update_run(run_id, status="RUNNING")
+    again = job("train", "-m", "seed=1,2", *FEW, f"resume={first.run.info.run_id}")
+    closed = client.get_run(left)
+    assert closed.info.status == "KILLED"
+    assert closed.data.tags["error.message"] == "the process of its multirun was gone"
+    assert len(below(store, first.run.info.run_id)) == 3
+    runs = {row["run_id"] for row in again.said["trainings"]}
+    assert (ended in runs, left in runs) == (True, False)
+    assert client.get_run(first.run.info.run_id).info.status == "FINISHED"
+
+
 def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
     store: str, job: Job, logged: Any
 ) -> None:

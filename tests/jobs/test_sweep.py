@@ -275,6 +275,26 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
     assert whole["model_uri"] == f"models:/{newest.model_id}", "the model of the last fit"
 
 
+def test_a_sweep_of_which_no_trial_ended_well_says_why(
+    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its metric is the user's own, and is never a number."""
+    for kind in base.OWN:
+        monkeypatch.setitem(base.OWN, kind, {})
+
+    @metric("classification", maximize=True)
+    def broken(target: Any, prediction: Any) -> Any:
+        return np.full(len(target), np.nan)
+
+    with pytest.raises(TipcastError, match="S004.*no trial of 2 ended well: non-fin") as caught:
+        swept("search.metric=broken", "search.trials=2")
+    assert caught.value.exit_code == 7
+    parent = client.get_run(caught.value.where)
+    assert (parent.info.status, parent.data.tags["error.code"]) == ("FAILED", "S004")
+    assert [run.info.status for run in children(client, parent)] == ["FAILED"] * 2
+    assert f"tipcast sweep resume={parent.info.run_id}" in capsys.readouterr().err
+
+
 def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(
     swept: Sweep, client: Any, logged: list[str]
 ) -> None:

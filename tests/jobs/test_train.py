@@ -29,6 +29,7 @@ from tipcast import cli
 from tipcast.compute.frames import CpuFrames
 from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
+from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
 from tipcast.jobs.train_plan import make_plan
@@ -266,6 +267,20 @@ def test_a_course_s_published_number(
     assert metrics["test/rmse"] == pytest.approx(7.7587152, abs=1e-6)
     assert metrics["test/rows"] == 61_921
     assert metrics["parity/max_abs_diff"] <= 1e-5
+
+
+def test_a_model_without_a_clean_row_to_hold_it_against_is_not_logged(
+    job: Callable[..., Ended], tmp_path: Path
+) -> None:
+    """Its test rows have a distance that no trip has: they are measured, and get no score."""
+    for month in ("2019-01", "2019-02"):
+        write(tmp_path, month)
+    test = tmp_path / "yellow_2019-02.parquet"
+    pd.read_parquet(test).assign(trip_distance=2e6).to_parquet(test, index=False)
+    words = ("task.features=[PULocationID,trip_distance]", "model.params.n_estimators=3")
+    says = "M011. data.test: has no clean row to hold the model against. Fix: test on other rows"
+    with pytest.raises(TipcastError, match=says):
+        job("train", *_files(tmp_path / "yellow_2019-01.parquet", test), *words)
 
 
 def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
