@@ -4,6 +4,7 @@ user's function.
 
 import importlib.metadata
 import inspect
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -244,13 +245,14 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         )
         description = description or found.name
     features = _features(spec, dataset, columns)
-    if spec.positive is not None and not (kind.has_positive and spec.positive in classes):
+    positive = _in_the_form_of(classes, spec.positive)
+    if positive is not None and not (kind.has_positive and positive in classes):
         what = f"{kind} has no positive class"
         if kind.has_positive:
             what = f"{spec.positive} is none of two classes"
         fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
         raise TipcastError("C003", "task.positive", what, fix)
-    swapped = spec.positive is not None and spec.positive == classes[0]
+    swapped = positive is not None and positive == classes[0]
     return Task(
         name=spec.name,
         kind=kind,
@@ -266,6 +268,16 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         description=description.format(**params) if params else description,
         validation=spec.validation,
     )
+
+
+def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
+    """Return the class that a name means in either Unicode form; the name where it means none."""
+    if name is None or name in classes:
+        return name
+
+    plain = unicodedata.normalize("NFC", name)
+    same = [label for label in classes if unicodedata.normalize("NFC", label) == plain]
+    return same[0] if len(same) == 1 else name
 
 
 def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:

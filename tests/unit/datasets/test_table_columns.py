@@ -2,6 +2,7 @@
 alike.
 """
 
+import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -180,6 +181,16 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
         ]
     with pytest.raises(TipcastError, match="C003.*task.positive: ugly is none of"):
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
+
+
+@pytest.mark.parametrize(("in_file", "in_settings"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_either_unicode_form_names_the_positive_class(
+    opened: Callable[..., Table], in_file: Any, in_settings: Any
+) -> None:
+    label, other = (unicodedata.normalize(form, "jä") for form in (in_file, in_settings))
+    table = opened({"y": cycle(label, "nein"), "x": cycle("1", "2")})
+    task = make_task(TaskSpec(name="t", target="y", positive=other), table)
+    assert task.classes[1] == label
 
 
 def test_other_values_are_counted_and_other_columns_refused(

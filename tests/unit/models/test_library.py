@@ -219,19 +219,19 @@ def test_categories_of_rows_on_several_workers_are_columns_too(
 CODES = pd.DataFrame({"size": np.arange(4200.0), "code": np.arange(4200)}).astype(np.float32)
 
 
-def by_code(library: str, kind: str) -> Library:
+def by_code(library: str) -> Library:
     reference = f"sklearn.{library}"
-    return Library({}, {}, "cpu", ("code",), kind, 0, library=reference, reference=reference)
+    return Library({}, {}, "cpu", ("code",), REGRESSION, 0, library=reference, reference=reference)
 
 
 def test_more_values_than_dense_columns_are_refused_with_their_number() -> None:
-    neighbors = by_code("neighbors.KNeighborsRegressor", "regression")
+    neighbors = by_code("neighbors.KNeighborsRegressor")
     with pytest.raises(TipcastError, match=r"C003.*4,200 values of code .*at most 4,096.*none"):
         neighbors.fit(Split([CODES], [CODES["size"]]), seed=0)
 
 
 def test_any_number_of_values_fits_where_columns_are_sparse() -> None:
-    fitted = by_code("linear_model.Ridge", "regression").fit(
+    fitted = by_code("linear_model.Ridge").fit(
         Split([CODES], [CODES["size"]]), seed=0
     )
     assert fitted.scorer.model[-1].n_features_in_ == 4201
