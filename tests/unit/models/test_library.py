@@ -231,7 +231,5 @@ def test_more_values_than_dense_columns_are_refused_with_their_number() -> None:
 
 
 def test_any_number_of_values_fits_where_columns_are_sparse() -> None:
-    fitted = by_code("linear_model.Ridge").fit(
-        Split([CODES], [CODES["size"]]), seed=0
-    )
+    fitted = by_code("linear_model.Ridge").fit(Split([CODES], [CODES["size"]]), seed=0)
     assert fitted.scorer.model[-1].n_features_in_ == 4201
