@@ -13,7 +13,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from harness import compare, options, write_result
 from tipcast.evaluation.classification import Classification
 
-AUC, PRECISION, AREA = 2e-6, 1e-5, 1e-5
+AUC = 2e-6
+PRECISION = 1e-5
+AREA = 1e-5
 """How far AUC, average precision and the area under the thinned curve may be from
 scikit-learn's.
 """

@@ -62,7 +62,8 @@ def split(
 ) -> tuple[Any, Any, Any, Any]:
     """Return training and validation rows of some months, cut by time: x, y, x, y."""
     x, y, pickup = frames(library, files)
-    start, stop = pickup.min(), pickup.max()
+    start = pickup.min()
+    stop = pickup.max()
     early = pickup < stop - (stop - start) * share
     if library.__name__ == "pandas":
         early = early.to_numpy()  # else pandas compares the indexes

@@ -21,7 +21,10 @@ from typing import Any
 from harness import ROOT, Comparison, compare, inside, options, tipcast, write_result
 from read_prepare import prepared
 
-SMALL_ROWS, SWEEP_ROWS, TRIALS, ROUNDS = 20_000, 500_000, 8, 100
+SMALL_ROWS = 20_000
+SWEEP_ROWS = 500_000
+TRIALS = 8
+ROUNDS = 100
 NAMES = ("this commit", "the earlier commit")
 
 

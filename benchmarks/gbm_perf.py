@@ -27,8 +27,10 @@ import pyarrow.parquet as pq
 TARGET = "dep_delayed_15min"
 CATEGORIES = ("Month", "DayofMonth", "DayOfWeek", "UniqueCarrier", "Origin", "Dest")
 NUMBERS = ("DepTime", "Distance")
-CARRIERS, AIRPORTS = 22, 300
-ROUNDS, TEST_ROWS = 100, 100_000
+CARRIERS = 22
+AIRPORTS = 300
+ROUNDS = 100
+TEST_ROWS = 100_000
 PARAMS = {"max_depth": 10, "learning_rate": 0.1, "max_bin": 256, "tree_method": "hist"}
 WORDS = [
     "data=table",
@@ -47,7 +49,8 @@ def flights(rows: int, seed: int) -> pa.Table:
     often.
     """
     # the second: effects, the same in all files
-    draw, airline = np.random.default_rng(seed), np.random.default_rng(0)
+    draw = np.random.default_rng(seed)
+    airline = np.random.default_rng(0)
     busy = airline.dirichlet(np.full(AIRPORTS, 0.3))
     effects = {
         name: airline.normal(0, spread, size)

@@ -86,7 +86,8 @@ def main() -> int:
         )
     given.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, stopped)
-    end, failed = time.monotonic() + LIMITS[given.gpus] * (1 if given.device == "gpu" else 10), 0
+    end = time.monotonic() + LIMITS[given.gpus] * (1 if given.device == "gpu" else 10)
+    failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for name, words in parts(given.gpus, given.device, given.out).items():
             start = time.monotonic()

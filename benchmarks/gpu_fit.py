@@ -101,13 +101,17 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
 
 def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
     """Time a model on so many of a machine's GPUs."""
-    model, client, device = shipped(name), workers.client, workers.device
+    model = shipped(name)
+    client = workers.client
+    device = workers.device
     ours = partial(fit, client, build(model, device), data, None, seed=0)
 
     if of == 1:
-        other, reference = "bare library", bare(client, data, model, device)
+        other = "bare library"
+        reference = bare(client, data, model, device)
     elif gpus > 1 and name == "xgboost":
-        other, reference = "xgboost.dask", partial(by_dask, client, data, model, device)
+        other = "xgboost.dask"
+        reference = partial(by_dask, client, data, model, device)
     else:
         seconds = []
         for _ in range(ALONE + 1):

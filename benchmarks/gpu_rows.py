@@ -22,7 +22,8 @@ from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import make_task
 
-TRAIN, TEST = "2018-01..2018-12", "2019-01..2019-01"
+TRAIN = "2018-01..2018-12"
+TEST = "2019-01..2019-01"
 TEST_ROWS = 1_000_000
 GROUP = 1_000_000
 """Rows of a row group, as the TLC's own files have."""

@@ -92,13 +92,16 @@ def drawn(path: Path) -> None:
         1, len(GROWING), figsize=(9, 4.2), sharex=True, sharey=True, layout="constrained"
     )
     for file in sorted(RESULTS.glob("growth_*.json")):
-        found, cards = read(file.stem), gpu_names(file.stem)  # all cards that the machine has
+        # all cards that the machine has
+        found = read(file.stem)
+        cards = gpu_names(file.stem)
         facts = found["facts"]
         where = f"{facts['gpus']} {cards.split()[-1]}" if cards else "2 cores"
         label = f"{facts['model']}, {where}"
         done = [row for row in found["results"] if "phases_s" in row]
         for axis, phase in zip(axes, GROWING, strict=True):
-            seconds, slope = [row["phases_s"][phase] for row in done], facts["exponents"][phase]
+            seconds = [row["phases_s"][phase] for row in done]
+            slope = facts["exponents"][phase]
             axis.loglog(
                 [row["rows"] for row in done],
                 seconds,

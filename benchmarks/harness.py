@@ -185,7 +185,8 @@ def compare(
         When a command ends with another code than 0; its output is in the error.
 
     """
-    first, second = _callable(a, environment), _callable(b, environment)
+    first = _callable(a, environment)
+    second = _callable(b, environment)
     for _ in range(warmups):
         first()
         second()
@@ -404,10 +405,8 @@ def origin() -> tuple[str | None, dict[str, str]]:
     From the file .commit where a copy came with it, which may lie in a checkout of another commit;
     else from git.
     """
-    listed, tree = (
-        ROOT / ".commit",
-        _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD"),
-    )
+    listed = ROOT / ".commit"
+    tree = _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD")
     if listed.exists():
         lines = listed.read_text(encoding="utf-8").splitlines()
     elif tree and Path(tree.splitlines()[0]).resolve() == ROOT:
@@ -446,7 +445,9 @@ def _callable(work: Work, environment: Mapping[str, str] | None) -> Callable[[],
 
 
 def _pair(first: Callable[[], object], second: Callable[[], object], *, swapped: bool) -> Pair:
-    start, ours, all_busy = time.perf_counter(), _own_seconds(), _busy_seconds()
+    start = time.perf_counter()
+    ours = _own_seconds()
+    all_busy = _busy_seconds()
     if swapped:
         b_s = _timed(second)
         a_s = _timed(first)

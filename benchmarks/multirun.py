@@ -15,7 +15,9 @@ from pathlib import Path
 
 from harness import compare, options, tipcast, write_result
 
-MODELS, DEPTHS, SEEDS = ("xgboost", "random_forest"), (4, 6), (1, 2)
+MODELS = ("xgboost", "random_forest")
+DEPTHS = (4, 6)
+SEEDS = (1, 2)
 
 
 def main() -> None:

@@ -329,7 +329,8 @@ def coded(target: pd.Series, kind: str) -> np.ndarray[Any, Any]:
 
 def examined(table: Table, folder: Path) -> dict[str, Any]:
     """Return a table's row of the result."""
-    store, files = f"sqlite:///{folder}/mlflow.db", written(table, folder)
+    store = f"sqlite:///{folder}/mlflow.db"
+    files = written(table, folder)
     words = [f"data.train={files['train'][table.form]}", f"data.test={files['test'][table.form]}"]
     words += [
         "data=table",
@@ -349,7 +350,8 @@ def examined(table: Table, folder: Path) -> dict[str, Any]:
     }
     kind = next(kind for kind, name in HEADLINE.items() if f"test/{name}_low" in told)
     both = coded(pd.concat(rows.values())[table.target], kind)
-    y, tested = both[: len(rows["train"])], both[len(rows["train"]) :]
+    y = both[: len(rows["train"])]
+    tested = both[len(rows["train"]) :]
     theirs = (
         fitted(table, model, rows["train"], rows["test"], y)
         if table.model != "xgboost"

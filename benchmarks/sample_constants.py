@@ -107,12 +107,15 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
         .reset_index()
     )
     groups = groups[(groups["PULocationID"] < 264) & (groups["DOLocationID"] < 264)]
-    i, j = groups["PULocationID"].to_numpy() - 1, groups["DOLocationID"].to_numpy() - 1
-    far, weight = np.zeros((ZONES, ZONES)), np.zeros((ZONES, ZONES))
+    i = groups["PULocationID"].to_numpy() - 1
+    j = groups["DOLocationID"].to_numpy() - 1
+    far = np.zeros((ZONES, ZONES))
+    weight = np.zeros((ZONES, ZONES))
     size = np.minimum(groups["size"].to_numpy(), 50)
     np.add.at(far, (i, j), groups["median"].to_numpy() * size)
     np.add.at(weight, (i, j), size)
-    far, weight = far + far.T, weight + weight.T
+    far = far + far.T
+    weight = weight + weight.T
     far = np.where(weight > 0, far / np.maximum(weight, 1) - sample.OFFSET, 0).clip(0)
     np.fill_diagonal(weight, 0)
     known = weight.sum(0) > 0
@@ -149,7 +152,9 @@ def pace(rows: pd.DataFrame) -> dict[str, Any]:
     """Fit ln seconds = at_one_mile[hour] + a curve over miles, and the spread around it of near and
     far trips.
     """
-    miles, seconds, hour = rows["trip_distance"], np.log(rows["seconds"]), rows["hour"]
+    miles = rows["trip_distance"]
+    seconds = np.log(rows["seconds"])
+    hour = rows["hour"]
     knots = np.array([0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 11, 15, 20, 30])
     near = pd.Series(np.abs(np.log(miles.to_numpy()[:, None] / knots)).argmin(1), index=miles.index)
     level = seconds.groupby(hour).mean()
@@ -233,11 +238,9 @@ def endings(source: dict[str, Any]) -> list[list[float]]:
 
     None of the first five kinds can come of a low tip, nor the rest of a high one.
     """
-    tips, dirty, zero = (
-        source["credit_tip"],
-        source["dirty_rates"],
-        source["credit_tip"]["share_tip_zero"],
-    )
+    tips = source["credit_tip"]
+    dirty = source["dirty_rates"]
+    zero = source["credit_tip"]["share_tip_zero"]
     press = tips["share_tip_equal_pct_of_pretip_total"]
     payment = [source["payment_type_share"].get(f"{n}.0", 0.0) for n in range(1, 5)]
     refunds = source["neg_fare_rows"]["payment_type_share"]
@@ -268,7 +271,8 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
     hours = block[pickup] // 3_600_000_000
     week_hour = (hours + 72) % 168
     people = np.nan_to_num(block["passenger_count"], nan=7).astype(int)
-    factors, targets = {}, {}
+    factors = {}
+    targets = {}
     factors["hour"], targets["hour"] = (
         week_hour,
         np.array(source["hour_of_week_label_rate_smoothed"]),
@@ -313,7 +317,8 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
             step = step.clip(-1, 1)
             effects[key] += step
             total += step[group]
-    shift, aim = 0.0, source["label_rate_fare_gt_0"] * kept
+    shift = 0.0
+    aim = source["label_rate_fare_gt_0"] * kept
     for _ in range(5):
         p = 1 / (1 + np.exp(-total - shift))
         shift += (aim - p.mean()) / (p * (1 - p)).mean()
@@ -339,7 +344,8 @@ def main() -> None:
     parser.add_argument("trips", type=Path)
     parser.add_argument("--rows", type=int, default=1_000_000)
     given = parser.parse_args()
-    sources, rows = json.loads(given.profile.read_text()), trips(given.trips)
+    sources = json.loads(given.profile.read_text())
+    rows = trips(given.trips)
     place, spread = positions(rows)
     orders = []
     for name in ("PULocationID", "DOLocationID"):

@@ -38,11 +38,14 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
     """Return (what, synthetic, real) for as many synthetic rows as the profile counted."""
     prefix = "tpep" if colour == "yellow" else "lpep"
     trips = sample_block(WEEKS, 0, seed, real["rows"], colour)
-    pickup, dropoff = trips[f"{prefix}_pickup_datetime"], trips[f"{prefix}_dropoff_datetime"]
+    pickup = trips[f"{prefix}_pickup_datetime"]
+    dropoff = trips[f"{prefix}_dropoff_datetime"]
     fare, tip = (
         np.round(trips[name] * 100).astype(np.int64) for name in ("fare_amount", "tip_amount")
     )
-    paid, high, week_hour = fare > 0, 5 * tip > fare, (pickup // 3_600_000_000 + 72) % 168
+    paid = fare > 0
+    high = 5 * tip > fare
+    week_hour = (pickup // 3_600_000_000 + 72) % 168
     card = paid & (trips["payment_type"] == 1)
     rows: list[tuple[str, float, float]] = [
         ("label rate", high[paid].mean(), real["label_rate_fare_gt_0"])

@@ -30,7 +30,8 @@ import pandas as pd
 
 from harness import options, write_result
 
-START_S, MOST_REQUESTS = 90, 20_000
+START_S = 90
+MOST_REQUESTS = 20_000
 
 
 def main() -> None:

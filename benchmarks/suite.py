@@ -41,7 +41,8 @@ def main() -> None:
     """
     # which `&` in a script has switched off
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    out, code = options(__doc__).out, tested()
+    out = options(__doc__).out
+    code = tested()
     file = out / "suite.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = before["results"] if before.get("facts", {}).get("tested") == code else []
@@ -74,7 +75,8 @@ def measured(way: str, seed: int) -> dict[str, object]:
             psutil.Popen([sys.executable, "-c", "while True: pass"])
             for _ in range(BUSY * (way == "busy"))
         ]
-        before, start = used_s(), time.monotonic()
+        before = used_s()
+        start = time.monotonic()
         words = f"--junitxml={folder}/$$part.xml --randomly-seed={seed}"  # `part` is the Makefile's
         command = f"make test TESTS='{words}' >{out} 2>&1"
         if way == "nohup":  # a script's `&` ignores interrupts
@@ -95,7 +97,8 @@ def measured(way: str, seed: int) -> dict[str, object]:
             before += sum(loop.cpu_times()[:2])
             loop.kill()
         reap()
-        lines, reports = out.read_text().splitlines(), sorted(Path(folder).glob("*.xml"))
+        lines = out.read_text().splitlines()
+        reports = sorted(Path(folder).glob("*.xml"))
         return {
             "way": way,
             "seed": seed,

@@ -53,7 +53,10 @@ class Others:
     def __init__(
         self, client: Client, common: Study, file: Path, trials: int, threads: int
     ) -> None:
-        self.client, self.common, self.file, self.threads = client, common, file, threads
+        self.client = client
+        self.common = common
+        self.file = file
+        self.threads = threads
         self.proposals = sweep_rows.proposals(common.model, trials)
         self.x, self.y, self.held_x, self.held_y = sweep_rows.frames(common)
         self.options = {"max_bin": int(common.model.params["max_bin"])}
@@ -110,14 +113,10 @@ class Others:
 
     def xgboost_dask(self) -> None:
         """One `xgboost.dask.train` each."""
-        x, y = (
-            dd.from_pandas(self.x, npartitions=self.threads),
-            dd.from_pandas(self.y, npartitions=self.threads),
-        )
-        held_x, held_y = (
-            dd.from_pandas(self.held_x, npartitions=1),
-            dd.from_pandas(self.held_y, npartitions=1),
-        )
+        x = dd.from_pandas(self.x, npartitions=self.threads)
+        y = dd.from_pandas(self.y, npartitions=self.threads)
+        held_x = dd.from_pandas(self.held_x, npartitions=1)
+        held_y = dd.from_pandas(self.held_y, npartitions=1)
         for proposal in self.proposals:
             settings, rounds = self._settings(proposal.number)
             rows = dxgb.DaskQuantileDMatrix(self.client, x, y, **self.options)
@@ -216,7 +215,8 @@ def main() -> None:
     given = options(__doc__, rows=500_000, trials=16, rounds=30, threads=2, pairs=5)
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
         file = sweep_rows.month(Path(scratch), given.rows)
-        results, peak = speed(file, given), memory(file, given)
+        results = speed(file, given)
+        peak = memory(file, given)
         print(write_result("sweep", results, memory=peak, **vars(given)))
 
 

@@ -372,15 +372,15 @@ def times() -> str:
     """Return the table of ratios and sizes."""
     body = []
     for row in RATIOS:
-        count, said, goal = "8M", MISSING, row.form.format(row.goal) if row.goal is not None else ""
+        count = "8M"
+        said = MISSING
+        goal = row.form.format(row.goal) if row.goal is not None else ""
         try:
             result = read(row.result)
             count = million(result["facts"].get("rows", 0))
             value = row.value(result)
-            said, goal = (
-                row.form.format(value),
-                held(value, row.goal, row.form) if row.goal is not None else "",
-            )
+            said = row.form.format(value)
+            goal = held(value, row.goal, row.form) if row.goal is not None else ""
         except LookupError:
             goal = goal and f"<= {goal}"
         body.append((row.what.format(rows=count), row.reference, row.clock, said, goal))
@@ -463,7 +463,8 @@ def outside() -> str:
         found.setdefault(row["what"], []).append(row)
     body = []
     for what, own in found.items():
-        cells, course = {}, own[0]["course"]
+        cells = {}
+        course = own[0]["course"]
         for row in own:
             if row["model"] == "published":
                 apart = abs(row["rmse"] - course)
@@ -486,7 +487,8 @@ def outside() -> str:
     return table(("test RMSE", "trips", "published", "its own lines here", *ours), body)
 
 
-METRIC_GOAL, WAYS_GOAL = 1e-9, 1e-6
+METRIC_GOAL = 1e-9
+WAYS_GOAL = 1e-6
 """Most that a metric may differ from scikit-learn's and a row's scores from each other, by the
 largest value.
 """
@@ -656,14 +658,10 @@ def environments() -> str:
         )
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
-        facts, skipped = (
-            tests["facts"],
-            sum(row["outcome"] == "skipped" for row in tests["results"]),
-        )
-        machine, passed = (
-            gpu_names(tests["benchmark"]),
-            f"{facts['passed']} of {len(tests['results'])} passed",
-        )
+        facts = tests["facts"]
+        skipped = sum(row["outcome"] == "skipped" for row in tests["results"])
+        machine = gpu_names(tests["benchmark"])
+        passed = f"{facts['passed']} of {len(tests['results'])} passed"
         text += (
             f"\n\nGPU tests that see {facts['gpus']} GPU{'s' * (facts['gpus'] > 1)} of a "
             f"machine of {machine}: {passed}"
@@ -691,7 +689,8 @@ WAYS = {
     "nohup": "below `nohup` in a script, interrupts ignored",
     "elsewhere": "with HOME and TMPDIR elsewhere",
 }
-SUITE_GOAL, SUITE_CPU_GOAL = 6.0, 8.0
+SUITE_GOAL = 6.0
+SUITE_CPU_GOAL = 8.0
 """Minutes of `make test`, and of all its processes."""
 
 

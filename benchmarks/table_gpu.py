@@ -9,9 +9,17 @@ from table import GROWTH_GOAL, MISSING, gpu_names, held, million, read, rows, ta
 
 PHASES = ("read", "fit", "evaluate", "log")
 SECONDS = ("list", "model", "check", "cluster", "read", "fit", "evaluate", "score", "log")
-JOB_GOAL, START_GOAL, FIT_GOAL, SCORE_GOAL, CARRIED_GOAL = 1.25, 7.0, 1.05, 1 / 0.9, 1e-5
-FOREST_GOAL, AT_ONCE_GOAL, GPUS_GOAL, SCORED_GOAL = 1.9, 1.35, 1.9, 3.0
-COPIED_GOAL, CORES_GOAL = 2.0, 1.0
+JOB_GOAL = 1.25
+START_GOAL = 7.0
+FIT_GOAL = 1.05
+SCORE_GOAL = 1 / 0.9
+CARRIED_GOAL = 1e-5
+FOREST_GOAL = 1.9
+AT_ONCE_GOAL = 1.35
+GPUS_GOAL = 1.9
+SCORED_GOAL = 3.0
+COPIED_GOAL = 2.0
+CORES_GOAL = 1.0
 
 
 def gpu_jobs() -> str:
@@ -24,7 +32,8 @@ def gpu_jobs() -> str:
             continue
         alone = bare.get((row["model"], row["rows"]), {}) if row["gpus"] == 1 else {}
         ratio = row["job_s"] / alone["job_s"] if alone else 0.0
-        start, peak = row["process_s"] - row["job_s"], row["memory"]["device_peak_bytes"]
+        start = row["process_s"] - row["job_s"]
+        peak = row["memory"]["device_peak_bytes"]
         body.append(
             (
                 f"`{row['model']}`",
@@ -120,9 +129,13 @@ def gpu_sweeps() -> str:
             if "seconds" in row
         }
         for (gpus, at_once), row in cases.items():
-            of, aim, against = (1, at_once), GPUS_GOAL, "one GPU"
+            of = (1, at_once)
+            aim = GPUS_GOAL
+            against = "one GPU"
             if gpus == 1:
-                of, aim, against = (1, 1), AT_ONCE_GOAL, "one at a time"
+                of = (1, 1)
+                aim = AT_ONCE_GOAL
+                against = "one at a time"
             gain = ("", "", "")
             if of in cases and of != (gpus, at_once):
                 faster = cases[of]["seconds"] / row["seconds"]
@@ -146,7 +159,8 @@ def gpu_scores() -> str:
     body = []
     for row in rows("gpu_scoring"):
         if "ratio" in row:
-            name, clock = row["names"][0].removeprefix("tipcast, "), "scoring, rows on the GPU"
+            name = row["names"][0].removeprefix("tipcast, ")
+            clock = "scoring, rows on the GPU"
             ours, bare = row["medians_s"].values()
             goal = held(row["ratio"], SCORE_GOAL, "{:.2f} x")
             body.append(
@@ -164,7 +178,8 @@ def gpu_scores() -> str:
                 ("job", held(row["job_s"], SCORED_GOAL, "{:.0f} s")),
                 ("process", ""),
             ):
-                ours, bare = row[f"{clock}_s"], row["by_hand"][f"{clock}_s"]
+                ours = row[f"{clock}_s"]
+                bare = row["by_hand"][f"{clock}_s"]
                 of = {"job": "job: read, score, write, log", "process": "process, start to end"}[
                     clock
                 ]
@@ -300,7 +315,9 @@ def growth_gpu() -> str:
                     )
                 )
                 continue
-            key, gpus, seconds = (row["model"], row["rows"]), row["workers"], row["job_s"]
+            key = (row["model"], row["rows"])
+            gpus = row["workers"]
+            seconds = row["job_s"]
             alone |= {key: seconds} if gpus == 1 else {}
             efficiency = f"{alone[key] / seconds / gpus:.2f}" if key in alone else ""
             phases = (f"{row['phases_s'][phase]:.2f}" for phase in PHASES)

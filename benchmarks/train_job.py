@@ -32,7 +32,8 @@ def main() -> None:
     theirs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        train, test = folder / "train", folder / "test"
+        train = folder / "train"
+        test = folder / "test"
         prepared(train, given.rows)
         prepared(test, given.test_rows, months="2019-04..2019-04")
 

@@ -44,10 +44,8 @@ def on_gpu(frame: pd.DataFrame) -> dict[str, Any]:
     import dask_cudf
 
     values = frame[NAMES].to_numpy()
-    array, blocks = (
-        cupy.asarray(values),
-        da.from_array(values, chunks=(1_000, 3)).map_blocks(cupy.asarray),
-    )
+    array = cupy.asarray(values)
+    blocks = da.from_array(values, chunks=(1_000, 3)).map_blocks(cupy.asarray)
     back = np.array_equal(cupy.asnumpy(array), values)
     print(f"cupy: {cupy.array_equal(array, blocks.compute())}, back: {back}")
     made = cudf.DataFrame(array, columns=NAMES)

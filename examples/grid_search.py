@@ -30,10 +30,8 @@ def make_search(model: str, device: str) -> GridSearchCV:
     busy.
     """
     if model == "svc":
-        estimator, grid = (
-            make_pipeline(StandardScaler(), SVC()),
-            {"svc__C": [0.1, 1, 10], "svc__gamma": [0.01, 0.1, 1]},
-        )
+        estimator = make_pipeline(StandardScaler(), SVC())
+        grid = {"svc__C": [0.1, 1, 10], "svc__gamma": [0.01, 0.1, 1]}
     else:
         estimator = xgboost.XGBClassifier(n_estimators=50, device=device, n_jobs=1, verbosity=0)
         grid = {"max_depth": [2, 4, 6], "learning_rate": [0.1, 0.3]}

@@ -35,14 +35,17 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.jobs.train_plan import make_plan
 
-EPOCHS, BATCH, RATE = 3, 4096, 2e-3
+EPOCHS = 3
+BATCH = 4096
+RATE = 2e-3
 
 
 def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Read this process's share of a listing, the first split of it: (rows, features) and (rows,),
     float32.
     """
-    rank, processes = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
+    processes = dist.get_world_size()
     # all read them, and each takes its rows
     few = len(listing.fragments) < processes or recipe.draw
     own = listing.fragments if few else listing.fragments[rank::processes]
@@ -69,7 +72,8 @@ def trained(x: torch.Tensor, y: torch.Tensor, seed: int) -> nn.Module:
         nn.Linear(x.shape[1], 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
     ).to(x.device)
     together = DistributedDataParallel(network)
-    optimizer, loss = torch.optim.Adam(together.parameters(), RATE), nn.BCEWithLogitsLoss()
+    optimizer = torch.optim.Adam(together.parameters(), RATE)
+    loss = nn.BCEWithLogitsLoss()
     batches = torch.tensor(-(-len(x) // BATCH))
     fewest = batches.to(x.device)
     dist.all_reduce(fewest, dist.ReduceOp.MIN)

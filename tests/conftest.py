@@ -57,7 +57,8 @@ TAXI = Path(os.environ.get("TIPCAST_TAXI", ROOT.parent / "shared" / "taxi"))
 
 def python(folder: Path, *words: object, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run this environment's Python in a folder, where it finds tipcast."""
-    command, environment = [sys.executable, *map(str, words)], warm.environment() | variables
+    command = [sys.executable, *map(str, words)]
+    environment = warm.environment() | variables
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
     )
@@ -90,7 +91,8 @@ def _store_made_once(
     """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    made, file = folder / "made", folder / "mlflow.db"
+    made = folder / "made"
+    file = folder / "mlflow.db"
     with filelock.FileLock(f"{folder}.lock"):
         if not made.exists():
             folder.mkdir(exist_ok=True)
@@ -204,12 +206,14 @@ def small_pictures() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _nothing_is_left() -> Iterator[None]:
     """What a test changes in its process is put back, so that tests pass in any order."""
-    variables, path = dict(os.environ), list(sys.path)
+    variables = dict(os.environ)
+    path = list(sys.path)
     levels = {
         logger: logger.level for logger in map(logging.getLogger, (None, "tipcast", "distributed"))
     }
     configured = copy.deepcopy(dask.config.config)
-    method, own_process = forkserver.method, forkserver.own_process
+    method = forkserver.method
+    own_process = forkserver.own_process
     yield
     mlflow.set_tracking_uri(None)
     mlflow.set_registry_uri(None)
@@ -226,7 +230,8 @@ def _nothing_is_left() -> Iterator[None]:
     if dask.config.config != configured:
         dask.config.config.clear()
         dask.config.config.update(configured)
-    forkserver.method, forkserver.own_process = method, own_process
+    forkserver.method = method
+    forkserver.own_process = own_process
     environment._read.clear()
     environment._written.clear()
     if pyplot := sys.modules.get("matplotlib.pyplot"):
@@ -271,7 +276,8 @@ def serving() -> Callable[..., Any]:
         command: Sequence[str], url: str, folder: Path, health: str = "health", **variables: str
     ) -> Iterator[str]:
         scripts = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-        log, words = folder / "server.log", [sys.executable, "-m", "mlflow", *command]
+        log = folder / "server.log"
+        words = [sys.executable, "-m", "mlflow", *command]
         environment = (
             warm.environment() | scripts | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
         )
@@ -466,7 +472,8 @@ def placed() -> Callable[
         def y(values: Any, frames: Frames) -> Any:
             return frames.series(frames.xp.asarray(values, dtype="int32"), "target")
 
-        workers, futures = sorted(opened.client.nthreads()), ([], [])
+        workers = sorted(opened.client.nthreads())
+        futures = ([], [])
         for at, (features, labels) in enumerate(parts):
             put = partial(opened.client.submit, workers=[workers[at % len(workers)]], pure=False)
             futures[0].append(put(x, features.to_numpy(), list(features.columns), opened.frames))

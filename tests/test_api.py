@@ -98,7 +98,8 @@ def test_trainings_of_threads_take_turns_and_leave_the_process_alone(
     store: str, capfd: Any
 ) -> None:
     mlflow.set_tracking_uri(None)
-    before, runs = state(), dict[int, tipcast.Result]()
+    before = state()
+    runs = dict[int, tipcast.Result]()
     threads = [
         threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,))
         for n in (1, 2)

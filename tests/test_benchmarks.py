@@ -52,7 +52,8 @@ def test_works_are_run_in_turn_and_disturbed_pairs_again(monkeypatch: pytest.Mon
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with a module and a result, to which the harness and the tables look."""
     root = tmp_path / "tree"
-    results, subject = root / "benchmarks" / "results", root / SUBJECT
+    results = root / "benchmarks" / "results"
+    subject = root / SUBJECT
     results.mkdir(parents=True)
     subject.parent.mkdir(parents=True)
     subject.write_text("one = 1\n")

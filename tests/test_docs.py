@@ -150,7 +150,8 @@ def _command_of(words: list[str]) -> tuple[tuple[str, ...], click.Command]:
         name, *words = words
         inner = found.get_command(click.Context(found), name)
         assert inner is not None, name
-        found, path = inner, (*path, str(inner.name))
+        found = inner
+        path = (*path, str(inner.name))
     known = {name for option in found.params for name in option.opts}
     assert {word for word in words if word.startswith("-")} <= known, path
     return path, found
@@ -173,7 +174,8 @@ def test_the_page_of_mlflow_is_true() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")
     ]
-    told, listed = Counter[str](), set()
+    told = Counter[str]()
+    listed = set()
     for what, state, *shown in rows:
         if what.startswith(("call", "command")):
             continue

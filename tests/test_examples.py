@@ -206,7 +206,8 @@ def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
     """Scores that are too low for rows paid by card, as after a price has changed."""
     r = np.random.default_rng(0)
     for month, rows in (("may", 20_000), ("june", 8000)):
-        score, paid = r.beta(4, 4, rows), r.integers(1, 3, rows)
+        score = r.beta(4, 4, rows)
+        paid = r.integers(1, 3, rows)
         tip = (r.random(rows) < 3 * score / (1 + 2 * score)) & (paid == 1)
         frame = pd.DataFrame({"probability": score, "paid": paid, "tip": tip.astype(float)})
         frame.loc[0, "probability"] = None  # not scored
@@ -237,7 +238,8 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     (found,) = re.findall(line, said)
     accuracy, r2, alike = map(float, found)
     example = parts("knn_distributed.py")
-    kept, test = example["make_rows"](15_000, 0), example["make_rows"](5_000, 1)
+    kept = example["make_rows"](15_000, 0)
+    test = example["make_rows"](5_000, 1)
     x, asked = (rows.filter(like="x") for rows in (kept, test))
     classes = KNeighborsClassifier(example["K"]).fit(x, kept["label"]).predict(asked)
     assert accuracy == pytest.approx((classes == test["label"]).mean(), abs=1e-3)

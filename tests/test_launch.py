@@ -28,7 +28,8 @@ def query(store: Path | str, sql: str) -> list[tuple[Any, ...]]:
 
 def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) -> None:
     """From a copy of what it needs, without git, in this environment."""
-    project, store = tmp_path / "project", shutil.copy(tables, tmp_path)
+    project = tmp_path / "project"
+    store = shutil.copy(tables, tmp_path)
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, project / name)
     for name in ("MLproject", "conda.yaml"):
@@ -107,7 +108,8 @@ def test_a_worker_that_does_not_start_ends_the_job(tables: Path, tmp_path: Path)
 @pytest.mark.parametrize("name", ["x" * 150, "absent"])
 def test_temporary_folders_of_batch_systems(name: str, tables: Path, tmp_path: Path) -> None:
     """A socket's path may have 108 bytes; where the folder is not there, Python takes another."""
-    folder, store = tmp_path / name, shutil.copy(tables, tmp_path)
+    folder = tmp_path / name
+    store = shutil.copy(tables, tmp_path)
     if name != "absent":
         folder.mkdir()
     words = [
@@ -131,7 +133,8 @@ def test_temporary_folders_of_batch_systems(name: str, tables: Path, tmp_path: P
 
 def test_files_with_the_names_of_libraries_are_not_imported(tables: Path, tmp_path: Path) -> None:
     """Neither by the command nor by its two workers, and they stay alone in the working folder."""
-    store, folder = shutil.copy(tables, tmp_path), tmp_path / "mine"
+    store = shutil.copy(tables, tmp_path)
+    folder = tmp_path / "mine"
     folder.mkdir()
     names = {
         f"{name}.py"

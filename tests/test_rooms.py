@@ -131,7 +131,8 @@ def test_modules() -> None:
     vague_files = {"utils", "util", "helpers", "common", "misc"}
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
-        tree, where = ast.parse(text), path.relative_to(SOURCE)
+        tree = ast.parse(text)
+        where = path.relative_to(SOURCE)
         assert ast.get_docstring(tree), (
             f"{where}: every module opens with a sentence on what it is for"
         )
@@ -176,7 +177,8 @@ def test_only_datasets_and_tasks_know_what_a_trip_is() -> None:
 
 def private_names(tree: ast.Module) -> set[str]:
     """Return names with an underscore that a module takes from Dask or MLflow."""
-    others, found = set(), set()
+    others = set()
+    found = set()
     for node in ast.walk(tree):
         names = (
             [a.name for a in getattr(node, "names", [])]

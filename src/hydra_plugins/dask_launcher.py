@@ -60,7 +60,8 @@ class DaskLauncher(BasicLauncher):
 
     def __init__(self, address: str | None, **workers: Any) -> None:
         super().__init__()
-        self.address, self.workers = address, workers
+        self.address = address
+        self.workers = workers
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -91,7 +92,8 @@ class DaskLauncher(BasicLauncher):
             Singleton.get_state(),
             str(Path.cwd()),
         )
-        futures, resources = [], None
+        futures = []
+        resources = None
         with dask.config.set(quiet), contextlib.ExitStack() as stack:
             cluster: Any = self.address
             if cluster is None:

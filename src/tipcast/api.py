@@ -73,7 +73,8 @@ def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
     def command(words: Iterable[str]) -> str:
         return shlex.join(["tipcast", job, *map(redact, words)])
 
-    overrides, recorded = to_overrides(arguments), None
+    overrides = to_overrides(arguments)
+    recorded = None
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
     if repeated and job in ("train", "sweep") and not HELP & set(overrides):
         from tipcast.jobs.repeat import resolved
@@ -201,7 +202,8 @@ def _written(frame: Any, path: Path, side: str) -> str:
 
     D008 a name that is no text, a column that Parquet does not hold.
     """
-    where, dask = f"data ({side})", hasattr(frame, "npartitions")
+    where = f"data ({side})"
+    dask = hasattr(frame, "npartitions")
     if odd := [name for name in frame.columns if not isinstance(name, str)]:
         raise must_be(
             where,
@@ -248,7 +250,8 @@ def _call(
         raise TipcastError(
             "C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'"
         )
-    keys, frame = dict(settings), settings.get("data")
+    keys = dict(settings)
+    frame = settings.get("data")
     for key, rows in (("data", frame), ("test", test)):
         if not (
             rows is None

@@ -44,7 +44,8 @@ OWN_PROCESS = threading.Event()  # set where the command has the process to itse
 AHEAD = {"train", "sweep", "promote"}
 # jobs without a run of their own, which `mlflow run` gives one
 UNRECORDED = {"prepare", "doctor", "inspect"}
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED = 130
+TERMINATED = 143
 LOOK_S = 0.25
 """How often it is looked whether what a signal has raised still ends the job, in seconds."""
 CLOSING_S = 20.0
@@ -139,7 +140,8 @@ def _load_ahead(composed: "Composed") -> None:
 
 def _guarded(run: Callable[[], int]) -> int:
     """Turn every ending into one line on standard error and an exit code."""
-    stop, before = _Stop(), dict[int, Any]()
+    stop = _Stop()
+    before = dict[int, Any]()
     if threading.current_thread() is threading.main_thread():  # no other may
         before = {
             number: signal.getsignal(number)
@@ -152,7 +154,8 @@ def _guarded(run: Callable[[], int]) -> int:
                 signal.signal(number, stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
-    dropped, sys.unraisablehook = sys.unraisablehook, stop.dropped
+    dropped = sys.unraisablehook
+    sys.unraisablehook = stop.dropped
     try:
         return run()
     except TipcastError as problem:

@@ -111,7 +111,8 @@ def test_a_model_is_complete(name):
 @pytest.mark.parametrize(("table", "name", "kind", "reach"), CELLS)
 def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
     session = request.getfixturevalue(f"{table}_session")
-    client, model = session.client, _spec(name)
+    client = session.client
+    model = _spec(name)
     build(model, session.device, kind=named(kind)).check()
     estimator = build(model, session.device, (), named(kind), 3 if kind == "multiclass" else 0)
     parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]

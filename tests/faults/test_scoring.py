@@ -85,7 +85,8 @@ def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path
 
     F35: what a preparation left unfinished is gone after the next one.
     """
-    out, prepared = tmp_path / "scored", tmp_path / "prepared"
+    out = tmp_path / "scored"
+    prepared = tmp_path / "prepared"
     prepare = ["prepare", "data.rows=2000", "data.months=2019-01..2019-02", f"out={prepared}"]
     job = tipcast(*prepare, name="first", hold="month")
     job.reached("month")
@@ -100,7 +101,8 @@ def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path
     assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
     # new scores, and others in their place
     for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):
-        columns, before = keep.count(",") + 1, {}
+        columns = keep.count(",") + 1
+        before = {}
         for point in ("scored-1", "manifest"):
             job = score(keep, name=f"{point}-{columns}", hold=point)
             job.reached(point)

@@ -89,7 +89,8 @@ _alone = pytest.fixture(autouse=True)(without_mlflow)
 def logged() -> Iterator[list[str]]:
     """What the console is told; Dask's local cluster turns caplog's handler down."""
     lines: list[str] = []
-    handler, logger = logging.Handler(), logging.getLogger("tipcast")
+    handler = logging.Handler()
+    logger = logging.getLogger("tipcast")
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)  # put back after every test
@@ -146,7 +147,8 @@ def children(client: Any, run: Any) -> list[Any]:
 
 def damaged(path: Path) -> bytes:
     """Return a file with one bit of a page changed, which its footer does not show."""
-    content, group = bytearray(path.read_bytes()), pq.read_metadata(path).row_group(2)
+    content = bytearray(path.read_bytes())
+    group = pq.read_metadata(path).row_group(2)
     columns = {group.column(at).path_in_schema: group.column(at) for at in range(group.num_columns)}
     content[columns["tpep_pickup_datetime"].data_page_offset + 200] ^= 4
     return bytes(content)

@@ -17,7 +17,8 @@ from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 URI = "models:/tipcast/1"
-TIME, ZONES = "tpep_pickup_datetime", ["PULocationID", "DOLocationID"]
+TIME = "tpep_pickup_datetime"
+ZONES = ["PULocationID", "DOLocationID"]
 WITHIN = """import mlflow, sys, tipcast
 store = sys.argv[1]
 mlflow.set_tracking_uri(store)
@@ -81,7 +82,8 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
     """That of models of other kinds is told in test_kinds.py, of other formats and of a server
     among the unit tests.
     """
-    probability, known = model.predict(rows), np.arange(len(rows)) != 1
+    probability = model.predict(rows)
+    known = np.arange(len(rows)) != 1
     for threshold in ({}, {"threshold": 0.0}, {"threshold": 0.4}):
         at = threshold.get("threshold", model.unwrap_python_model().manifest["threshold"])
         label = model.predict(rows, params={"output": "label", **threshold})
@@ -170,7 +172,8 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
 def test_runs_are_read_and_added_to(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
     run = mlflow.get_run(model.metadata.run_id)
-    run_id, store = run.info.run_id, mlflow.artifacts
+    run_id = run.info.run_id
+    store = mlflow.artifacts
     condition = "metrics.`test/auc` > 0 and params.`model.name` = 'xgboost' and tags.job = 'train'"
     found = mlflow.search_runs(
         experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
@@ -223,7 +226,8 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
 
 
 def test_models_are_described_and_registered_again(uri: str, model: Any) -> None:
-    client, run_id = mlflow.MlflowClient(), model.metadata.run_id
+    client = mlflow.MlflowClient()
+    run_id = model.metadata.run_id
     info = mlflow.models.get_model_info(uri)
     assert (info.run_id, Model.load(uri).signature) == (run_id, info.signature)
     assert "mlflow==" in Path(mlflow.pyfunc.get_model_dependencies(uri)).read_text()

@@ -14,7 +14,8 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 
-CANARY, OTHER = "canary8Wq4", "canary3Zt9"
+CANARY = "canary8Wq4"
+OTHER = "canary3Zt9"
 READ = {"CANARY": CANARY, "OTHER": OTHER}
 
 

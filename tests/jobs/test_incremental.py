@@ -27,11 +27,13 @@ def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> None:
-    parts, client = [rows(n, n) for n in (800, 500, 0, 700)], cpu_session.client
+    parts = [rows(n, n) for n in (800, 500, 0, 700)]
+    client = cpu_session.client
     x, y = (
         collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
     )
-    held_out, model = rows(300, 7)[0].to_numpy(), build(shipped_model("incremental"), "cpu")
+    held_out = rows(300, 7)[0].to_numpy()
+    model = build(shipped_model("incremental"), "cpu")
     found = model.fit_distributed(client, Split(x, y), seed=3)
     here = model.fit(Split([x for x, _ in parts], [y for _, y in parts]), seed=3)
     np.testing.assert_array_equal(found.scorer.score(held_out), here.scorer.score(held_out))
@@ -62,7 +64,8 @@ def test_values_far_from_0_with_texts_are_learnt_as_well_as_by_ridge(
     cpu_session: Any, base: float
 ) -> None:
     """Scikit-learn's class alone does not get there: see ``Library.offset``."""
-    parts, client = [flats(n, n, base) for n in (800, 500, 0, 700)], cpu_session.client
+    parts = [flats(n, n, base) for n in (800, 500, 0, 700)]
+    client = cpu_session.client
     sides = [
         collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
     ]
@@ -73,7 +76,8 @@ def test_values_far_from_0_with_texts_are_learnt_as_well_as_by_ridge(
     here = model.fit(Split(*map(list, zip(*parts, strict=True))), seed=3).scorer.score(held_out)
     np.testing.assert_array_equal(found, here)
 
-    x, y = pd.concat([x for x, _ in parts]), pd.concat([y for _, y in parts])
+    x = pd.concat([x for x, _ in parts])
+    y = pd.concat([y for _, y in parts])
     encoder = OneHotEncoder().fit(x[["town"]])
     ridge = Ridge().fit(np.c_[encoder.transform(x[["town"]]).toarray(), x["size"]], y)
     theirs = ridge.predict(np.c_[encoder.transform(held_out[["town"]]).toarray(), held_out["size"]])
@@ -88,7 +92,8 @@ def test_targets_are_learnt_as_differences_from_their_mean() -> None:
         Split(*map(list, zip(*parts, strict=True))), seed=3
     )
     x, y = (np.concatenate([part[side] for part in parts]).astype(float) for side in (0, 1))
-    scaler, mean = StandardScaler().fit(x), y.mean()
+    scaler = StandardScaler().fit(x)
+    mean = y.mean()
     theirs = SGDRegressor(average=True, random_state=3)
     for sizes, rents in parts * 3:
         theirs.partial_fit(scaler.transform(sizes.to_numpy(float)), rents.to_numpy(float) - mean)

@@ -29,8 +29,10 @@ Job = Callable[..., Any]
 def _predicts(kind: str, folder: Path) -> None:
     """What a saved model of the kind can be asked for."""
     model = mlflow.pyfunc.load_model(str(folder))
-    rows, own = model.input_example, model.unwrap_python_model().manifest
-    first, names = model.predict(rows), own["features"]
+    rows = model.input_example
+    own = model.unwrap_python_model().manifest
+    first = model.predict(rows)
+    names = own["features"]
     assert list(model.predict(rows, params={"output": "features"})) == names
     if kind == "clustering":
         np.testing.assert_array_equal(
@@ -98,7 +100,8 @@ def test_neighbours_reach_values_that_change_smoothly(job: Job) -> None:
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_a_run_records_what_its_kind_is_judged_by(job: Job, store: str, kind: str) -> None:
     ended = job("train", *KINDS[kind])
-    judge, metrics = evaluator(named(kind)), ended.run.data.metrics
+    judge = evaluator(named(kind))
+    metrics = ended.run.data.metrics
     headline = f"test/{judge.headline.name}"
     assert list(ended.said["metrics"])[0] == headline
     for split in ("test", "validation"):

@@ -31,7 +31,8 @@ def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apar
     store: str, job: Job, logged: list[str]
 ) -> None:
     ended = job("train", "-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
-    board, children = ended.said["trainings"], below(store, ended.run.info.run_id)
+    board = ended.said["trainings"]
+    children = below(store, ended.run.info.run_id)
     assert [child.info.status for child in children] == ["FINISHED"] * 4
     assert [child.data.params["task.name"] for child in children] == ["high_tip"] * 2 + [
         "tip_amount"

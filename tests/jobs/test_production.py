@@ -18,7 +18,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 ROOT = Path(__file__).resolve().parents[2]
-BUCKET, PASSWORD = "mlflow", "throwaway7"
+BUCKET = "mlflow"
+PASSWORD = "throwaway7"
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,8 @@ def test_train_sweep_promote_and_score(
     )
     ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
     assert ended == {"FINISHED"}
-    trips, out = tmp_path / "yellow_tripdata_2019-04.parquet", tmp_path / "scored"
+    trips = tmp_path / "yellow_tripdata_2019-04.parquet"
+    out = tmp_path / "scored"
     times = pd.to_datetime(["2019-04-05 18:30:00", "2019-04-06 03:00:00"])
     places = {
         "passenger_count": [1.0, np.nan],

@@ -120,7 +120,9 @@ def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
     }
 
     ended = promote(BETTER)
-    said, run, metrics = ended.said, ended.run, ended.run.data.metrics
+    said = ended.said
+    run = ended.run
+    metrics = ended.run.data.metrics
     assert (said["moved"], said["forced"], said["holder"], _holder(client)) == (
         True,
         False,
@@ -228,7 +230,8 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
         return candidate(version, colour=colour, trained_from=trained[0], trained_until=trained[1])
 
     test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
-    new, green = of("2", "yellow", 0, 2 * month), of("3", "green", 0, 3 * month)
+    new = of("2", "yellow", 0, 2 * month)
+    green = of("3", "green", 0, 3 * month)
     assert check_test_rows([new, green], test).passed, (
         "months that touch, and other trips, have no row in common"
     )
@@ -268,10 +271,8 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
 
 
 def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
-    run, tag = (
-        _trained(client, WORSE).info.run_id,
-        client.get_model_version(NAME, WORSE).tags["sha256.manifest"],
-    )
+    run = _trained(client, WORSE).info.run_id
+    tag = client.get_model_version(NAME, WORSE).tags["sha256.manifest"]
     client.set_terminated(run, "KILLED")
     client.delete_model_version_tag(NAME, WORSE, "sha256.manifest")
     try:

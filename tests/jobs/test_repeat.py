@@ -122,7 +122,8 @@ def test_the_same_metrics_to_the_bit_from_another_folder(
 
 
 def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> None:
-    client, run_id = mlflow.MlflowClient(shared[0]), shared[2].run_id
+    client = mlflow.MlflowClient(shared[0])
+    run_id = shared[2].run_id
     words = ["-m", f"from={run_id}", "model.params.n_estimators=2,3", "task.threshold=0.1"]
     (job,) = api.compose_jobs("train", [*words, f"tracking.uri={shared[0]}", *HERE])
     said = job.run()

@@ -101,7 +101,8 @@ def state(out: Path) -> dict[str, tuple[int, bytes]]:
 
 def same_rows(scored: Any, given: Path) -> None:
     """Check that scores have a file's columns, as they are, and theirs."""
-    rows, table = pq.read_table(given), pq.read_table(scored)
+    rows = pq.read_table(given)
+    table = pq.read_table(scored)
     assert table.column_names == [*rows.column_names, *ADDED]
     assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
@@ -122,12 +123,14 @@ def test_every_row_in_its_order_as_mlflow_scores_it(
     assert [
         path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))
     ] == []
-    files, threshold = manifest(out)["files"], manifest(out)["model"]["threshold"]
+    files = manifest(out)["files"]
+    threshold = manifest(out)["model"]["threshold"]
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model("models:/tipcast/1")
     for name in names:
         same_rows(out / name, trips / name)
-        rows, scored = pd.read_parquet(trips / name), pd.read_parquet(out / name)
+        rows = pd.read_parquet(trips / name)
+        scored = pd.read_parquet(out / name)
         rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
         expected = model.predict(
             rows[[column.name for column in model.metadata.signature.inputs.inputs]]
@@ -143,16 +146,15 @@ def test_every_row_in_its_order_as_mlflow_scores_it(
     assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], (
         "a folder is a data set as it is"
     )
-    said, run, metrics, client = (
-        ended.said,
-        ended.run,
-        ended.run.data.metrics,
-        mlflow.MlflowClient(store),
-    )
+    said = ended.said
+    run = ended.run
+    metrics = ended.run.data.metrics
+    client = mlflow.MlflowClient(store)
     assert said["rows"] == said["scored_rows"] == sum(entry["rows"] for entry in files.values())
     assert said["unscored"] == said["refused"] == {}
 
-    tags, note = run.data.tags, run.data.tags["mlflow.note.content"]
+    tags = run.data.tags
+    note = run.data.tags["mlflow.note.content"]
     assert own_tags(run) == {*TAGS, "model.uri"}
     assert (run.info.status, tags["job"], tags["model.uri"]) == (
         "FINISHED",
@@ -204,7 +206,8 @@ def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[
         name: before[name][1] for name in MONTHS
     }
 
-    before, table = state(out), pq.read_table(trips / MONTHS[0])
+    before = state(out)
+    table = pq.read_table(trips / MONTHS[0])
     # as a job that is killed leaves it, of which tests/faults tells more
     (out / "_manifest.json").unlink()
     pq.write_table(table.slice(100), trips / MONTHS[0])
@@ -286,7 +289,8 @@ def test_no_row_is_dropped_and_few_columns_are_needed(
     trips = pd.DataFrame(columns).astype(
         {"PULocationID": float, "DOLocationID": float, "passenger_count": float}
     )
-    folder, name = tmp_path / "odd", "yellow_tripdata_2019-04.parquet"
+    folder = tmp_path / "odd"
+    name = "yellow_tripdata_2019-04.parquet"
     odd = {
         "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
         "DOLocationID": {1: -5.0, 3: 2.0**40},
@@ -320,7 +324,8 @@ def test_no_row_is_dropped_and_few_columns_are_needed(
     )
     assert one.equals(other)
     assert one.null_count == 0
-    scored, metrics = pd.read_parquet(out / name), ended.run.data.metrics
+    scored = pd.read_parquet(out / name)
+    metrics = ended.run.data.metrics
     assert len(scored) == len(trips)
     unscored = {1, 2, 3, 4, 6, 7, 13, 14}
     for column in ("probability", "prediction"):
@@ -358,7 +363,8 @@ def test_refused_files(
     score: Job, trips: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     score("colour=yellow")
-    first, months = state(out), {name: (trips / name).read_bytes() for name in MONTHS}
+    first = state(out)
+    months = {name: (trips / name).read_bytes() for name in MONTHS}
     green = pd.read_parquet(trips / MONTHS[1]).rename(
         columns=lambda name: name.replace("tpep_", "lpep_")
     )
@@ -398,7 +404,8 @@ def test_refused_files(
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) -> None:
     with pytest.raises(TipcastError, match="S010"):
         score(given=taxi)
-    files, refused = manifest(out)["files"], manifest(out)["refused"]
+    files = manifest(out)["files"]
+    refused = manifest(out)["refused"]
     everything = {
         str(path.relative_to(taxi))
         for path in taxi.rglob("*")

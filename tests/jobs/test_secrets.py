@@ -31,7 +31,8 @@ def test_no_canary_is_found(
     caplog: Any,
 ) -> None:
     """Two months in an object store are trained on and scored."""
-    files, endpoint = "s3://trips/yellow_tripdata_2019-0{}.parquet", os.environ["AWS_ENDPOINT_URL"]
+    files = "s3://trips/yellow_tripdata_2019-0{}.parquet"
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
     for month in ("2019-01", "2019-02"):
         write(tmp_path / "months", month, rows=1500)
         bucket.put(

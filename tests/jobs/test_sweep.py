@@ -73,7 +73,9 @@ def nine(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> S
 
 def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, client: Any) -> None:
     said, parent, runs = nine
-    tags, metrics, logged = parent.data.tags, parent.data.metrics, parent.data.params
+    tags = parent.data.tags
+    metrics = parent.data.metrics
+    logged = parent.data.params
     assert said["trials"] == {"finished": 9, "failed": 0, "all": 9}
     assert [run.info.status for run in (parent, *runs)] == ["FINISHED"] * 10
     assert [run.data.tags["trial.key"] for run in runs] == [
@@ -339,11 +341,9 @@ def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(
 
 def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
     _, parent, (first, *_) = nine
-    run_id, trial, text = (
-        parent.info.run_id,
-        first.info.run_id,
-        artifact(client, parent, CONFIG).decode(),
-    )
+    run_id = parent.info.run_id
+    trial = first.info.run_id
+    text = artifact(client, parent, CONFIG).decode()
     client.log_text(run_id, text.replace("source: sample", "source: '${oc.env:HOME}'"), CONFIG)
     for name in ("nothing", "0" * 32, trial, trial[:12], run_id):
         with pytest.raises(TipcastError, match="S003" if name in run_id + trial else "T004"):

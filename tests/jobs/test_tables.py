@@ -69,7 +69,8 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(
     with pytest.raises(TipcastError, match="D014.*10 usable rows, at least 11"):
         job("promote", f"model_uri=models:/{name}/2", "data.limits.min_rows=11")
     second = job("promote", f"model_uri=models:/{name}/2", "margin=9")
-    said, metrics = second.said, second.said["metrics"]
+    said = second.said
+    metrics = second.said["metrics"]
     assert (said["moved"], said["checks"]["test rows"]["what"]) == (
         True,
         "held out by the same draw",
@@ -105,11 +106,9 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(
     known.to_parquet(file, index=False, row_group_size=700)
     known[COLUMNS].drop(index=2).to_csv(tmp_path / "new" / "unknown.csv", index=False)
     ended = score()
-    metrics, given, table = (
-        ended.run.data.metrics,
-        pq.read_table(file),
-        pq.read_table(tmp_path / "scored" / file.name),
-    )
+    metrics = ended.run.data.metrics
+    given = pq.read_table(file)
+    table = pq.read_table(tmp_path / "scored" / file.name)
     assert table.select(given.column_names).equals(given.replace_schema_metadata(None))
     assert [at for at, value in enumerate(table["prediction"].to_pylist()) if value is None] == [2]
     assert (metrics["score/rows"], metrics["score/unscored"], metrics["labelled/rows"]) == (
@@ -118,7 +117,8 @@ def test_ten_test_rows_are_promoted_and_rows_are_scored(
         1999,
     )
     mlflow.set_tracking_uri(store)
-    found, model = table.to_pandas().drop(index=2), mlflow.pyfunc.load_model(f"models:/{name}/2")
+    found = table.to_pandas().drop(index=2)
+    model = mlflow.pyfunc.load_model(f"models:/{name}/2")
     expected = np.asarray(model.predict(found[COLUMNS]))
     several = [f"probability_{flower}" for flower in FLOWERS]
     added = {"auc": ["probability"], "log_loss": several, "rmse": []}[headline]
@@ -157,7 +157,8 @@ def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -
     large.
     """
     rng = np.random.default_rng(5)
-    state, code = rng.choice(["NA", "CA", "", " "], 300), rng.choice(["007", "7", "12"], 300)
+    state = rng.choice(["NA", "CA", "", " "], 300)
+    code = rng.choice(["007", "7", "12"], 300)
     size = rng.normal(size=300).round(3).astype(str)
     size[::30] = "?"
     y = np.where((state == "NA") | (code == "7"), 5.0, 0.0)
@@ -262,11 +263,9 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
     job: Any, store: str, tmp_path: Path
 ) -> None:
     columns = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
-    tlc, mine, files = (
-        tmp_path / "tlc",
-        tmp_path / "own",
-        [f"yellow_{month}.parquet" for month in MONTHS],
-    )
+    tlc = tmp_path / "tlc"
+    mine = tmp_path / "own"
+    files = [f"yellow_{month}.parquet" for month in MONTHS]
     mine.mkdir()
     for month, file in zip(MONTHS, files, strict=True):
         write(tlc, month)
@@ -287,7 +286,8 @@ def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
         )
         return pq.read_table(out / files[1])
 
-    usual, own = train(tlc), train(mine, f"data.{columns}", "tracking.register=own")
+    usual = train(tlc)
+    own = train(mine, f"data.{columns}", "tracking.register=own")
     assert own.said["metrics"] == usual.said["metrics"]
     assert own.run.data.params["data.columns.pickup"] == "started_at"
     mlflow.set_tracking_uri(store)

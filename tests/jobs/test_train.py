@@ -52,10 +52,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("train")
     done = python(folder, "-m", "tipcast", *COMMAND)
     assert done.returncode == 0, done.stderr
-    said, client = (
-        json.loads(done.stdout.splitlines()[-1]),
-        mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}"),
-    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
     run = client.get_run(said["run_id"])
     return SimpleNamespace(folder=folder, stderr=done.stderr, said=said, client=client, run=run)
 

@@ -116,7 +116,8 @@ def entries() -> dict[str, Entry]:
 
 def page() -> str:
     """Return docs/commands.md: what ran as typed, and what cannot run on a machine without more."""
-    pages, table = shown(), entries().values()
+    pages = shown()
+    table = entries().values()
     ran = [entry for entry in table if not entry.cannot]
     lines = []
     for entry in ran:

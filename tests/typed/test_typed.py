@@ -39,7 +39,8 @@ RUN = {name: entry for name, entry in TABLE.items() if not entry.cannot}
 
 
 def test_every_command_of_the_documents_has_an_entry() -> None:
-    commands, table = set(shown()), set(TABLE)
+    commands = set(shown())
+    table = set(TABLE)
     assert sorted(commands - table) == []
     assert sorted(table - commands) == [], "the documents do not show these"
 

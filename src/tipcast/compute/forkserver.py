@@ -68,10 +68,8 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     """
     global method
     kind = getattr(cluster, "kind", None)
-    gpu, local = (
-        kind == "local_cuda",
-        kind == "local" and getattr(cluster, "processes", None) is not False,
-    )
+    gpu = kind == "local_cuda"
+    local = kind == "local" and getattr(cluster, "processes", None) is not False
     forked = local or (gpu and gpus.visible())
     # elsewhere libraries do not bear a fork
     if not (own_process and forked and sys.platform == "linux"):

@@ -126,7 +126,8 @@ class Watcher:
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        self._nvml, self._handle = nvml, handle
+        self._nvml = nvml
+        self._handle = handle
         self._pool, self._counts = _pool()
         self.peak = 0
         threading.Thread(target=self._watch, daemon=True, name="tipcast-device-memory").start()

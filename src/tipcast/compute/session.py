@@ -57,7 +57,8 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     Those of ``cluster.opened`` and ``own_gpus``, K003 a task's workers died, or all are paused for
     lack of memory, K004 scheduler lost, K005 other versions there, K008 a GPU's memory is full.
     """
-    gpu, detailed = backend.name == "gpu", LOG.isEnabledFor(logging.DEBUG)
+    gpu = backend.name == "gpu"
+    detailed = LOG.isEnabledFor(logging.DEBUG)
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     for name in clusters.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
@@ -80,7 +81,8 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         clusters.at_work(client, cluster.wait_s),
     ):
         try:
-            devices, threads = own_gpus(client) if gpu else {}, client.nthreads().values()
+            devices = own_gpus(client) if gpu else {}
+            threads = client.nthreads().values()
             device, frames = ("cuda", GpuFrames()) if gpu else ("cpu", CpuFrames())
             yield Session(client, device, frames, len(threads), sum(threads), devices)
         except Exception as problem:
@@ -94,7 +96,8 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
     own = isinstance(problem, TipcastError)
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
-    address, text = clusters.address(client), str(problem)
+    address = clusters.address(client)
+    text = str(problem)
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
         fix = "start it again, if it was not tipcast's own, and repeat the command"

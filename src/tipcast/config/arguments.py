@@ -72,7 +72,8 @@ WORD = re.compile(
     IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)"""
 )
 """A text in quotes, or a bare word with a sign that Hydra's grammar takes within quotes alone."""
-SIGNS, ESCAPED = re.compile(r"[\\()\[\]{}:=, \t]"), r"\\\g<0>"
+SIGNS = re.compile(r"[\\()\[\]{}:=, \t]")
+ESCAPED = r"\\\g<0>"
 """What is escaped in the keys of Hydra's mappings, which take no quotes."""
 KEY = re.compile(IN_QUOTES + r"""|(?<=[{,])(?P<key>(?:\\.|[^\\{}\[\],:'"])+)(?=:)""")
 """A text in quotes, or a key of a mapping."""
@@ -92,11 +93,13 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     line.
     """
     result: list[str] = []
-    rest, several = list(arguments), bool(MULTIRUN & set(arguments))
+    rest = list(arguments)
+    several = bool(MULTIRUN & set(arguments))
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
-        flag, key = SHORT.get(name, name), name.lstrip("-+")
+        flag = SHORT.get(name, name)
+        key = name.lstrip("-+")
         if argument in ALONE:
             result.append(argument)
             if argument in MULTIRUN and rest and " " in rest[0]:
@@ -240,7 +243,8 @@ def _path(key: str, value: str, several: bool) -> str:
 
     ``several``: whether a comma parts values to run one after another.
     """
-    plain, text = f"{key}={value}", f"{key}={quoted(value)}"
+    plain = f"{key}={value}"
+    text = f"{key}={quoted(value)}"
     if not _parses(plain):
         # What looks like a list is left to Hydra, which refuses it; the bracket that begins
         # [12]*.csv is a glob's.
@@ -258,7 +262,8 @@ def _path(key: str, value: str, several: bool) -> str:
 
 def _check(override: str) -> None:
     """Refuse what could run code, and secrets, which would be recorded."""
-    key, value = key_of(override).partition("@")[0], override.partition("=")[2]
+    key = key_of(override).partition("@")[0]
+    value = override.partition("=")[2]
     if not key:
         raise TipcastError(
             "C005",

@@ -29,7 +29,8 @@ TIMES = {
 """Keys of a duration that have none by default."""
 SIZES = {"distributed.scheduler.bandwidth", "distributed.worker.memory.max-spill"}
 """Keys of a size whose default is a number or none."""
-EVENT_LOOP, EVENT_LOOPS = "distributed.admin.event-loop", ("asyncio", "tornado", "uvloop")
+EVENT_LOOP = "distributed.admin.event-loop"
+EVENT_LOOPS = ("asyncio", "tornado", "uvloop")
 """Key whose values Dask's schema names in words alone, and these."""
 TEMPORARY = "temporary-directory"
 LEVELS = "logging"

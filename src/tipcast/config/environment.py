@@ -80,7 +80,8 @@ def note(config: DictConfig) -> None:
     """Note which values of a configuration that is not resolved yet come of the environment."""
     for key, expression in _leaves(OmegaConf.to_container(config, resolve=False)):
         if isinstance(expression, str) and "${" in expression:
-            before, value = _reads[0], OmegaConf.select(config, key)
+            before = _reads[0]
+            value = OmegaConf.select(config, key)
             if _reads[0] > before and not isinstance(value, DictConfig | ListConfig):
                 _written[key, str(value)] = expression
 

@@ -26,7 +26,10 @@ class TipcastError(Exception):
 
     def __init__(self, code: str, where: object, what: str, fix: str) -> None:
         super().__init__(code, str(where), what, fix)
-        self.code, self.where, self.what, self.fix = code, str(where), what, fix
+        self.code = code
+        self.where = str(where)
+        self.what = what
+        self.fix = fix
 
     @property
     def exit_code(self) -> int:

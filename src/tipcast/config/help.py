@@ -64,7 +64,8 @@ def text(
     )
     files = {group: conf_files.options(group) for group in order if conf_files.options(group)}
     purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
-    comments, titles = _comments(conf_files.conf_dir() / f"{job}.yaml", ""), {"": f"keys of {job}"}
+    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
+    titles = {"": f"keys of {job}"}
     for group, options in files.items():
         option = options.get(choices[group] or "")
         comments |= _comments(option, group) if option else {}
@@ -137,7 +138,9 @@ def _comments(path: Path, group: str) -> dict[str, str]:
     else above them.
     """
     text = path.read_text(encoding="utf-8")
-    comments, above, parents = dict[str, str](), list[str](), list[tuple[int, str]]()
+    comments = dict[str, str]()
+    above = list[str]()
+    parents = list[tuple[int, str]]()
     for item in yaml.safe_load(text).get("defaults", []):
         if isinstance(item, str) and (base := conf_files.options(group).get(item)):
             comments |= _comments(base, group)

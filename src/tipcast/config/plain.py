@@ -154,7 +154,9 @@ def recorded(
     with _read(
         text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be"
     ) as plain:
-        params, data, uris = json.loads(best), plain["data"], files or {}
+        params = json.loads(best)
+        data = plain["data"]
+        uris = files or {}
         _refuse_active([dict(params), dict(uris)])
         if data["source"] in NAMED:
             data |= {side: list(map(str, uris[side])) for side in uris if data[side] is not None}
@@ -229,9 +231,11 @@ def _typed(
     """
     typed: dict[str, Any] = {"seed": int(plain["seed"])} if "seed" in parts else {}
     for name in (part for part in parts if part != "seed"):
-        kind, values = schema.GROUPS.get(name, schema.OwnData), plain[name]
+        kind = schema.GROUPS.get(name, schema.OwnData)
+        values = plain[name]
         if name == "data" and values["source"] in schema.SOURCES:
-            kind, shipped = schema.SOURCES[values["source"]], options("data")[values["source"]]
+            kind = schema.SOURCES[values["source"]]
+            shipped = options("data")[values["source"]]
             here = yaml.safe_load(shipped.read_text("utf-8"))
             values = values | {
                 key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here

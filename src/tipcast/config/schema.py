@@ -42,7 +42,8 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     least, above, below = (field.metadata[name] for name in ("least", "above", "below"))
     wanted = f"at least {least}" if below is None else f"{least} to below {below}"
     if above is not None:
-        least, wanted = math.nextafter(above, math.inf), f"above {above}"
+        least = math.nextafter(above, math.inf)
+        wanted = f"above {above}"
     if not least <= value < (math.inf if below is None else below):  # nan is neither
         raise must_be(where, wanted, value, "use a number within these bounds")
 

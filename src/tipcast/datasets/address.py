@@ -76,7 +76,8 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fsspec options for an address: the user's, with limits on what a silent server
     costs.
     """
-    kind, chosen = scheme(uri), dict(options)
+    kind = scheme(uri)
+    chosen = dict(options)
     if not kind:
         return {}
     if kind != "s3":
@@ -153,7 +154,8 @@ def refuse_pointer(uri: str, content: bytes) -> None:
     """Refuse a file whose first bytes are those of a pointer of git LFS or git-annex; D005."""
     begin = content[:POINTER_BYTES]
     if begin.startswith(b"version https://git-lfs.github.com/spec/"):
-        what, fix = "is a pointer of git LFS, not the data", "run git lfs pull in its repository"
+        what = "is a pointer of git LFS, not the data"
+        fix = "run git lfs pull in its repository"
         raise TipcastError("D005", shown(uri), what, fix)
     if b"/annex/objects/" in begin.partition(b"\n")[0]:
         raise TipcastError(
@@ -171,7 +173,8 @@ def no_file(path: Path) -> TipcastError:
         is_there = path.exists()
         target = str(path.readlink()) if path.is_symlink() and not is_there else ""
     except (OSError, ValueError):  # the name is too long, or holds a null
-        is_there, target = False, ""
+        is_there = False
+        target = ""
 
     if "/annex/objects/" in target:
         fix = f"run git annex get {path.name}"

@@ -275,10 +275,8 @@ class Dataset(ABC):
         """Return what a column holds that is to be predicted, by default the dataset's own; C003
         where it has none.
         """
-        what, fix = (
-            f"data of {self.name} have no column to be named",
-            "use a task that is made for them",
-        )
+        what = f"data of {self.name} have no column to be named"
+        fix = "use a task that is made for them"
         raise TipcastError("C003", "task.target", what, fix)
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:

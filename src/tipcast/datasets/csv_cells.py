@@ -106,7 +106,8 @@ def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
             raise
         return None, int(fault["row"]) - 1
 
-    values, bare = values.combine_chunks(), bare.combine_chunks()
+    values = values.combine_chunks()
+    bare = bare.combine_chunks()
     # The parsers of other forms make 2 March of 30 February, and the next minute of a second beyond
     # 59.
     moved = pc.and_(

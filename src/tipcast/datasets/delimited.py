@@ -83,7 +83,8 @@ class Look:
         """Cut the file into blocks, a compressed one stays whole; ``times`` are canonical columns
         that hold times.
         """
-        storage, start = address.storage(self.uri, self.request.storage), self.head.start
+        storage = address.storage(self.uri, self.request.storage)
+        start = self.head.start
         options = {
             "storage": storage,
             "header": self.head.header,
@@ -113,11 +114,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     The period that the file's name tells decides between month/day and day/month. D003 to D005,
     D007, D016 not the CSV it should be, D009 no rows.
     """
-    where, storage, packed = (
-        address.shown(uri),
-        address.storage(uri, request.storage),
-        _is_packed(uri),
-    )
+    where = address.shown(uri)
+    storage = address.storage(uri, request.storage)
+    packed = _is_packed(uri)
     size = address.size(uri, storage)
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
@@ -127,16 +126,15 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
         raise TipcastError(
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
-    told, partly = "", packed or bool(address.scheme(uri))
+    told = ""
+    partly = packed or bool(address.scheme(uri))
     if partly:  # which costs too much to read without need: the store and the beginning tell
         with address.reaching(uri):
             told = f"{address.filesystem(uri, storage).ukey(uri)} {size}"
-    digest, quoted, slashed, rest = (
-        hashlib.sha256(told.encode()),
-        packed,
-        set[tuple[bytes, ...]](),
-        b"",
-    )
+    digest = hashlib.sha256(told.encode())
+    quoted = packed
+    slashed = set[tuple[bytes, ...]]()
+    rest = b""
     for number, piece in enumerate(itertools.chain([first], stream)):
         if number == 0 or not partly:
             digest.update(piece)
@@ -156,7 +154,8 @@ def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time; D004 D005, and as
     ``reaching``.
     """
-    where, begun = address.shown(uri), False
+    where = address.shown(uri)
+    begun = False
     with address.opened(uri, storage) as file:
         try:
             stream: Any = gzip.GzipFile(fileobj=file) if _is_packed(uri) else file
@@ -190,7 +189,8 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
         within = sum((first.year, first.month) <= each < (stop.year, stop.month) for each in months)
         return sum(1 <= number <= 12 for _, number in months), within
 
-    month_first, day_first = fit(0), fit(1)
+    month_first = fit(0)
+    day_first = fit(1)
     name, order = (
         ("day_first", "day/month/year")
         if day_first > month_first
@@ -225,7 +225,8 @@ def read_head(raw: bytes, where: str) -> Head:
     try:
         written, end = _row(raw, start)
     except UnicodeDecodeError as problem:
-        line, bad = raw.count(b"\n", 0, start) + 1, problem.object[problem.start]
+        line = raw.count(b"\n", 0, start) + 1
+        bad = problem.object[problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError(
             "D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8"
@@ -243,7 +244,8 @@ def read_head(raw: bytes, where: str) -> Head:
     if len(names) == 1 and other:
         what = f"1 column found between commas; the delimiter seems to be {other!r}"
         raise TipcastError("D007", where, what, "write it as CSV with commas")
-    start, fillers = _row_at(raw, end), tuple[str, ...]()
+    start = _row_at(raw, end)
+    fillers = tuple[str, ...]()
     with suppress(UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
         fields, _ = _row(raw, start)
         if not any(fields[len(names) :]):
@@ -319,10 +321,8 @@ def _refuse_open_quote(fragment: Fragment, block: bytes) -> None:
             (field.start() for field in _QUOTED.finditer(block) if not field[1]), default=0
         )
         line = _bytes(fragment, 0, fragment.part[0]).count(10) + block[:opening].count(10) + 1
-        what, fix = (
-            f"line {line}: a quote opens that is never closed",
-            "close it, or write it twice within quotes",
-        )
+        what = f"line {line}: a quote opens that is never closed"
+        fix = "close it, or write it twice within quotes"
         raise TipcastError("D005", address.shown(fragment.uri), what, fix)
 
 
@@ -406,12 +406,11 @@ def _of_cells(
         return values
 
     text = column[row].as_py()
-    what, fix = (
-        f"cannot read {text[:40]!r}",
-        "correct or remove that row, or download the file again",
-    )
+    what = f"cannot read {text[:40]!r}"
+    fix = "correct or remove that row, or download the file again"
     if number:
-        what, fix = f"{what} as a number", "correct it, or leave it empty"
+        what = f"{what} as a number"
+        fix = "correct it, or leave it empty"
     elif csv_cells.OTHER_ZONE.search(text):
         what = f"{what}, a time of another zone than UTC"
         fix = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
@@ -457,7 +456,8 @@ def _line(fragment: Fragment, block: bytes, row: int) -> str:
 
 def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastError:
     """Return the error of a block that does not parse, which names the line and the column."""
-    where, fault = address.shown(fragment.uri), csv_cells.FAULT.search(str(problem))
+    where = address.shown(fragment.uri)
+    fault = csv_cells.FAULT.search(str(problem))
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
     line = _line(fragment, block, int(fault["row"]) - 1)

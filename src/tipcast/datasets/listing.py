@@ -20,7 +20,8 @@ from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited, parquet
 from tipcast.datasets.base import COLUMN_NAMES, FileScan, Fragment, Listing, ScanRequest
 
-PARQUET, CSV = (".parquet", ".parq", ".pq"), (".csv", ".csv.gz")
+PARQUET = (".parquet", ".parq", ".pq")
+CSV = (".csv", ".csv.gz")
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a
@@ -137,13 +138,15 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     that begin with an underscore. D001 nothing there, D002 a folder without data files, D021 D022
     addresses, D025 a table that its log describes.
     """
-    kind, where = address.scheme(pattern), address.shown(pattern)
+    kind = address.scheme(pattern)
+    where = address.shown(pattern)
     if kind in ("http", "https"):
         if pattern.endswith("/") or not address.last_name(pattern):
             fix = "name each file: folders and globs do not work over https"
             raise TipcastError("D002", where, "is not a file", fix)
         return {address.last_name(pattern): pattern}
-    prefix, path = "s3://", pattern.removeprefix("s3://")
+    prefix = "s3://"
+    path = pattern.removeprefix("s3://")
     if not kind:
         prefix, path = "", str(Path(os.path.expanduser(pattern.removeprefix("file://"))).absolute())  # noqa: PTH111
     magic = re.search(r"[*?[]", path)

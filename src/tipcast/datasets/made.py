@@ -94,7 +94,8 @@ class Made(Table):
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List the blocks of a side, ``train`` or ``test``, each of which has rows of its own."""
-        spec, rows = self.spec, {"train": self.spec.rows, "test": self.spec.test_rows}[which]
+        spec = self.spec
+        rows = {"train": self.spec.rows, "test": self.spec.test_rows}[which]
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"
         depends = sorted(
             (name, value)
@@ -102,7 +103,8 @@ class Made(Table):
             if name not in ("limits", "gigabytes")
         )
         digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
-        names, part = {column.name: column.name for column in self.columns}, (int(which == "test"),)
+        names = {column.name: column.name for column in self.columns}
+        part = (int(which == "test"),)
         fragments = tuple(
             Fragment(
                 uri,
@@ -124,7 +126,8 @@ class Made(Table):
         """Make rows on the device, or read those of a file."""
         if fragment.format != MADE:
             return super().read(fragment, frames, columns)
-        first, side = fragment.options["first"], 1 + fragment.part[0]
+        first = fragment.options["first"]
+        side = 1 + fragment.part[0]
         wanted = fragment.columns if columns is None else columns
 
         def bits(column: int) -> Array:

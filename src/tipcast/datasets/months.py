@@ -82,8 +82,10 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
     # Dask may give a lost worker's task to another one
     part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-    rows, dropped = 0, Counter[str]()
-    schema, compression = pa.schema(month.fields.values()), month.layout["compression"]
+    rows = 0
+    dropped = Counter[str]()
+    schema = pa.schema(month.fields.values())
+    compression = month.layout["compression"]
     with (
         filesystem.open(part, "wb") as file,
         pq.ParquetWriter(
@@ -177,10 +179,8 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
             written: dict[str, Any] = json.loads(footer.metadata[KEY])
             if written["recipe"] != month.recipe:
                 return None
-            left, digest = (
-                filesystem.size(path) - footer.serialized_size - FOOTER_ENDS,
-                hashlib.sha256(),
-            )
+            left = filesystem.size(path) - footer.serialized_size - FOOTER_ENDS
+            digest = hashlib.sha256()
             file.seek(0)
             while piece := file.read(min(left, PIECE)):
                 digest.update(piece)

@@ -131,7 +131,8 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows,
     D022 not reached.
     """
-    where, storage = address.shown(uri), address.storage(uri, request.storage)
+    where = address.shown(uri)
+    storage = address.storage(uri, request.storage)
     with address.opened(uri, storage) as file:
         address.seekable(uri, file)
         size = file.seek(0, 2)

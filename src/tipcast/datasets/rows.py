@@ -81,7 +81,9 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from
     are one part till all fragments are read, see ``draw_parts``.
     """
-    xp, dataset, task = frames.xp, recipe.dataset, recipe.task
+    xp = frames.xp
+    dataset = recipe.dataset
+    task = recipe.task
     columns = dataset.read(fragment, frames, recipe.wanted(fragment))
     rows = len(next(iter(columns.values())))
     raw_bytes = sum(int(values.nbytes) for values in columns.values())
@@ -92,7 +94,8 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     if target is not None and target.dtype.kind not in "bu":
         answered = target == target if target.dtype.kind == "f" else target >= 0
         answered = None if answered.all() else answered
-    place, strata = None, ()
+    place = None
+    strata = ()
     if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
         place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
     if answered is not None:
@@ -103,10 +106,12 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
         columns = {name: values[keep] for name, values in columns.items()}
         target, place = (None if values is None else values[keep] for values in (target, place))
     matrix = dataset.compute(columns, task.features, xp)
-    y, size = None, int(matrix.nbytes)
+    y = None
+    size = int(matrix.nbytes)
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
-        y, size = frames.series(target, "target"), size + int(target.nbytes)
+        y = frames.series(target, "target")
+        size = size + int(target.nbytes)
     counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
     whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)
     if recipe.cutoff is None:
@@ -140,9 +145,11 @@ def draw_all(prepared: list[tuple[Part, ...]], recipe: Recipe) -> list[tuple[Par
 
 def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...]:
     """Return the rows that each mask chooses, without a copy where these are all."""
-    parts, read = [], whole.counts
+    parts = []
+    read = whole.counts
     for chosen in sides:
-        x, y = whole.x, whole.y
+        x = whole.x
+        y = whole.y
         if not chosen.all():
             # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows
             # need none.
@@ -246,7 +253,8 @@ def collection(parts: Sequence[Any]) -> Any:
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per fragment and return their futures, of tuples of Part."""
-    client, given = session.client, dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
+    client = session.client
+    given = dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
     prepared = list(
         client.map(prepare_fragment, _fragments(session, listing), **given, key="prepare")
     )
@@ -265,7 +273,8 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
     Returns as many ``Rows`` as the recipe has parts, and each file's ``Counts``; D-errors of the
     first fragment that could not be read.
     """
-    client, splits = session.client, []
+    client = session.client
+    splits = []
     counts: list[tuple[Counts, ...]] = client.gather(
         client.map(counted, prepared, pure=False, key="count")
     )
@@ -302,10 +311,8 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
 
     def joined(parts: Sequence[Any]) -> list[Any]:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
-        first, stop = (
-            np.searchsorted(ends, borders[:-1], "right") - 1,
-            np.searchsorted(ends, borders[1:]),
-        )
+        first = np.searchsorted(ends, borders[:-1], "right") - 1
+        stop = np.searchsorted(ends, borders[1:])
         own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
         cuts = zip(
             own,
@@ -428,7 +435,9 @@ def _constants(x: Any, names: Sequence[str] | None = None) -> dict[str, float]:
     found = {}
     for name in x.columns if names is None else names:
         column = x[name]
-        low, high, missing = column.min(), column.max(), int(column.isna().sum())
+        low = column.min()
+        high = column.max()
+        missing = int(column.isna().sum())
         if missing == len(column):
             found[str(name)] = math.nan
         elif missing == 0 and low == high:

@@ -28,7 +28,8 @@ LARGEST = np.uint64(2**64 - 1)
 
 def of_months(first: str, last: str | None = None) -> Period:
     """Return the period of a calendar month, ``YYYY-MM``, or that from one to another."""
-    start, stop = np.datetime64(first, "M"), np.datetime64(last or first, "M") + 1
+    start = np.datetime64(first, "M")
+    stop = np.datetime64(last or first, "M") + 1
     return int(start.astype("datetime64[us]").astype(int)), int(
         stop.astype("datetime64[us]").astype(int)
     )
@@ -165,7 +166,8 @@ class Draw:
     def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:
         key = hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:8]
         edges = np.arange(start // BLOCK, -(-stop // BLOCK) + 1) * BLOCK
-        first, last = int(edges[0]), int(edges[-1])
+        first = int(edges[0])
+        last = int(edges[-1])
         drawn = random_bits(xp, int.from_bytes(key, "little"), first, last)
         drawn[total - first :] = LARGEST  # there are no such rows
         drawn = drawn.reshape(-1, BLOCK)

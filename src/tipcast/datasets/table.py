@@ -106,7 +106,8 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        first, cells = scans[0].facts, scans[0].fragments[0].format == "csv"
+        first = scans[0].facts
+        cells = scans[0].fragments[0].format == "csv"
         every = {
             name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()
         }
@@ -231,10 +232,8 @@ class Table(Dataset):
             raise needs_value("task.target", "add task.target=COLUMN")
         note = self.taken[name].note if name in self.taken else ""
         if name not in self.features and note:
-            what, fix = (
-                f"column {name!r} is left out: {note}",
-                "name another column, or see data.types",
-            )
+            what = f"column {name!r} is left out: {note}"
+            fix = "name another column, or see data.types"
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
@@ -321,7 +320,8 @@ class Table(Dataset):
 
         def look(fragment: Fragment) -> tuple[Part]:
             (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
-            place, few = np.asarray(part.place), part.x.isin(rare).any(axis=1).to_numpy()
+            place = np.asarray(part.place)
+            few = part.x.isin(rare).any(axis=1).to_numpy()
             return (replace(part, x=part.x[few], y=None, place=place[few]),)
 
         with ThreadPoolExecutor(address.AT_ONCE) as pool:
@@ -380,7 +380,8 @@ class Table(Dataset):
         not fit go.
         """
         scan = _scan_file(uri, request)
-        where, types = address.shown(uri), scan.facts["types"]
+        where = address.shown(uri)
+        types = scan.facts["types"]
         for name in request.columns:
             if name not in types:
                 fix = (
@@ -458,7 +459,8 @@ class Table(Dataset):
         if self.time is None or period is None:
             return keep, dropped
         time = columns[self.time]
-        missing, inside = time == NULL_TIME, (time >= period[0]) & (time < period[1])
+        missing = time == NULL_TIME
+        inside = (time >= period[0]) & (time < period[1])
         lost = {NO_TIME: int(missing.sum()), split.OTHER_SIDE: int((~inside & ~missing).sum())}
         if not any(lost.values()):
             return keep, dropped
@@ -511,8 +513,10 @@ class Table(Dataset):
 
     def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
         """Leave out optional columns that do not fit, and say which ones the host has to read."""
-        types, part = scan.facts["types"], scan.fragments[0]
-        own, host = {}, []
+        types = scan.facts["types"]
+        part = scan.fragments[0]
+        own = {}
+        host = []
         for name, kind in types.items():
             if name in optional and not self._fits(name, kind, scan):
                 continue

@@ -30,7 +30,8 @@ FEW_TEXTS = 20
 """A column with more different texts, most of them of one row each, is left out: they are names of
 rows.
 """
-MOSTLY, MOST_ODD = 0.9, 10
+MOSTLY = 0.9
+MOST_ODD = 10
 """A column of texts is one of numbers where at least so much of it is, and at most so many
 different texts are not.
 """
@@ -94,7 +95,8 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     if not is_text(column.type):  # a footer without statistics
         return Seen(Counter(rows=len(column), missing=column.null_count))
     pairs = pc.value_counts(column.combine_chunks())
-    texts, counts = pairs.field("values"), pairs.field("counts")
+    texts = pairs.field("values")
+    counts = pairs.field("counts")
     bare = pc.utf8_trim_whitespace(texts)
     absent = pc.is_in(*((bare, ABSENT_TEXTS) if cells else (texts, pa.array([""]))))
     absent = pc.or_(absent, pc.is_null(texts))
@@ -159,7 +161,8 @@ class Taken:
         kind = self.column.type if self.column else LEFT_OUT
         if self.column and self.column.booleans:
             kind = "number (True is 1)"
-        many, texts = self.seen.many, self.column.categories if self.column else ()
+        many = self.seen.many
+        texts = self.column.categories if self.column else ()
         # as data.types asks for
         read = sum(rows for text, rows in self.seen.absent.items() if text in texts)
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
@@ -189,7 +192,8 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
                 "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
             )
         for name in (types.keys() & scan.facts["types"].keys()) - set(left_out):
-            one, other = types[name], scan.facts["types"][name]
+            one = types[name]
+            other = scan.facts["types"][name]
             if pa.types.is_null(one):
                 types[name] = other
             elif not pa.types.is_null(other) and (
@@ -224,7 +228,8 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
         for scan in scans:
-            kinds, own = scan.facts["types"], scan.fragments[0].columns
+            kinds = scan.facts["types"]
+            own = scan.fragments[0].columns
             footer: Any = scan.facts.get("footer")
             there = [name for name in seen if name in kinds]
             read = [name for name in there if is_text(kinds[name]) or own[name] not in footer.nulls]
@@ -286,12 +291,14 @@ def take(
     """
     # MLflow takes no column without a name
     spellings = tuple(dict.fromkeys(filter(None, (written, name))))
-    own, note = kind_of(kind), ""
+    own = kind_of(kind)
+    note = ""
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if asked not in (None, *TAKEN):
         raise unknown("data.types", f"type of {name}", asked, TAKEN, "C003")
     if not seen.present:
-        own, note = "", "it has no value" + (f" but {_named(seen.absent)}" if seen.absent else "")
+        own = ""
+        note = "it has no value" + (f" but {_named(seen.absent)}" if seen.absent else "")
     elif is_text(kind):
         own, note = _of_texts(name, seen, cells=cells)
     usual = own

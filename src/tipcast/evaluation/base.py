@@ -146,7 +146,8 @@ class Evaluator(ABC):
         error messages.
         """
         load_entry_points()
-        parts, registered = Parts((predictions, targets), client, where), OWN[self.kind.name]
+        parts = Parts((predictions, targets), client, where)
+        registered = OWN[self.kind.name]
         sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows = sums.scored + sums.not_numbers
         if not rows:
@@ -310,7 +311,9 @@ def load_entry_points() -> None:
 
 def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
-    predicted, truth, sums = values_of(predictions), values_of(target)[:], []
+    predicted = values_of(predictions)
+    truth = values_of(target)[:]
+    sums = []
     xp = module_of(predicted)
     for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))

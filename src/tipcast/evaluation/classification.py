@@ -183,7 +183,8 @@ class Classification(Evaluator):
         """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1
         is none.
         """
-        predictions, target = values_of(predictions), values_of(target)
+        predictions = values_of(predictions)
+        target = values_of(target)
         xp = module_of(predictions)
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
@@ -198,12 +199,14 @@ class Classification(Evaluator):
         labels = xp.full(len(places), 2, xp.int32)  # of no class
         if target is not None:
             labels[target == 0], labels[target == 1] = 0, 1
-        labelled, rows = labels < 2, len(places)
+        labelled = labels < 2
+        rows = len(places)
         binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
         if not bool(labelled.any()):
             return binned
         cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32)
-        positive, unknown = labels == 1, rows - int(labelled.sum())
+        positive = labels == 1
+        unknown = rows - int(labelled.sum())
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
         right = xp.where(positive, wide, 1 - wide)[labelled]
         return replace(
@@ -238,7 +241,9 @@ class Classification(Evaluator):
     def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
         (tn, fp), (fn, tp) = sums.confusion.tolist()
-        rows, negatives, positives = sums.rows, tn + fp, fn + tp
+        rows = sums.rows
+        negatives = tn + fp
+        positives = fn + tp
         if not positives or not negatives:
             return None
         scores, p, n = sums.vertices()
@@ -246,7 +251,8 @@ class Classification(Evaluator):
         resolution = of_one_bin / (2.0 * positives * negatives)
         auc, interval = area_under(p, n, resolution)
         # at or above each score
-        hits, alarms = positives - (np.cumsum(p) - p), negatives - (np.cumsum(n) - n)
+        hits = positives - (np.cumsum(p) - p)
+        alarms = negatives - (np.cumsum(n) - n)
         labelled = sums.bins.sum(axis=0)
         fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
         coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
@@ -292,7 +298,8 @@ def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, 
     """
     below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
     chosen = thin(above / above[-1], below / below[-1])[::-1]
-    hits, alarms = below[-1] - below[chosen], above[-1] - above[chosen]
+    hits = below[-1] - below[chosen]
+    alarms = above[-1] - above[chosen]
     precision = hits / np.maximum(hits + alarms, 1)
     precision[0] = precision[1]
     points = {"fpr": alarms / above[-1], "tpr": hits / below[-1], "precision": precision}
@@ -321,7 +328,8 @@ def area_under(
     auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
     if min(numbers) < 2:
         return auc, Interval(0.0, 1.0)
-    miss, variance = 1.0 - auc, 0.0
+    miss = 1.0 - auc
+    variance = 0.0
     for rows, number, share in zip(
         (positives, negatives), numbers, misses(positives, negatives), strict=True
     ):
@@ -338,7 +346,8 @@ def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
 
     Of these nothing cancels where an AUC is close to 1.
     """
-    below, above = np.cumsum(positives) - positives, np.cumsum(negatives) - negatives
+    below = np.cumsum(positives) - positives
+    above = np.cumsum(negatives) - negatives
     return 1 - (above + negatives / 2) / negatives.sum(), (below + positives / 2) / positives.sum()
 
 
@@ -347,7 +356,8 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
     differences and squares.
     """
     labels = values_of(labels)
-    xp, sides = module_of(labels), []
+    xp = module_of(labels)
+    sides = []
     for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
         scores = values_of(scores).astype(xp.float64)
         # the vertex that the score is counted at
@@ -364,7 +374,8 @@ def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
     """Choose vertices of a monotone curve (points,) at even distances, the first and the last among
     them.
     """
-    dx, dy = np.diff(x) == 0, np.diff(y) == 0
+    dx = np.diff(x) == 0
+    dy = np.diff(y) == 0
     straight = (dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1])
     corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
     if len(corners) <= MAX_POINTS:

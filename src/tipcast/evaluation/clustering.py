@@ -102,7 +102,8 @@ class Clustering(Evaluator):
         """Sum features of each cluster in one pass, distances from the rows' centroids in
         another.
         """
-        rows, of_each = sums.rows, sums.histogram
+        rows = sums.rows
+        of_each = sums.histogram
         [features] = parts.add(functools.partial(_sums, len(of_each)), summed)
         centroids = features / np.maximum(of_each, 1)[:, None]
         drawn = max(min(DRAWN, DRAWN_VALUES // features.shape[1]), 1)
@@ -151,7 +152,8 @@ class Clustering(Evaluator):
 
 def _blocks(predictions: Any, x: Any) -> Any:
     """Yield labels and features in float64, some rows at a time."""
-    labels, features = values_of(predictions)[:, 0], values_of(x)
+    labels = values_of(predictions)[:, 0]
+    features = values_of(x)
     xp = module_of(labels)  # of the same device; the features may be made only as rows are taken
     size = BLOCKS[xp.__name__]
     size = max(min(size, size * WIDE // features.shape[1]), 1)

@@ -80,7 +80,8 @@ class Multiclass(Evaluator):
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
-        sums, names = evaluation.sums, list(_names(evaluation.sums, classes))
+        sums = evaluation.sums
+        names = list(_names(evaluation.sums, classes))
         columns = {"class": names, "rows": sums.confusion.sum(axis=1).tolist()}
         columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
@@ -91,9 +92,11 @@ class Multiclass(Evaluator):
     ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         scores = values_of(predictions)
-        xp, classes = module_of(scores), scores.shape[1]
+        xp = module_of(scores)
+        classes = scores.shape[1]
         odd, (scores, truth) = kept(((scores >= 0) & (scores <= 1)).all(axis=1), scores, target)
-        rows, called = len(scores), scores.argmax(axis=1)
+        rows = len(scores)
+        called = scores.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
         if truth is None or not len(scores):
             return ClassSums(
@@ -127,10 +130,8 @@ class Multiclass(Evaluator):
         """Evaluate the rows whose class is known; None where there are none."""
         if not sums.rows:
             return None
-        right, both = (
-            np.diag(sums.confusion),
-            sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1),
-        )
+        right = np.diag(sums.confusion)
+        both = sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
         some = both > 0  # classes that are true or predicted of some row
         metrics = {
             "log_loss": sums.log_loss / sums.rows,

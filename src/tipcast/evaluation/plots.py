@@ -52,12 +52,19 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-INK, MUTED, FAINT, GRID = "#1c2530", "#66707c", "#b4bbc4", "#e7eaee"
-BLUE, ORANGE = "#0072b2", "#d55e00"
+INK = "#1c2530"
+MUTED = "#66707c"
+FAINT = "#b4bbc4"
+GRID = "#e7eaee"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
 warnings.filterwarnings("ignore", "Glyph .* missing from font")  # an empty box says as much
-TITLE, TEXT, SMALL = 17, 13, 11.5
-SIZE, DPI = 6.0, 100
+TITLE = 17
+TEXT = 13
+SMALL = 11.5
+SIZE = 6.0
+DPI = 100
 """Inches, and dots of one: a wider picture makes a note on MLflow's page scroll."""
 BOX = (0.165, 0.125, 0.775, 0.715)
 """Left, bottom, width, height of the axes within the page."""
@@ -108,7 +115,8 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> byte
     figure, axes = _page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
     _shares(axes)
-    evaluation, looks = next(iter(evaluations.values())), ((BLUE, 2.8), (ORANGE, 1.8))
+    evaluation = next(iter(evaluations.values()))
+    looks = ((BLUE, 2.8), (ORANGE, 1.8))
     (right, wrong), recall = evaluation.sums.confusion[0], evaluation.metrics["recall"]
     _ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
@@ -139,7 +147,9 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
     names = "recall: share of positives found", "precision: share of calls right"
     figure, axes = _page("Precision and recall", subtitle, *names)
     evaluation, *_ = evaluations.values()
-    curve, metrics, rate = evaluation.roc, evaluation.metrics, evaluation.metrics["positive_rate"]
+    curve = evaluation.roc
+    metrics = evaluation.metrics
+    rate = evaluation.metrics["positive_rate"]
     axes.axhline(rate, **GUIDE, label=f"base rate {_percent(rate, 1)}")
     _ring(axes, metrics["recall"], metrics["precision"], f"threshold {evaluation.threshold:.3f}")
     text = f"average precision {metrics['average_precision']:.3f}"
@@ -167,7 +177,8 @@ def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ())
     figure, axes = _page(
         "Calibration", subtitle, "mean score of a bin", f"share of rows of class {positive}"
     )
-    bins, metrics = evaluation.calibration, evaluation.metrics
+    bins = evaluation.calibration
+    metrics = evaluation.metrics
     some = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     axes.plot([0, 1], [0, 1], **GUIDE)
     axes.plot(
@@ -191,12 +202,14 @@ def confusion(
     class.
     """
     evaluation, *_ = evaluations.values()
-    matrix, called = evaluation.sums.confusion, "predicted"
+    matrix = evaluation.sums.confusion
+    called = "predicted"
     if evaluation.threshold is not None:
         called += f", at threshold {evaluation.threshold:.3f}"
     classes = classes or [str(at) for at in range(len(matrix))]
     figure, axes = _page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
-    many, few = len(classes), len(classes) < 5
+    many = len(classes)
+    few = len(classes) < 5
     parts = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
     axes.imshow(parts, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
     size = min(TEXT, 26 / many) if few else 60 / many
@@ -288,7 +301,8 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     """Draw how long each rung of a ladder took, phase on phase, with its speed-up against the
     first.
     """
-    names, total = list(seconds), np.zeros(len(seconds))
+    names = list(seconds)
+    total = np.zeros(len(seconds))
     figure, axes = _rows("The same training, from rung to rung", subtitle, names, "seconds")
     for phase, color in zip(next(iter(seconds.values())), (FAINT, BLUE, ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]

@@ -44,7 +44,8 @@ def note(
     doubtful, ``repeated`` is of ``repeat``.
     """
     shown = {"test": test} | ({"validation": validation} if validation else {})
-    head, lines = ["metric", *shown], metric_lines([*shown.values()])
+    head = ["metric", *shown]
+    lines = metric_lines([*shown.values()])
     if baseline:
         head.append("baseline")
         lines = [

@@ -111,10 +111,8 @@ def kept(good: Array, *columns: Any) -> tuple[int, list[Any]]:
     """Return how many rows are not good, and the arrays of the columns of those that are; a column
     may be None.
     """
-    odd, arrays = (
-        len(good) - int(module_of(good).count_nonzero(good)),
-        [values_of(column) for column in columns],
-    )
+    odd = len(good) - int(module_of(good).count_nonzero(good))
+    arrays = [values_of(column) for column in columns]
     return odd, [array if array is None or not odd else array[good] for array in arrays]
 
 

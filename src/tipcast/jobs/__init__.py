@@ -90,7 +90,8 @@ def preflight(config: Any) -> None:
     if hasattr(config, "task"):
         named_by(config.task.kind)
     if hasattr(config, "tracking"):
-        experiment, name = config.tracking.experiment, config.tracking.register
+        experiment = config.tracking.experiment
+        name = config.tracking.register
         if experiment is not None and not experiment.strip():
             raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
         if name is not None and (

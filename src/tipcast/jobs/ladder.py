@@ -120,7 +120,8 @@ def rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]
         raise TipcastError(
             "C003", "cluster.kind", what, "leave cluster out, or use train on that cluster"
         )
-    here, gpus_here = cores(), len(gpus.visible())
+    here = cores()
+    gpus_here = len(gpus.visible())
     wanted = [
         ("cpu", size) for size in sorted({1, here} if config.cores is None else set(config.cores))
     ]
@@ -187,10 +188,8 @@ def climb(
     own = dataclasses.replace(
         config, backend=BackendSpec(step.device), cluster=step.cluster, tracking=tracking
     )
-    words, cluster = (
-        given(without_keys(command, "cores", "gpus", "tolerance")),
-        to_plain(step.cluster),
-    )
+    words = given(without_keys(command, "cores", "gpus", "tolerance"))
+    cluster = to_plain(step.cluster)
     words += [f"cluster={step.cluster.kind}", f"backend={step.device}"]
     words += [
         f"cluster.{name}={cluster[name]}"
@@ -206,7 +205,8 @@ def climb(
         workers = context.start_workers()
         warm_up(workers, own, plan)
         result = train(workers, record)
-    name, seconds = record.judge.headline.name, context.clock.seconds
+    name = record.judge.headline.name
+    seconds = context.clock.seconds
     key = f"{'cores' if step.device == 'cpu' else 'gpus'}_{step.size}"  # in metrics
     climbed = {
         "rung": step.name,
@@ -242,11 +242,9 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
         for side in (plan.train, plan.test)
     )
     recipe = dataclasses.replace(plan.recipe, cutoff=None)  # which may lie behind these parts
-    few, spec, task = (
-        dataclasses.replace(plan, train=train, test=test, recipe=recipe),
-        config.model,
-        plan.task,
-    )
+    few = dataclasses.replace(plan, train=train, test=test, recipe=recipe)
+    spec = config.model
+    task = plan.task
     tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
     try:
         splits = read(workers, config, few)
@@ -286,14 +284,16 @@ def compared(
     Rand indices. Speed-up is against the first rung that ran; efficiency is that against the first
     of the same device, by size.
     """
-    table, times = pd.DataFrame(climbed), [f"{name}_s" for name in TIMED]
+    table = pd.DataFrame(climbed)
+    times = [f"{name}_s" for name in TIMED]
     table["job_s"] = table[times].sum(axis="columns")
     table["work"] = table["job_s"] * table["size"]  # seconds of all cores or GPUs together
     first = table.iloc[0]
     table["speed_up"] = first["job_s"] / table["job_s"]
     table["efficiency"] = table.groupby("device")["work"].transform("first") / table["work"]
     table["difference"] = (table[headline] - first[headline]).abs() / (abs(first[headline]) or 1.0)
-    apart, scores = table["difference"], [headline]
+    apart = table["difference"]
+    scores = [headline]
     if "adjusted_rand" in table:
         scores.append("adjusted_rand")
         apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
@@ -322,10 +322,8 @@ def record(
     shared: SharedRows | None,
 ) -> list[dict[str, Any]]:
     """Record what the rungs took and whether they agree; return the rows of ``compared``."""
-    run, rows = (
-        context.run,
-        compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance),
-    )
+    run = context.run
+    rows = compared(climbed, evaluator(plan.task.kind).headline.name, config.tolerance)
     names = {
         "speed_up": "speedup",
         **{name: name for name in ("efficiency", "difference", "adjusted_rand")},

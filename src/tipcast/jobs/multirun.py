@@ -64,7 +64,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
     C003 for configurations that differ in what is shared, S003 for ``resume`` of what is no
     multirun; the first error that a training ended with is raised after the others have run.
     """
-    first, command = many[0][0], without_keys(command, "resume")
+    first = many[0][0]
+    command = without_keys(command, "resume")
     with progress("list"):
         trainings = _planned(many)
     problems: list[Exception] = []
@@ -104,7 +105,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
             LOG.info("all %d trainings are done: there is nothing left to run", len(trainings))
         for number, training in enumerate(missing, len(trainings) - len(missing) + 1):
             LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
-            config, repeated = training.config, training.original
+            config = training.config
+            repeated = training.original
             facts = {**params(config), **planned_params(training.plan), **workers.devices}
             tags = ({REPEATS: repeated.run_id} if repeated else {}) | {IDENTITY: training.identity}
             try:
@@ -155,10 +157,8 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
 
 def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what tells them apart."""
-    configs, commands = (
-        [config for config, _ in many],
-        [without_keys(command, "resume") for _, command in many],
-    )
+    configs = [config for config, _ in many]
+    commands = [without_keys(command, "resume") for _, command in many]
     for name in SHARED:
         if any(value != attrgetter(name)(configs[0]) for value in map(attrgetter(name), configs)):
             what = "differs between the configurations, which share one cluster and one run"
@@ -205,7 +205,8 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
             parent.client.set_terminated(child.info.run_id, "KILLED")
         training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
-            training.run_id, training.metrics = child.info.run_id, dict(child.data.metrics)
+            training.run_id = child.info.run_id
+            training.metrics = dict(child.data.metrics)
             training.status = "FINISHED"
 
 
@@ -217,10 +218,8 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = []
     for kind in dict.fromkeys(training.plan.task.kind for training in trainings):
-        headline, same = (
-            evaluator(kind).headline,
-            [one for one in trainings if one.plan.task.kind == kind],
-        )
+        headline = evaluator(kind).headline
+        same = [one for one in trainings if one.plan.task.kind == kind]
         sides = [f"{side}/{headline.name}" for side in ("validation", "test")]
         ended = [training for training in same if sides[1] in training.metrics]
         by = sides[not all(sides[0] in training.metrics for training in ended)]

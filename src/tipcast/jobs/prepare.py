@@ -33,7 +33,8 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         )
     if not config.out.strip() or config.out.endswith("://"):
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-    clock, given = Clock(), config.out.removeprefix("file://")
+    clock = Clock()
+    given = config.out.removeprefix("file://")
     here = Path(given).expanduser().resolve()  # whatever folder a worker is in
     out = given.rstrip("/") if "://" in given else str(here)
     with clock.phase("list"):

@@ -106,11 +106,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             challenger = fetch_candidate(client, config, config.model_uri, folder / "challenger")
             run_id = challenger.run.info.run_id
             config = dataclasses.replace(config, tracking=beside(client, config.tracking, run_id))
-            name, version, uri = (
-                str(challenger.fetched.name),
-                str(challenger.fetched.version),
-                challenger.fetched.uri,
-            )
+            name = str(challenger.fetched.name)
+            version = str(challenger.fetched.version)
+            uri = challenger.fetched.uri
             before = alias_holder(client, name, config.alias)
             if before == version:
                 LOG.info("%s holds %s already", uri, config.alias)
@@ -126,9 +124,11 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         workers = context.start_workers()
         with clock.phase("score"):
             metrics = score(workers, config, comparison)
-        problem, checks = None, comparison.checks
+        problem = None
+        checks = comparison.checks
         failed = "; ".join(f"{check.name}: {check.what}" for check in checks if not check.passed)
-        moved, forced = config.force or not failed, config.force and bool(failed)
+        moved = config.force or not failed
+        forced = config.force and bool(failed)
         with clock.phase("log"):
             record(
                 context,
@@ -200,7 +200,9 @@ def compare(
     Where they cannot be compared, as when they answer unlike questions, the challenger is scored
     alone.
     """
-    data, fetched, run = config.data, challenger.fetched, challenger.run
+    data = config.data
+    fetched = challenger.fetched
+    run = challenger.run
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, fetched.run_id, "name the test rows: data=... data.test=...")
         limited = [
@@ -221,7 +223,8 @@ def compare(
         Check("run", status == "FINISHED", f"its run is {status}"),
         Check("digests", checked, what),
     ]
-    candidates, question = [challenger], challenger.question
+    candidates = [challenger]
+    question = challenger.question
     if before is not None:
         try:
             champion = fetch_candidate(
@@ -319,9 +322,13 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
     """Score the same rows with both versions and add the last check; return the metrics, the
     difference first.
     """
-    client, listing, checks = workers.client, comparison.test, comparison.checks
-    judge, evaluations = evaluator(comparison.recipes[0].task.kind), comparison.evaluations
-    previous, predictions = None, list[Any]()
+    client = workers.client
+    listing = comparison.test
+    checks = comparison.checks
+    judge = evaluator(comparison.recipes[0].task.kind)
+    evaluations = comparison.evaluations
+    previous = None
+    predictions = list[Any]()
     for candidate, recipe in zip(comparison.candidates, comparison.recipes, strict=True):
         fetched = candidate.fetched
         if recipe != previous:  # the codes of its categories are its own
@@ -351,9 +358,11 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
             Check("comparison", False, "there is no target that both could be compared by")
         )
     else:
-        parts, headline = Parts((*predictions, test.y), client), judge.headline
+        parts = Parts((*predictions, test.y), client)
+        headline = judge.headline
         value, interval = judge.difference(parts, (evaluations[0], evaluations[1]))
-        key, sign = f"difference/{headline.name}", -1 if headline.maximize else 1
+        key = f"difference/{headline.name}"
+        sign = -1 if headline.maximize else 1
         metrics = {key: value, **bounds(interval, key)}
         limit = f"{'at least' if headline.maximize else 'at most'} {sign * config.margin:g}"
         what = f"{headline.label} {interval.around(value, SIGNED)}, {limit}"
@@ -374,13 +383,12 @@ def record(
     """Record both versions' metrics on the same rows, the leading figure, the checks and the
     note.
     """
-    run, test, period, fetched = (
-        context.run,
-        comparison.test,
-        comparison.period,
-        comparison.candidates[0].fetched,
-    )
-    judge, number = evaluator(fetched.kind), comparison.evaluations[0].rows
+    run = context.run
+    test = comparison.test
+    period = comparison.period
+    fetched = comparison.candidates[0].fetched
+    judge = evaluator(fetched.kind)
+    number = comparison.evaluations[0].rows
     run.log_metrics(metrics)
     profile = {"rows": number, "period": period, "files": len(test.uris)}
     run.log_dataset(test.uris[0], test.digest, f"{test.name} {period}", "test", profile)

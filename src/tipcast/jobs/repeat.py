@@ -50,7 +50,8 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     client = open_store(tracking)
     with failures(resolve(tracking)):
         run = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
-        run_id, where = run.info.run_id, f"run {run.info.run_id}"
+        run_id = run.info.run_id
+        where = f"run {run.info.run_id}"
         if run.data.tags.get("job") not in JOBS:
             raise TipcastError(
                 "M023", where, "is not of train or sweep", "name the run of a training or a sweep"

@@ -43,7 +43,8 @@ UNTOLD = (
     "output",
 )
 """First parts of keys that say nothing of what is trained, or what the name begins with."""
-LONGEST_NAME, LONGEST_VALUE = 60, 24
+LONGEST_NAME = 60
+LONGEST_VALUE = 24
 """Characters of a name, without the number that sets it apart from others, and of a value in it."""
 SOURCES = ("data=files", "data=table")
 """Overrides that go without saying where files are named."""
@@ -132,7 +133,8 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
         raise TipcastError(
             "C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew"
         )
-    store, client = resolve(spec), open_store(spec)
+    store = resolve(spec)
+    client = open_store(spec)
     with failures(store):
         stored = find_run(client, name, spec, job)
         if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
@@ -174,7 +176,8 @@ def run_context(
     ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as
     off one to resume.
     """
-    clock, resumed = clock or Clock(), resume.id if resume else None
+    clock = clock or Clock()
+    resumed = resume.id if resume else None
     code = origin.origin()
     facts: dict[str, object] = {"job": job, "command": command, **code.tags, **(tags or {})}
     with (
@@ -213,7 +216,8 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
         [word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs
     ]
     shared = set(words[0]).intersection(*words)
-    names, bases = list[str](), list[str]()
+    names = list[str]()
+    bases = list[str]()
     for (model, _), overrides in zip(runs, words, strict=True):
         texts: list[str] = []
         for word in sorted(overrides, key=lambda word: word in shared):

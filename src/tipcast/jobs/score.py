@@ -116,7 +116,8 @@ def _score(
         measured |= {f"memory/{process}_peak_bytes": value for process, value in memory.items()}
         with clock.phase("log"):
             headlines = record(context.run, command, scoring, measured, context.code.remark)
-            entries, about = {**scoring.kept, **scoring.made}, described(scoring, context.run.id)
+            entries = {**scoring.kept, **scoring.made}
+            about = described(scoring, context.run.id)
             write_manifest(
                 Scores(output, entries, about), present.files.keys() - entries.keys(), options
             )
@@ -126,7 +127,8 @@ def _score(
 
 def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
     """Return what the manifest says beside the files."""
-    config, fetched = scoring.config, scoring.fetched
+    config = scoring.config
+    fetched = scoring.fetched
     model = {
         key: getattr(fetched, key)
         for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
@@ -147,7 +149,8 @@ def problem_of(scoring: Scoring) -> TipcastError | None:
     """Return the error that a job ends with when some files were refused: that of the only file,
     where there is one.
     """
-    refused, files = scoring.refused, scoring.files
+    refused = scoring.refused
+    files = scoring.files
     first = next(iter(refused.values()), None)
     if first is None or files == 1:
         return first
@@ -166,7 +169,8 @@ def problem_of(scoring: Scoring) -> TipcastError | None:
 
 def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> dict[str, Any]:
     """Return what the job says at its end, and tell which files were refused."""
-    entries, refused = (*scoring.kept.values(), *scoring.made.values()), scoring.refused
+    entries = (*scoring.kept.values(), *scoring.made.values())
+    refused = scoring.refused
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])

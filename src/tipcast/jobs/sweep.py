@@ -59,7 +59,8 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             )
             text = read_artifact(previous.client, previous.id, CONFIG)
             begun = restored(text, config, f"run {previous.id}")
-            config, trials = apply_overrides(config, begun, command), begun.search.trials
+            config = apply_overrides(config, begun, command)
+            trials = begun.search.trials
         check_model(config, named_by(config.task.kind))
         check_search(config)
         with clock.phase("list"), progress("list"):
@@ -131,7 +132,10 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
 
 def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     """Have the rows read, refuse what cannot be trained on, and run the trials that are missing."""
-    config, spec, plan, space = sweep.config, sweep.config.search, sweep.plan, sweep.space
+    config = sweep.config
+    spec = sweep.config.search
+    plan = sweep.plan
+    space = sweep.space
     configured = {name: config.model.params[name] for name in space if name in config.model.params}
     first = configured if spec.baseline else None  # parameters of trial 0
     proposed = searcher(spec, space, config.seed, sweep.objective, sweep.trials, first)
@@ -184,7 +188,8 @@ def apply_overrides(wanted: SweepConfig, own: SweepConfig, command: str) -> Swee
         root, _, name = key.partition(".")
         if root not in KEPT or key.startswith("data.storage_options"):
             continue
-        value, was = _at(wanted, key), _at(own, key)
+        value = _at(wanted, key)
+        was = _at(own, key)
         more = (
             key == "search.trials" and own.search.name in GROWING and value and value >= (was or 0)
         )
@@ -233,7 +238,8 @@ def identity(config: SweepConfig, plan: Plan) -> str:
     comes of them.
     """
     plain = to_plain(config)
-    search, model = plain["search"], plain["model"]
+    search = plain["search"]
+    model = plain["model"]
     without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
     facts = {
         "task": plain["task"],

@@ -41,8 +41,12 @@ class SweepRecord:
         space: Space,
         objective: Objective,
     ) -> None:
-        self.context, self.run = context, context.run
-        self.config, self.plan, self.space, self.objective = config, plan, space, objective
+        self.context = context
+        self.run = context.run
+        self.config = config
+        self.plan = plan
+        self.space = space
+        self.objective = objective
         self.metric = f"validation/{objective.metric}"
         self.children = Children(context.run)
         self.trials: dict[int, Trial] = {}
@@ -109,7 +113,8 @@ class SweepRecord:
                 self._ended(event)
 
     def _ended(self, trial: Trial) -> None:
-        number, facts = trial.number, trial.facts
+        number = trial.number
+        facts = trial.facts
         numbers = {
             name: float(value) for name, value in facts.items() if isinstance(value, int | float)
         }
@@ -179,7 +184,10 @@ class SweepRecord:
 
         Returns what the job's last lines say of the search.
         """
-        run, best, spec, model = self.run, self.best, self.config.search, self.config.model.name
+        run = self.run
+        best = self.best
+        spec = self.config.search
+        model = self.config.model.name
         counts = {"finished": len(self.trials), "failed": len(self.failed)}
         run.log_metrics(
             {f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()}
@@ -253,7 +261,9 @@ def whole_result(
     It is where as many ``trials`` were asked for as now, all ended well, and its model has the name
     to register. A space of few points has fewer trials than were asked for. ``metric`` ranked them.
     """
-    metrics, tags, register = stored.data.metrics, stored.data.tags, config.tracking.register
+    metrics = stored.data.metrics
+    tags = stored.data.tags
+    register = config.tracking.register
     finished = metrics.get("sweep/finished")
     done = (
         finished is not None
@@ -287,7 +297,8 @@ def _trial(run: Any, metric: str) -> Trial:
         for side in ("validation/", "seconds/")
     )
     tags = run.data.tags
-    params, attempt = json.loads(tags[PROPOSED]), int(tags[ATTEMPT])
+    params = json.loads(tags[PROPOSED])
+    attempt = int(tags[ATTEMPT])
     return Trial(
         int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt
     )

@@ -73,8 +73,12 @@ def train(
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the
     job says of it.
     """
-    context, config, plan, task = record.context, record.config, record.plan, record.plan.task
-    client, clock = workers.client, context.clock
+    context = record.context
+    config = record.config
+    plan = record.plan
+    task = record.plan.task
+    client = workers.client
+    clock = context.clock
     estimator = build_for_task(config.model, workers.device, task)
     loaded = _load_ahead(workers, estimator)
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
@@ -131,10 +135,8 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
     """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread
     while rows are read.
     """
-    several, module = (
-        workers.device == "cuda" and workers.n_workers > 1,
-        TOGETHER.get(estimator.__module__),
-    )
+    several = workers.device == "cuda" and workers.n_workers > 1
+    module = TOGETHER.get(estimator.__module__)
     thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
     loaded = [thread.submit(import_module, module)] if several and module else []
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
@@ -145,8 +147,10 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
 
 def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
-    judge, held = evaluator(plan.task.kind), hold_scorer(client, fitted.scorer)
-    validation, threshold = None, judge.threshold
+    judge = evaluator(plan.task.kind)
+    held = hold_scorer(client, fitted.scorer)
+    validation = None
+    threshold = judge.threshold
     if rows := splits.get("validation"):
         predictions = predict(client, held, rows.x)
         validation = judge.evaluate(

@@ -68,7 +68,8 @@ class Plan:
         """Column or feature that the model does not get, and why; neither the target nor the time
         of a split.
         """
-        task, dataset = self.task, self.dataset
+        task = self.task
+        dataset = self.dataset
         used = {*task.features, *task.columns, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
         for row in dataset.report:
@@ -79,12 +80,10 @@ class Plan:
     @property
     def periods(self) -> dict[str, str]:
         """Split -> its period in words, or its share where rows have no time."""
-        train, test, cutoff, draw = (
-            self.train.period,
-            self.test.period,
-            self.recipe.cutoff,
-            self.recipe.draw,
-        )
+        train = self.train.period
+        test = self.test.period
+        cutoff = self.recipe.cutoff
+        draw = self.recipe.draw
         if train is not None and test is not None and draw is None:
             spans = {"train": train if cutoff is None else (train[0], cutoff)}
             if cutoff is not None:
@@ -92,7 +91,8 @@ class Plan:
             return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
         found = {"train": "all rows", "test": "all rows"}
         for drawn in filter(None, (draw, self.test_recipe.draw)):
-            left, held = 1 - drawn.test, drawn.validation
+            left = 1 - drawn.test
+            held = drawn.validation
             shares = {"train": left * (1 - held), "validation": left * held, "test": drawn.test}
             found |= {name: f"{shares[name]:.0%} at random" for name in drawn.parts}
         return found
@@ -126,7 +126,8 @@ def make_plan(config: TrainConfig) -> Plan:
     dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
     model.check_width(dataset.known_values(task.categorical))
     recipe = test_recipe = Recipe(dataset, task)
-    train, test = recipe.scan("train"), test_recipe.scan("test")
+    train = recipe.scan("train")
+    test = test_recipe.scan("test")
     for note in dict.fromkeys(
         (*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))
     ):
@@ -155,7 +156,8 @@ def make_plan(config: TrainConfig) -> Plan:
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
     names: tuple[str, ...] = ("train", "validation") if plan.task.validation else ("train",)
-    draw, splits = plan.recipe.draw, dict[str, Rows]()
+    draw = plan.recipe.draw
+    splits = dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
     # all are rows of the same files: one reading
     if draw is not None and plan.test_recipe.draw is not None:

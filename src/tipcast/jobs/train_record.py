@@ -116,7 +116,8 @@ class Record:
 
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
-        judge, fitted = self.judge, outcome.fitted
+        judge = self.judge
+        fitted = outcome.fitted
         metrics = logged(judge, outcome.test, "test", self.plan.task.classes)
         metrics |= self.headlines(outcome) | {
             f"baseline/{name}": value for name, value in outcome.baseline.items()
@@ -157,8 +158,13 @@ class Record:
         """Record the evaluator's figures and tables, and the importance of features."""
         from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
 
-        test, fitted, judge, log = outcome.test, outcome.fitted, self.judge, self.run.log_bytes
-        name, classes, periods = self.config.model.name, self.plan.task.classes, self.plan.periods
+        test = outcome.test
+        fitted = outcome.fitted
+        judge = self.judge
+        log = self.run.log_bytes
+        name = self.config.model.name
+        classes = self.plan.task.classes
+        periods = self.plan.periods
         subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
         evaluations = {"test": test} | (
             {"validation": outcome.validation} if outcome.validation else {}
@@ -201,12 +207,10 @@ class Record:
         """Log the portable model and hold it against every way to score raw rows; return the
         largest difference too.
         """
-        task, train, test, periods = (
-            self.plan.task,
-            self.plan.train,
-            self.plan.test,
-            self.plan.periods,
-        )
+        task = self.plan.task
+        train = self.plan.train
+        test = self.plan.test
+        periods = self.plan.periods
         facts = {
             "features": list(task.features),
             "target": task.description,
@@ -244,7 +248,8 @@ class Record:
         self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]
     ) -> None:
         """Record how long it took and how much memory, and write the note."""
-        run, remark = self.run, ""
+        run = self.run
+        remark = ""
         run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
         if self.original:
@@ -275,11 +280,9 @@ class Record:
         """Register the logged model where that is asked for, with everything that the version's
         page should say.
         """
-        name, model, splits = (
-            self.config.tracking.register,
-            self.config.model.name,
-            self._splits(outcome),
-        )
+        name = self.config.tracking.register
+        model = self.config.model.name
+        splits = self._splits(outcome)
         if name is None:
             return logged
         page = report.version_page(

@@ -12,7 +12,8 @@ from typing import Any, final
 
 LOG = logging.getLogger("tipcast")
 
-PATIENCE_S, REFRESH_S = 2.0, 0.2
+PATIENCE_S = 2.0
+REFRESH_S = 0.2
 """Seconds before a bar is shown, and between two looks at what it counts."""
 LINES = 10
 """Lines that a long list of files may print."""
@@ -47,7 +48,8 @@ def shown(level: int) -> Iterator[None]:
     ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what
     libraries log as INFO.
     """
-    root, handler = logging.getLogger(), _Handler()
+    root = logging.getLogger()
+    handler = _Handler()
     handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how it composes
     before = root.level, LOG.level
     root.addHandler(handler)
@@ -96,10 +98,8 @@ def progress(
             while not wait(over, REFRESH_S):
                 done, total, note = steps
                 if total:
-                    bar.total, bar.bar_format = (
-                        total,
-                        "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}",
-                    )
+                    bar.total = total
+                    bar.bar_format = "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
                     bar.set_postfix_str(note, refresh=False)
                 bar.update(sum(future.done() for future in futures) + done - bar.n)
 
@@ -128,7 +128,8 @@ class Clock:
         """Add a block's seconds to a phase; log a line, with the facts that a block adds to what
         this yields.
         """
-        facts, start = list[str](), self._now()
+        facts = list[str]()
+        start = self._now()
         LOG.debug("%s begins", name)
         self.seconds.setdefault(name, 0.0)
         try:

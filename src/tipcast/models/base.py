@@ -36,7 +36,8 @@ the others.
 """
 PER_COLUMN = ("monotonic_cst", "categorical_features")
 """Parameters that only the real columns fit."""
-TRIED_ROWS, TRIED_COLUMNS = 256, 64
+TRIED_ROWS = 256
+TRIED_COLUMNS = 64
 """Of the rows that parameters are tried on; more columns than any choice of features."""
 
 
@@ -153,7 +154,8 @@ class Estimator(ABC):
         """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
         if not self.kind.has_classes:
             return
-        xp, wanted = module_of(labels), self.classes or 2
+        xp = module_of(labels)
+        wanted = self.classes or 2
         found = int(xp.count_nonzero(xp.bincount(labels)))
         if found < wanted:
             what = f"{found} of {wanted} classes have training rows"
@@ -183,7 +185,8 @@ def stacked(x: Any, y: Any) -> tuple[Array, Array]:
     """Return rows, or those of parts, as one array, column by column, and their targets; one part
     is not copied.
     """
-    x, y = [*parts(x)], [*parts(y)]
+    x = [*parts(x)]
+    y = [*parts(y)]
     return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
 
 
@@ -191,7 +194,9 @@ def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
     """Return the values of frames as one array, emptying their list on the way: they are in memory
     about once.
     """
-    none, rows, start = frames[0].iloc[:0].values, sum(map(len, frames)), 0
+    none = frames[0].iloc[:0].values
+    rows = sum(map(len, frames))
+    start = 0
     whole = module_of(none).empty((rows, *none.shape[1:]), dtype=dtype or none.dtype, order=order)
     frames.reverse()
     while frames:
@@ -250,5 +255,6 @@ def judge(
     except (ValueError, TypeError) as problem:
         # C is in SVC too
         name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")
-        where, fix = f"model.params.{name}".rstrip("."), "see the library's documentation"
+        where = f"model.params.{name}".rstrip(".")
+        fix = "see the library's documentation"
         raise TipcastError("C003", where, str(problem), fix) from problem

@@ -98,7 +98,8 @@ def build(
 def _shipped(name: str) -> Mapping[str, Any]:
     files = {path.stem: path for path in sorted((conf_dir() / "model").glob("*.yaml"))}
     if name not in files:
-        what, fix = "no such model in conf/model", f"choose one of {', '.join(files)}"
+        what = "no such model in conf/model"
+        fix = f"choose one of {', '.join(files)}"
         raise TipcastError("C002", f"model.name={name}", what, fix)
     loaded: Mapping[str, Any] = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     return loaded

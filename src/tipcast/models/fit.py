@@ -37,7 +37,8 @@ BETWEEN = "|"
 
 ROWS_OF_THREAD = 10_000
 """Rows to score that are worth a thread."""
-DRAWN_ROWS, FEWEST_DRAWN_ROWS = 500, 50
+DRAWN_ROWS = 500
+FEWEST_DRAWN_ROWS = 50
 """Rows whose contributions a figure shows, and those of models that take long."""
 DRAWN_SPLITS = 5e6
 """Splits of a model times rows whose contributions take about a second of a core."""
@@ -158,10 +159,8 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
 
 
 def _gone(lost: Collection[str]) -> TipcastError:
-    what, fix = (
-        "worker lost while training",
-        "give workers more memory (cluster.memory_limit) and repeat the command",
-    )
+    what = "worker lost while training"
+    fix = "give workers more memory (cluster.memory_limit) and repeat the command"
     return TipcastError("K003", ", ".join(sorted(lost)), what, fix)
 
 

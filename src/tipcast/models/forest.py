@@ -89,10 +89,13 @@ class Forest(Estimator):
         self, client: Any, rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
-        values, targets = parts_of(client, rows.x), parts_of(client, rows.y)
-        threads, count = client.nthreads(), self.params.get("n_estimators", 100)
+        values = parts_of(client, rows.x)
+        targets = parts_of(client, rows.y)
+        threads = client.nthreads()
+        count = self.params.get("n_estimators", 100)
         places = _places(client, values, targets)
-        tasks, first = {}, 0
+        tasks = {}
+        first = 0
         ends = np.cumsum([weight for _, weight in places.values()])
         lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
         for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
@@ -170,7 +173,8 @@ def _grow(
     state.randint(np.iinfo(np.int32).max, size=start)
     own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
     forest = unfitted(estimator.kind, estimator.params, **own).fit(x, y)
-    grown, forest.estimators_ = forest.estimators_, []
+    grown = forest.estimators_
+    forest.estimators_ = []
     forest._sample_weight = None  # of every row, under class_weight
     return forest, grown
 

@@ -40,7 +40,8 @@ ROWS_TO_CONVERGE = 1_000_000
 """Rows of all passes together after which stochastic gradient descent has converged, as a rule;
 see https://scikit-learn.org/stable/modules/sgd.html.
 """
-FEWEST_PASSES, MOST_PASSES = 2, 50
+FEWEST_PASSES = 2
+MOST_PASSES = 50
 FIT = ("rows", "standardize", "passes", "folds")
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
 """Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
@@ -328,7 +329,8 @@ class Library(Estimator):
             if "output_type" in model.get_params():
                 # of cuML: scikit-learn's folds are of the host
                 model.set_params(output_type="numpy")
-            z, y = to_host(z), to_host(y)
+            z = to_host(z)
+            y = to_host(y)
             model = CalibratedClassifierCV(model, cv=self.training["folds"], ensemble=False)
         try:
             # Of warnings as that iterations did not suffice; processes of joblib's a worker may not
@@ -370,10 +372,8 @@ class Library(Estimator):
         """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by
         part.
         """
-        features, sides = (
-            base.columns(rows.x),
-            [base.parts(side) for side in (rows.x, rows.y) if side is not None],
-        )
+        features = base.columns(rows.x)
+        sides = [base.parts(side) for side in (rows.x, rows.y) if side is not None]
         if not self.by_part:
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
@@ -396,7 +396,8 @@ class Library(Estimator):
         There the model goes from part to part, where these lie: rows may be more than a worker's
         memory holds.
         """
-        features, run = base.columns(rows.x), partial(client.map, pure=False)
+        features = base.columns(rows.x)
+        run = partial(client.map, pure=False)
         at = self.places(features)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
         if self.by_part and not self.distributed:
@@ -490,10 +491,8 @@ class Library(Estimator):
                 or self.explains(client, model, sides, steps)
             ):
                 return model
-        what, fix = (
-            f"gives coefficients that explain nothing, {TRIES} times",
-            "use cluster.n_workers=1, or model=ridge",
-        )
+        what = f"gives coefficients that explain nothing, {TRIES} times"
+        fix = "use cluster.n_workers=1, or model=ridge"
         raise TipcastError("C003", self.distributed, what, fix)
 
     def explains(
@@ -511,10 +510,8 @@ class Library(Estimator):
         """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that
         predictions leave.
         """
-        z, target = (
-            self.values([x], steps).astype(np.float64, copy=False),
-            y.values.astype(np.float64),
-        )
+        z = self.values([x], steps).astype(np.float64, copy=False)
+        target = y.values.astype(np.float64)
         off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
         return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]
 
@@ -527,7 +524,8 @@ class Library(Estimator):
             centres = np.asarray(model.cluster_centers_, dtype=np.float64)
             return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
         own = reference(**self.params)
-        own.coef_, own.n_features_in_ = np.asarray(model.coef_, dtype=np.float64), len(model.coef_)
+        own.coef_ = np.asarray(model.coef_, dtype=np.float64)
+        own.n_features_in_ = len(model.coef_)
         own.intercept_ = float(model.intercept_) if self.params.get("fit_intercept", True) else 0.0
         return own
 

@@ -37,7 +37,9 @@ def booster_names(features: list[str]) -> list[str]:
     """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two
     alike.
     """
-    known, names = set(features), dict[str, None]()  # in order; of thousands of features
+    # in order; of thousands of features
+    known = set(features)
+    names = dict[str, None]()
     for name in features:
         taken = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
         while taken in names or (taken != name and taken in known):
@@ -84,7 +86,8 @@ class OneHotRows:
     """
 
     def __init__(self, rows: Any, encoder: Any) -> None:
-        self._rows, self._encoder = rows, encoder
+        self._rows = rows
+        self._encoder = encoder
         self.shape = (len(rows), columns_of(encoder))
 
     def __len__(self) -> int:
@@ -146,7 +149,9 @@ class SavedScorer(Scorer):
     """
 
     def __init__(self, content: bytes, threads: int = 1, device: str = "cpu") -> None:
-        self.content, self.threads, self.device = content, threads, device
+        self.content = content
+        self.threads = threads
+        self.device = device
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.content, self.threads, self.device)
@@ -218,7 +223,9 @@ class SklearnScorer(Scorer):
     """
 
     def __init__(self, model: Any, dtype: Any = np.float64, threads: int = 1) -> None:
-        self.model, self.dtype, self.threads = model, dtype, threads
+        self.model = model
+        self.dtype = dtype
+        self.threads = threads
 
     def judged(self, x: Any) -> Any:
         """Return rows with a column of 0 and 1 for each value of a category, first; frames as they
@@ -372,7 +379,8 @@ def load(
             f"nothing that is installed here scores {format} on {device}; a processor "
             f"needs {needed}"
         )
-    content, way = path if isinstance(path, bytes) else Path(path).read_bytes(), ways[0]
+    content = path if isinstance(path, bytes) else Path(path).read_bytes()
+    way = ways[0]
     if way.startswith("xgboost"):
         scorer = XGBoostScorer(content, threads, way.partition("-")[2])
         scorer.booster.num_features()  # a file that is none is refused here

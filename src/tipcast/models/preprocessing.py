@@ -82,7 +82,8 @@ class Preprocessing:
         scaler.var_[at] = 1
         scaler.scale_[at] = 1
 
-        values, shares = [], []
+        values = []
+        shares = []
         for number in range(len(at)):
             distinct, counts = _merged(
                 [part.values[number] for part in parts], [part.counts[number] for part in parts]

@@ -211,7 +211,8 @@ class XGBoost(Estimator):
             name = name or next(
                 (name for name, value in planned.items() if str(value) in message), ""
             )
-            key, fix = f"model.params.{name}".rstrip("."), "see XGBoost's parameter documentation"
+            key = f"model.params.{name}".rstrip(".")
+            fix = "see XGBoost's parameter documentation"
             raise TipcastError("C003", key, message, fix) from problem
 
     @property

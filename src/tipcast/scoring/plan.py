@@ -80,7 +80,8 @@ class Scoring:
     @property
     def current(self) -> bool:
         """Whether the folder is already what it would be made."""
-        about, same = self.present.about, self.kept.keys() == self.present.files.keys()
+        about = self.present.about
+        same = self.kept.keys() == self.present.files.keys()
         return (
             bool(about)
             and same
@@ -126,7 +127,8 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
     request = request_of(
         config, columns, optional, key="columns", nullable=nullable, facts=config.facts
     )
-    names, tabular = config.columns or manifest.get(COLUMN_NAMES, {}), dataset.name == "table"
+    names = config.columns or manifest.get(COLUMN_NAMES, {})
+    tabular = dataset.name == "table"
     request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
     files = output_names(config.input, request, present.folder)
     # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
@@ -208,11 +210,13 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
 
 def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | None:
     """Return the entry of scores that stay, as file and scores look now; None where they do not."""
-    entry, new = present.files.get(item.name), item.entry
+    entry = present.files.get(item.name)
+    new = item.entry
     if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
         return None
     # "": an interrupted job has noted no stamp
-    scores, known = f"{present.folder}/{item.name}", entry.input_stamp
+    scores = f"{present.folder}/{item.name}"
+    known = entry.input_stamp
     storage = address.storage(scores, options)
     size = address.size(scores, storage)
     if entry.bytes not in (0, size):

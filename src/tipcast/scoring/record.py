@@ -32,23 +32,18 @@ def score(workers: Session, scoring: Scoring) -> None:
     """Score all files that are due, a task for each; T008, D022 where scores cannot be written,
     workers' K-errors.
     """
-    client, config, fetched, folder = (
-        workers.client,
-        scoring.config,
-        scoring.fetched,
-        scoring.present.folder,
-    )
-    judge, total = evaluator(scoring.task.kind), len(scoring.due)
-    storage, threshold = (
-        address.storage(folder, config.storage_options),
-        fetched.manifest.get("threshold"),
-    )
-    task, keep, model, version = (
-        scoring.task,
-        config.keep,
-        fetched.name or str(fetched.model_id),
-        fetched.version,
-    )
+    client = workers.client
+    config = scoring.config
+    fetched = scoring.fetched
+    folder = scoring.present.folder
+    judge = evaluator(scoring.task.kind)
+    total = len(scoring.due)
+    storage = address.storage(folder, config.storage_options)
+    threshold = fetched.manifest.get("threshold")
+    task = scoring.task
+    keep = config.keep
+    model = fetched.name or str(fetched.model_id)
+    version = fetched.version
     work = Work(
         workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage
     )
@@ -59,7 +54,8 @@ def score(workers: Session, scoring: Scoring) -> None:
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
     # Few files leave cores idle that their parts can use.
     threads = max(workers.n_threads // max(workers.n_workers, total), 1)
-    most, files = min(work.frames.batch_rows, ROW_GROUP), {}
+    most = min(work.frames.batch_rows, ROW_GROUP)
+    files = {}
     for item in scoring.due:
         joined = replace(item, fragments=merged(item.fragments, most))
         replaces = item.name in scoring.present.files
@@ -71,7 +67,8 @@ def score(workers: Session, scoring: Scoring) -> None:
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
             report(done, total)
-            name, problem = files.pop(future), future.exception()
+            name = files.pop(future)
+            problem = future.exception()
             if problem is None:
                 scoring.made[name], sums = future.result()
                 scoring.sums = [judge.total([*scoring.sums, sums])]
@@ -93,8 +90,13 @@ def record(
 
     ``remark`` says which changes of the code are in no commit.
     """
-    made, refused, rows, fetched = scoring.made, scoring.refused, scoring.rows, scoring.fetched
-    judge, classes, unscored = evaluator(scoring.task.kind), scoring.task.classes, scoring.unscored
+    made = scoring.made
+    refused = scoring.refused
+    rows = scoring.rows
+    fetched = scoring.fetched
+    judge = evaluator(scoring.task.kind)
+    classes = scoring.task.classes
+    unscored = scoring.unscored
     model = f"{fetched.name} version {fetched.version}" if fetched.version else fetched.uri
     sums = judge.total(scoring.sums)
     labelled: Evaluation | None = judge.of_sums(sums, fetched.manifest.get("threshold"))
@@ -112,10 +114,8 @@ def record(
     run.log_metrics({**metrics, **pace, **files, **measured})
     if made:
         together = "\n".join(entry.input_sha256 for _, entry in sorted(made.items()))
-        digest, first = (
-            hashlib.sha256(together.encode()).hexdigest(),
-            next(iter(made.values())).input,
-        )
+        digest = hashlib.sha256(together.encode()).hexdigest()
+        first = next(iter(made.values())).input
         run.log_dataset(
             first,
             digest,

@@ -78,9 +78,12 @@ def score_file(
     GPU does not wait for the host. Where the scores replace others, the manifest goes first. D005:
     the input has changed meanwhile; T008: see ``written``.
     """
-    judge, unscored, rows = evaluator(work.task.kind), Counter[str](), 0
+    judge = evaluator(work.task.kind)
+    unscored = Counter[str]()
+    rows = 0
     # then a worker has one thread, for its GPU
-    sums, on_gpu = judge.total([]), work.frames.batch_rows > 0
+    sums = judge.total([])
+    on_gpu = work.frames.batch_rows > 0
     with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if on_gpu:
             secede()  # the worker begins its next file
@@ -98,7 +101,8 @@ def score_file(
                     table, reasons, counted = part
                     if table.num_rows:
                         writer.write_table(table, row_group_size=ROW_GROUP)
-                    rows, sums = rows + table.num_rows, judge.total([sums, counted])
+                    rows = rows + table.num_rows
+                    sums = judge.total([sums, counted])
                     unscored.update(reasons)
                     part = next(parts, None)
                 entry = replace(
@@ -166,7 +170,9 @@ def _predict(
     """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and
     what is counted.
     """
-    dataset, frames, xp = work.dataset, work.frames, work.frames.xp
+    dataset = work.dataset
+    frames = work.frames
+    xp = work.frames.xp
     needed = dataset.needed_columns(work.task.features)
     wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
     columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
@@ -188,7 +194,8 @@ def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array 
     """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop;
     None: not known.
     """
-    task, xp = work.task, work.frames.xp
+    task = work.task
+    xp = work.frames.xp
     # what has no answer, as fares of 0, is among the rows that are dropped
     with np.errstate(all="ignore"):
         target = task.target(columns, xp) if set(task.columns) <= set(columns) else None
@@ -228,7 +235,8 @@ def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
     """
     if fragment.format != "parquet":
         return _csv(fragment, work)
-    uri, remote = fragment.uri, address.scheme(fragment.uri)
+    uri = fragment.uri
+    remote = address.scheme(fragment.uri)
     with (
         undamaged(fragment),
         fsspec.open(uri, "rb", **fragment.options["storage"])
@@ -247,7 +255,8 @@ def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
 
 
 def _csv(fragment: Fragment, work: Work) -> pa.Table:
-    header, where = fragment.options["header"], address.shown(fragment.uri)
+    header = fragment.options["header"]
+    where = address.shown(fragment.uri)
     # as the reader calls columns without a name
     named = [name for at, name in enumerate(header) if name != f"_{at}"]
     chosen = _chosen(named, fragment, work)

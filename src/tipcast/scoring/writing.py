@@ -78,7 +78,8 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
     come back. T008 a disk that is full or may not be written to, D022 a store that is away; what
     the block raises passes as it is.
     """
-    remote, path = address.scheme(uri), Path(uri)
+    remote = address.scheme(uri)
+    path = Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
     with failures(uri):
         file: Any = (

@@ -26,7 +26,8 @@ LOOK_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
 MEMORY_TOPIC = "worker-restart-memory"
 """Where Dask's nannies log that they end a worker for its memory."""
-MEMORY_LOOKS, MEMORY_LOOK_S = 6, 0.1
+MEMORY_LOOKS = 6
+MEMORY_LOOK_S = 0.1
 """How often that is looked for after a worker's death, and the seconds between."""
 MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on fewer rows"
 
@@ -64,12 +65,12 @@ class Pool:
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workers, self._attempts, self._now = workers, attempts, now
-        self._limit_s, self._timeout_s, self._until = (
-            limit_s or math.inf,
-            timeout_s or math.inf,
-            math.inf,
-        )
+        self._workers = workers
+        self._attempts = attempts
+        self._now = now
+        self._limit_s = limit_s or math.inf
+        self._timeout_s = timeout_s or math.inf
+        self._until = math.inf
         self.timed_out = False
         """Whether there was more to try."""
         self._running: list[_Job] = []
@@ -169,32 +170,24 @@ class Pool:
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
             searcher.tell(trial.number, trial.score)
             return trial
-        retried, gone = (
-            False,
-            isinstance(problem, CancelledError) and job.future.key in self._workers.lost,
-        )
+        retried = False
+        gone = isinstance(problem, CancelledError) and job.future.key in self._workers.lost
         if job.late:
-            what, fix = (
-                f"not done after {self._limit_s:g} s",
-                "raise search.trial_timeout_s, or search smaller values",
-            )
+            what = f"not done after {self._limit_s:g} s"
+            fix = "raise search.trial_timeout_s, or search smaller values"
             problem = TipcastError("S008", self._key(job), what, fix)
         elif gone or isinstance(problem, KilledWorker):
-            code, what, fix = (
-                "S007",
-                f"worker {job.worker} died, or is paused",
-                "look at the worker's log",
-            )
+            code = "S007"
+            what = f"worker {job.worker} died, or is paused"
+            fix = "look at the worker's log"
             if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
                 what = (
                     "worker out of memory, "
                     f"limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
                 )
-                code, fix, retried = (
-                    "S005",
-                    "raise cluster.memory_limit, or search smaller values",
-                    not job.alone,
-                )
+                code = "S005"
+                fix = "raise cluster.memory_limit, or search smaller values"
+                retried = not job.alone
             else:
                 job.deaths += 1
                 retried = job.deaths < self._attempts
@@ -223,8 +216,11 @@ class TrialWorkers:
         wait_s: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.client, self.study, self.wait_s = client, study, wait_s
-        self._plugin, self._sleep = TrialSlots(study, per_gpu), sleep
+        self.client = client
+        self.study = study
+        self.wait_s = wait_s
+        self._plugin = TrialSlots(study, per_gpu)
+        self._sleep = sleep
         self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker that takes trials -> how many at once; one that is paused for lack of memory takes
@@ -353,7 +349,9 @@ class NoRetries(SchedulerPlugin):
     idempotent = True
 
     def __init__(self, name: str, sweep: str, client: str) -> None:
-        self.name, self._sweep, self._client = name, sweep, client
+        self.name = name
+        self._sweep = sweep
+        self._client = client
         self._scheduler: Any = None
 
     async def start(self, scheduler: Any) -> None:
@@ -384,7 +382,8 @@ def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
 
     A task that has begun has seceded, and so is one of Dask's long-running ones.
     """
-    lost, slots = set(dask_scheduler.unrunnable), dict[str, int]()
+    lost = set(dask_scheduler.unrunnable)
+    slots = dict[str, int]()
     for address, worker in dask_scheduler.workers.items():
         if worker in dask_scheduler.running:
             slots[address] = int(worker.resources.get(SLOT, 0))

@@ -190,7 +190,8 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     C003 for more combinations than ``search.trials`` or than anyone waits for.
     """
     axes = [points(axis, spec.points) for axis in space.values()]
-    number, most = math.prod(map(len, axes)), spec.trials or MOST
+    number = math.prod(map(len, axes))
+    most = spec.trials or MOST
     if number > most:
         what = f"the grid has {number:,} points, more than {most:,}"
         fix = "search fewer parameters or values, or use search=random"
@@ -269,7 +270,9 @@ class Tpe:
         baseline: Params | None,
     ) -> None:
         self.total = spec.trials or 0
-        self._space, self._seed, self._most = dict(space), seed, spec.max_concurrent
+        self._space = dict(space)
+        self._seed = seed
+        self._most = spec.max_concurrent
         self._known = set(known)
         self._fixed = ({} if baseline is None else {0: baseline}) | {
             at: trial.params for at, trial in known.items()

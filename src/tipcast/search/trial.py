@@ -194,7 +194,8 @@ class TrialSlots(WorkerPlugin):
 
     def __init__(self, study: Study, per_gpu: int) -> None:
         self.name = study.topic
-        self._study, self._per_gpu = study, per_gpu
+        self._study = study
+        self._per_gpu = per_gpu
 
     async def setup(self, worker: Any) -> None:
         """Keep what all trials have in common, and say how many may run at once."""
@@ -241,10 +242,8 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     except TipcastError:
         raise
     except Exception as problem:
-        where, text = (
-            cache.study.objective.key(proposal.number),
-            str(problem).strip().partition("\n")[0],
-        )
+        where = cache.study.objective.key(proposal.number)
+        text = str(problem).strip().partition("\n")[0]
         if not out_of_memory(problem):
             what = f"{type(problem).__name__}: {text}"
             raise TipcastError("S006", where, what, "see the trial's parameters") from problem
@@ -256,7 +255,9 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
 
 def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     """Fit a trial's parameters, and measure on the validation rows."""
-    study, worker, clock = cache.study, get_worker(), [time.perf_counter()]
+    study = cache.study
+    worker = get_worker()
+    clock = [time.perf_counter()]
     estimator = study.estimator(proposal.params)
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
     clock.append(time.perf_counter())
@@ -294,7 +295,8 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     rows = sum(part.counts.rows for part in parts)
     # as a fit on the parts themselves would have it
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"
-    x, at = xp.empty((rows, len(names)), dtype=xp.float32, order=order), 0
+    x = xp.empty((rows, len(names)), dtype=xp.float32, order=order)
+    at = 0
     y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()
     while parts:

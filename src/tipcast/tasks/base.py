@@ -237,12 +237,10 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         if found.classes and classes:
             what = f"changes nothing: the classes are what column {found.name!r} holds"
             raise TipcastError("C003", "task.classes", what, "leave it out")
-        kind, classes, columns, values = (
-            found.kind,
-            found.classes or classes,
-            (found.name,),
-            found.values,
-        )
+        kind = found.kind
+        classes = found.classes or classes
+        columns = (found.name,)
+        values = found.values
         description = description or found.name
     features = _features(spec, dataset, columns)
     positive = _in_the_form_of(classes, spec.positive)

@@ -13,7 +13,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from tipcast.tracking.run import NONE, ORIGIN, Curves, Facts, Run, context_tags, write
 from tipcast.tracking.store import all_runs, release
 
-KEY, NUMBER, ATTEMPT, PROPOSED = "trial.key", "trial.number", "trial.attempt", "trial.params"
+KEY = "trial.key"
+NUMBER = "trial.number"
+ATTEMPT = "trial.attempt"
+PROPOSED = "trial.params"
 """Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
 
 

@@ -131,7 +131,8 @@ def fetch(
         described = yaml.safe_load(get("MLmodel").read_bytes())["metadata"]["tipcast"]
         sha256 = str(described["manifest_sha256"])
     except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError) as problem:
-        what, fix = "is not a model that tipcast logged", "score with a model that tipcast trained"
+        what = "is not a model that tipcast logged"
+        fix = "score with a model that tipcast trained"
         raise TipcastError("M005", uri, what, fix) from problem
     if version:  # who may write to the artifact store can make MLmodel fit, and not the registry
         same("the manifest", sha256, version.tags.get(MANIFEST_TAG, sha256))
@@ -202,8 +203,11 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
     """Return a manifest that this version knows how to follow."""
     try:
         manifest: dict[str, Any] = json.loads(content)
-        version, format, file = manifest["version"], manifest["format"], manifest["file"]
-        names, _ = list(manifest["features"]), manifest["sha256"]["model"]
+        version = manifest["version"]
+        format = manifest["format"]
+        file = manifest["file"]
+        names = list(manifest["features"])
+        _ = manifest["sha256"]["model"]
         if version != MANIFEST_VERSION:
             raise TipcastError(
                 "M004",
@@ -250,7 +254,8 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
 
     C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
     """
-    uri, version = model_uri, None
+    uri = model_uri
+    version = None
     if match := OF_RUN.fullmatch(model_uri):
         with absent("M001", uri, f"run {match[1]} is not there", SEE):
             run = client.get_run(match[1])
@@ -274,7 +279,8 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
         with absent("M001", uri, what, SEE):
             ask = client.get_model_version if number else client.get_model_version_by_alias
             version = ask(name, number or alias)
-        uri, original = f"models:/{name}/{version.version}", version
+        uri = f"models:/{name}/{version.version}"
+        original = version
         with absent("M001", uri, "the version that it is a copy of is not there", SEE):
             while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
                 # copy_model_version copies no model_id

@@ -255,7 +255,8 @@ def register(
         raise TipcastError(
             "M011", name, what, "report this with the run's artifacts; nothing was registered"
         )
-    client, manifest = run.client, logged.manifest
+    client = run.client
+    manifest = logged.manifest
     facts = {
         "format": manifest["format"],
         "sha256": manifest["sha256"]["model"],
@@ -332,7 +333,8 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
     """Return each class as the target has it: the column's own value, or what the task's function
     makes of a row.
     """
-    classes, numbers = list(task.get("classes") or ("0", "1")), task.get("values")
+    classes = list(task.get("classes") or ("0", "1"))
+    numbers = task.get("values")
     if numbers:
         labels = [
             int(number) if float(number).is_integer() else float(number) for number in numbers

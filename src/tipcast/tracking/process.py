@@ -73,12 +73,14 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
     written by one machine alone, also before its last boot.
     """
     try:
-        known, here = json.loads(run_tags[PROCESS]), _machine()
+        known = json.loads(run_tags[PROCESS])
+        here = _machine()
         if sqlite_file(store):
             here.pop("boot")
         if not here.items() <= known.items():
             return False
-        pid, start = int(known["pid"]), float(known["start"])
+        pid = int(known["pid"])
+        start = float(known["start"])
         # of another user's process, which psutil may not see
         with contextlib.suppress(PermissionError):
             os.kill(pid, 0)

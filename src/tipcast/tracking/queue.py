@@ -8,7 +8,8 @@ from typing import Any
 
 import filelock
 
-LOOK_S, LONGEST_QUEUE_S = 1.0, 300.0
+LOOK_S = 1.0
+LONGEST_QUEUE_S = 300.0
 """Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for
 which it lasts.
 """
@@ -30,7 +31,8 @@ def in_turn(
         try:
             return lock.acquire(timeout=min(wait_s, LOOK_S))
         except filelock.Timeout:
-            before, state = state, _state(path)
+            before = state
+            state = _state(path)
             looked = now()
             if state != before:
                 changed = looked

@@ -60,11 +60,16 @@ SAMPLING_S = 5
 """Seconds between two samples of the system's metrics."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the interruption that did it, for the last line of the job."""
-MAX_NAME, MAX_PARAM, MAX_TAG, MAX_DIGEST, MAX_DATASET = 250, 6000, 8000, 36, 500
+MAX_NAME = 250
+MAX_PARAM = 6000
+MAX_TAG = 8000
+MAX_DIGEST = 36
+MAX_DATASET = 500
 """Characters of a name, of values of parameters and tags, and of digest and name of a dataset."""
 REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
 """What no name may have: other characters, and parts between slashes that a path would not keep."""
-VERSIONS, FILES = "versions.yaml", "data/files.yaml"
+VERSIONS = "versions.yaml"
+FILES = "data/files.yaml"
 """Artifacts of a run."""
 BEST = "sweep.best.params"
 """Tag of a sweep's best parameters, as JSON."""
@@ -81,7 +86,8 @@ GIT = "mlflow.source.git."
 """How MLflow's tags of a repository begin."""
 ORIGIN = (GIT, "tipcast.version", "tipcast.commit", "tipcast.dirty")
 """How tags begin that say which code a run's result comes from."""
-NAME, ID = "MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"
+NAME = "MLFLOW_EXPERIMENT_NAME"
+ID = "MLFLOW_EXPERIMENT_ID"
 DEFAULT = "tipcast"
 Facts = Mapping[str, object]
 Curves = Mapping[str, Mapping[int, float]]
@@ -213,7 +219,8 @@ class Run:
         ``uri`` is of its first file, or what stands for a source that is made; the digest is over
         all of its files; the profile tells rows and other facts, kept with the dataset.
         """
-        uri, source = redact_address(concealed(uri)), None
+        uri = redact_address(concealed(uri))
+        source = None
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
                 # a path may be read as two kinds of source; the first is right
@@ -299,11 +306,9 @@ def open_run(
     for artifacts that a password or token would go to in the clear, and T001 to T005 where the
     store fails.
     """
-    joined, store, client = (
-        resume or os.environ.get("MLFLOW_RUN_ID"),
-        resolve(spec),
-        open_store(spec),
-    )
+    joined = resume or os.environ.get("MLFLOW_RUN_ID")
+    store = resolve(spec)
+    client = open_store(spec)
     try:
         with failures(store):
             process.close_abandoned(client, store, keep=joined)
@@ -411,7 +416,8 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
     """
     with suppress(Exception):
         # it was just used
-        run_id, spec = os.environ["MLFLOW_RUN_ID"], TrackingSpec(max_retries=0, wait_s=5.0)
+        run_id = os.environ["MLFLOW_RUN_ID"]
+        spec = TrackingSpec(max_retries=0, wait_s=5.0)
         client = open_store(spec)
         if problem:
             write(client, run_id, tags=error_tags(problem))
@@ -427,7 +433,8 @@ def check_store(spec: TrackingSpec) -> str:
     until ``mlflow gc``. It says where runs and artifacts go. T001 to T003 tell of the store, T004
     of an experiment that was deleted, T005 of the artifact.
     """
-    store, client = resolve(spec), open_store(spec)
+    store = resolve(spec)
+    client = open_store(spec)
     with failures(store):
         run = create(client, replace(spec, run_name=None), "tipcast-doctor").info
         try:

@@ -73,7 +73,8 @@ def open_store(spec: TrackingSpec) -> Any:
     C003 no address, C009 a password or token that would go to another machine in the clear, T001
     server not reached, T002 database that cannot be used, T003 credentials in the address.
     """
-    uri, registry = resolve(spec), os.environ.get("MLFLOW_REGISTRY_URI")
+    uri = resolve(spec)
+    registry = os.environ.get("MLFLOW_REGISTRY_URI")
     check_address(
         uri, "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI", insecure=spec.insecure
     )
@@ -128,7 +129,8 @@ def _artifacts_placed(uri: str) -> Iterator[None]:
     MLflow would make their folder in the working folder, as in a container whose folder is part of
     its image. The client that is made in the block keeps it; the process does not.
     """
-    database, here = sqlite_file(uri), Path(ARTIFACTS)
+    database = sqlite_file(uri)
+    here = Path(ARTIFACTS)
     right = os.W_OK | os.X_OK
     writable = os.access(here if here.is_dir() else Path(), right)
     if database is None or writable or ROOT in os.environ or not os.access(database.parent, right):
@@ -148,7 +150,8 @@ def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
     """
     import mlflow
 
-    one, every = [experiment_id] if experiment_id else None, experiment_id is None
+    one = [experiment_id] if experiment_id else None
+    every = experiment_id is None
     return list(
         mlflow.search_runs(one, condition, search_all_experiments=every, output_format="list")
     )
@@ -185,7 +188,8 @@ def _blamed(problem: Exception, where: str, uri: str) -> tuple[str, object, str,
     import requests
     import sqlalchemy.exc
 
-    text, short = first_line(problem), shortage(uri, str(problem))
+    text = first_line(problem)
+    short = shortage(uri, str(problem))
     frames = [
         frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(problem.__traceback__)
     ]
@@ -411,10 +415,8 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             "T002", path, what, "wait for it to end, or raise tracking.wait_s"
         ) from problem
     except (sqlite3.Error, OSError) as problem:
-        what, fix = (
-            f"the database cannot be used: {first_line(problem)}",
-            "check the file and its rights",
-        )
+        what = f"the database cannot be used: {first_line(problem)}"
+        fix = "check the file and its rights"
         raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
 
 

@@ -210,7 +210,9 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(
         (worker,) = dask_scheduler.workers.values()
         return worker.status.name, bool(worker.executing)
 
-    turns, seconds, gate = Turns(), [0.0], tmp_path / "gate"
+    turns = Turns()
+    seconds = [0.0]
+    gate = tmp_path / "gate"
     with session(CPU, one(processes=False)) as opened:
         local = opened.client
         running = local.submit(lambda: wait_until(gate.exists), pure=False)
@@ -406,7 +408,8 @@ def test_closing_is_bounded_and_leaves_nothing_for_later(
     ):
         started = client.cluster
         (nanny,) = started.workers.values()
-        worker, close = psutil.Process(nanny.pid), started.close
+        worker = psutil.Process(nanny.pid)
+        close = started.close
         if interrupted:
             monkeypatch.setattr(started, "close", Mock(side_effect=KeyboardInterrupt))
         else:

@@ -17,7 +17,8 @@ def shell(
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with words and redirections of a shell, beside a table."""
     (folder / "t.csv").write_text(TABLE, encoding="utf-8")
-    command, environment = f"{before}exec {sys.executable} {words}", warm.environment() | variables
+    command = f"{before}exec {sys.executable} {words}"
+    environment = warm.environment() | variables
     return subprocess.run(  # noqa: S602 - fixed words
         command,
         shell=True,

@@ -87,10 +87,8 @@ class TripFiles:
 
     def text(self, name: str, change: Callable[[bytes], bytes]) -> Path:
         """Write good trips, as CSV but where the name says Parquet, and change the bytes."""
-        written, path = (
-            self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv"),
-            self.folder / name,
-        )
+        written = self.write("whole.parquet" if name.endswith(".parquet") else "whole.csv")
+        path = self.folder / name
         path.write_bytes(change(written.read_bytes()))
         written.unlink()
         return path

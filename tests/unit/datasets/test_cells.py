@@ -26,7 +26,8 @@ from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "data.md"
-BEGIN, END = "<!-- cells: tests/unit/datasets/test_cells.py -->\n\n", "\n\n<!-- end of cells -->"
+BEGIN = "<!-- cells: tests/unit/datasets/test_cells.py -->\n\n"
+END = "\n\n<!-- end of cells -->"
 CELLS = {
     "empty": "",
     "one blank": " ",
@@ -114,7 +115,8 @@ def ways(table: Table, cell: str, folder: Path) -> dict[str, str]:
 # MLflow's, of its own classes, at import
 @pytest.mark.filterwarnings("ignore:.*Any type hint:UserWarning")
 def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
-    plain, lines = trained(tmp_path, ["40.5"]), []
+    plain = trained(tmp_path, ["40.5"])
+    lines = []
     for shown, cell in CELLS.items():
         table = trained(tmp_path, [cell])
         known = next(column for column in table.columns if column.name == "a")

@@ -86,7 +86,8 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
         pd.date_range("2020-01-01", periods=300, freq="h"),
     ]
     for names in (columns, ["Preis", "am", "am"]):
-        table, path = pa.table(values, names=names), tmp_path / f"{names[1]}.{ending}"
+        table = pa.table(values, names=names)
+        path = tmp_path / f"{names[1]}.{ending}"
         pq.write_table(table, path) if ending == "parquet" else pa.csv.write_csv(table, path)
     names = dict(zip(("price", "word", "time"), columns, strict=True))
     dataset = open_table(tmp_path / f"Wort.{ending}", time="time", columns=names)

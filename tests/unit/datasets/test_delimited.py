@@ -63,7 +63,8 @@ def test_blocks_end_at_rows_and_cover_all(block_bytes: int) -> None:
     # amid a field a quote is a character
     fields = ['5" pipe', '"two\nlines"', '12" 5"', '"say ""so""\n"', '""', "plain"]
     rows = [f"{at},{fields[at % 6]},{fields[at * 5 % 6]}\n".encode() for at in range(300)]
-    raw, ends = b"".join(rows), {sum(map(len, rows[: at + 1])) for at in range(300)}
+    raw = b"".join(rows)
+    ends = {sum(map(len, rows[: at + 1])) for at in range(300)}
     cut = csv.blocks(io.BytesIO(raw), 0, len(raw), block_bytes, quoted=True)
     assert {start + length for start, length in cut} <= ends
     assert sum(length for _, length in cut) == len(raw)

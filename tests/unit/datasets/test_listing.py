@@ -103,7 +103,8 @@ def test_an_index_is_no_feature_unless_it_is_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_a_copy_is_named_with_its_original(trip_files: Any, tmp_path: Path, ending: str) -> None:
-    first, copy = trip_files.write(f"a_2019-02.{ending}"), tmp_path / f"b_2019-02.{ending}"
+    first = trip_files.write(f"a_2019-02.{ending}")
+    copy = tmp_path / f"b_2019-02.{ending}"
     copy.write_bytes(first.read_bytes())
     other = trip_files.write(f"c_2019-02.{ending}", lambda frame: frame.iloc[::-1])
     (line,) = identical(trip_files.listing([first, copy, other]).fragments)

@@ -37,7 +37,8 @@ def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, An
 @both
 def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
     dataset = open_dataset(spec)
-    first, tested = made(dataset, frames), made(dataset, frames, "test")
+    first = made(dataset, frames)
+    tested = made(dataset, frames, "test")
     for name, values in made(open_dataset(replace(spec)), frames).items():
         np.testing.assert_array_equal(values, first[name])
     assert not np.array_equal(first["x0"], made(open_dataset(replace(spec, seed=1)), frames)["x0"])

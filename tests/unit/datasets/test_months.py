@@ -47,7 +47,8 @@ def test_a_month_that_has_changed_anywhere_is_not_current(tmp_path: Path) -> Non
     written = months.write_month(Taxi(), month, str(tmp_path), "job")
     assert months.current(str(tmp_path), month) == written
     path = tmp_path / month.name
-    whole, footer = path.read_bytes(), pq.read_metadata(path)
+    whole = path.read_bytes()
+    footer = pq.read_metadata(path)
     assert footer.row_group(0).column(0).compression == "ZSTD"
     for at in (4, len(whole) // 2, len(whole) - footer.serialized_size, -1):
         damaged = bytearray(whole)

@@ -195,7 +195,8 @@ def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None
         frame.loc[4, ["passenger_count", "tip_amount"]] = np.nan
         return frame.assign(DOLocationID=frame.DOLocationID.astype("Int32").mask(frame.index == 5))
 
-    expected, good = holes(trip_files.trips()), np.arange(1000) != 3
+    expected = holes(trip_files.trips())
+    good = np.arange(1000) != 3
     pickup = expected[PICKUP].astype("datetime64[us]").to_numpy().astype(np.int64)
     for name in ("t_2019-02.parquet", "t_2019-02.csv"):
         (fragment,) = trip_files.listing(trip_files.write(name, holes)).fragments

@@ -26,7 +26,8 @@ def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
     # as meters show, and some others
     cents = np.array([*range(250, 20_000, 50), 675, 1110, 2345, 5205])
     for more in (-1, 0, 1):
-        fare, tip = cents / 100, (cents // 5 + more) / 100
+        fare = cents / 100
+        tip = (cents // 5 + more) / 100
         high = high_tip({"fare_amount": fare, "tip_amount": tip}, np, threshold=0.2)
         np.testing.assert_array_equal(high, more > 0)
     columns = {
@@ -118,7 +119,8 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
     listing = trip_files.listing(paths, recipe.columns)
     first, other = listing.fragments
     parts = (*(dataclasses.replace(first, part=(at,), rows=100) for at in range(10)), other)
-    listing, found = dataclasses.replace(listing, fragments=parts), []
+    listing = dataclasses.replace(listing, fragments=parts)
+    found = []
     for opened in (cpu_session, dataclasses.replace(cpu_session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
         found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))

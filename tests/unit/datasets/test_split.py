@@ -23,7 +23,8 @@ def test_validation_is_the_end_of_training_where_gaps_between_files_do_not_count
     assert cutoff([JANUARY], FEBRUARY, 0) is None
     assert cutoff([JANUARY], FEBRUARY, 0.5) == _period("2019-01-16T12:00", "2019-02-01")[0]
     assert (cutoff([JANUARY], FEBRUARY, 0.15) or 1) % MINUTE == 0
-    december, later = _period("2019-12-01", "2020-01-01"), _period("2020-01-01", "2020-02-01")
+    december = _period("2019-12-01", "2020-01-01")
+    later = _period("2020-01-01", "2020-02-01")
     files = [december, FEBRUARY, JANUARY, JANUARY]
     assert cutoff(files, later, 0.1) == _period("2019-12-23", "2020-01-01")[0]
     assert cutoff(files, later, 40 / 90) == _period("2019-02-20", "2020-01-01")[0]
@@ -44,7 +45,8 @@ def test_periods_that_do_not_fit() -> None:
 
 
 def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> None:
-    draw, classes = split.Draw(3, 0.2, 0.15), ("a", "b", "c")
+    draw = split.Draw(3, 0.2, 0.15)
+    classes = ("a", "b", "c")
     answered = np.arange(9001) % 10 > 0
     target = np.random.default_rng(0).choice(3, 9001, p=[0.899, 0.1, 0.001]).astype(np.int8)
     target[~answered] = -1

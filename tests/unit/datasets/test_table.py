@@ -84,7 +84,8 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     }
     assert opened.columns[2].categories == ("apple", "fig", "pear")
     assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
-    asked, expected = task(opened, "class"), frame()
+    asked = task(opened, "class")
+    expected = frame()
     assert asked.features == ("size", "count", "word", "flag", "price")
     x, y = rows_of(opened, Recipe(opened, asked))
     assert (asked.kind.name, asked.classes) == ("classification", ("3", "7"))
@@ -264,7 +265,8 @@ def test_an_indicator_takes_no_name_that_a_column_has(tmp_path: Path) -> None:
 def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows(
     tmp_path: Path, target: str, shares: list[int] | None
 ) -> None:
-    rows, found = frame().assign(id=range(HOURS)), []
+    rows = frame().assign(id=range(HOURS))
+    found = []
     rows.loc[7, "size"] = np.inf  # of use to no model: the others are drawn as if it were there
     rows.to_parquet(tmp_path / "a.parquet", row_group_size=80)
     rows.to_csv(tmp_path / "a.csv", index=False)

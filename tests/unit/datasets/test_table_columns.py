@@ -260,7 +260,8 @@ def parquet(folder: Path, *columns: dict[str, Any], **settings: Any) -> Table:
 
 
 def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
-    texts, numbers = {"a": ["x", "y"] * 20, "b": [1, 2] * 20}, {"a": [1, 2] * 20, "b": [3, 4] * 20}
+    texts = {"a": ["x", "y"] * 20, "b": [1, 2] * 20}
+    numbers = {"a": [1, 2] * 20, "b": [3, 4] * 20}
     assert parquet(tmp_path, texts, numbers, types={"a": "none"}).features == ("b",)
     table = parquet(tmp_path, {"a": pa.nulls(40), "b": [1, 2] * 20}, texts | {"c": [1.0] * 40})
     assert table.features == ("a", "b")

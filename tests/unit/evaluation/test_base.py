@@ -154,7 +154,8 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
         return abs(prediction - target) <= 1
 
     r = np.random.default_rng(0)
-    truth, predicted = r.normal(0, 1, 1000), r.normal(0, 1, 1000)
+    truth = r.normal(0, 1, 1000)
+    predicted = r.normal(0, 1, 1000)
     expected = np.mean(np.abs(truth - predicted) <= 1)
     found = Regression().evaluate(
         client, *(spread(client, values, (10, 700)) for values in (predicted, truth))

@@ -117,10 +117,8 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores, labels = rows(5000)
-    auc, expected = (
-        JUDGE.evaluate_here(scores, labels).headline,
-        reference.roc_auc_score(labels, scores),
-    )
+    auc = JUDGE.evaluate_here(scores, labels).headline
+    expected = reference.roc_auc_score(labels, scores)
     assert auc == pytest.approx(expected, abs=TIGHT), "of few rows nothing is binned"
     monkeypatch.setattr(classification, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
@@ -227,7 +225,8 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
         Interval(-1.0, 1.0),
     )
     # and of one positive nothing is known
-    labels, scores = np.array([0, 0, 1]), np.array([0.1, 0.5, 0.3])
+    labels = np.array([0, 0, 1])
+    scores = np.array([0.1, 0.5, 0.3])
     both = [JUDGE.evaluate_here(each, labels) for each in (scores, scores[::-1])]
     parts = Parts([[scores], [scores[::-1]], [labels]])
     assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
@@ -249,10 +248,8 @@ def test_bounds_of_the_interval(
 
 def test_a_thinned_curve_is_near_the_whole() -> None:
     labels = (np.random.default_rng(0).random(60_000) < np.linspace(0, 1, 60_000) ** 20).astype(int)
-    y, x = (
-        np.r_[0, np.cumsum(labels)] / labels.sum(),
-        np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum(),
-    )
+    y = np.r_[0, np.cumsum(labels)] / labels.sum()
+    x = np.r_[0, np.cumsum(1 - labels)] / (1 - labels).sum()
     chosen = thin(x, y)
     assert (len(chosen) <= MAX_POINTS, chosen[0], chosen[-1]) == (True, 0, 60_000)
     assert np.trapezoid(x[chosen], y[chosen]) == pytest.approx(np.trapezoid(x, y), abs=1e-4)

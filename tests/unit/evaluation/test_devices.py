@@ -52,7 +52,8 @@ def test_a_gpu_evaluates_as_the_cpu_does(
 def test_each_device_evaluates_and_counts_alike(
     backend: Session, client: Client, kind: str
 ) -> None:
-    columns, judge = ROWS[kind](), evaluator(KINDS[kind])
+    columns = ROWS[kind]()
+    judge = evaluator(KINDS[kind])
     found = judge.evaluate(backend.client, *(placed(backend, values) for values in columns))
     expected = judge.evaluate(client, *(spread(client, values) for values in columns))
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)

@@ -47,7 +47,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
 
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     r = np.random.default_rng(9)
-    values, truth = r.normal(size=(500, 14)).astype(np.float32), r.normal(10, 3, 5000)
+    values = r.normal(size=(500, 14)).astype(np.float32)
+    truth = r.normal(10, 3, 5000)
     names = [f"feature_{at}" for at in range(13)] + ["a_feature_of_a_very_long_name"]
     centres = {f"{cores} cores": np.array([[0.1, 0.2], [1.0, 0.01 * cores]]) for cores in (1, 2)}
     each: dict[str, tuple[Any, ...]] = {
@@ -168,7 +169,8 @@ def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluati
         module = sys.modules.get("matplotlib.pyplot")
         return [] if module is None else module.get_fignums()
 
-    before, kinds = held(), KINDS[::3]
+    before = held()
+    kinds = KINDS[::3]
     alone = [draw(kind, evaluation) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda kind: draw(kind, evaluation), kinds)) == alone

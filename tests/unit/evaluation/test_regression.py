@@ -21,7 +21,8 @@ def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_equals_scikit_learn(client: Client) -> None:
     predicted, truth = rows()
     found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
-    p, t = predicted.astype(float), truth.astype(float)
+    p = predicted.astype(float)
+    t = truth.astype(float)
     expected = {
         "rmse": reference.root_mean_squared_error(t, p),
         "mae": reference.mean_absolute_error(t, p),
@@ -49,7 +50,9 @@ def test_r2_of_targets_far_from_zero() -> None:
 
 
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
-    truth, hits = np.sqrt(1 + 0.2**2), 0  # of normal errors with mean 0.2 and deviation 1
+    # of normal errors with mean 0.2 and deviation 1
+    truth = np.sqrt(1 + 0.2**2)
+    hits = 0
     for seed in range(400):
         found = JUDGE.evaluate_here(
             np.random.default_rng(seed).normal(0.2, 1, 300), np.zeros(300)
@@ -62,8 +65,10 @@ def test_the_difference_and_its_interval(client: Client) -> None:
     r = np.random.default_rng(3)
     hits = 0
     for _ in range(60):  # two models that share most of their errors; the first is worse by so much
-        truth, shared = r.normal(0, 3, 800), r.normal(0, 1, 800)
-        first, second = truth + shared + r.normal(0, 0.5, 800), truth + shared
+        truth = r.normal(0, 3, 800)
+        shared = r.normal(0, 1, 800)
+        first = truth + shared + r.normal(0, 0.5, 800)
+        second = truth + shared
         futures = [spread(client, values, (300,)) for values in (first, second, truth)]
         both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
         value, interval = JUDGE.difference(Parts(futures, client), both)

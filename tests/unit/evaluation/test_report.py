@@ -29,7 +29,8 @@ def test_says_what_matters() -> None:
             remark="The test is later.",
         )
 
-    text, loss = note(accuracy=0.99, log_loss=0.0), f"{evaluation.metrics['log_loss']:.4f}"
+    text = note(accuracy=0.99, log_loss=0.0)
+    loss = f"{evaluation.metrics['log_loss']:.4f}"
     for said in (
         "### xgboost: test AUC 1.0000 (95 % interval 1.0000 to 1.0000)",
         "| train | 2018-01 to 2018-12 | 102,000 |",

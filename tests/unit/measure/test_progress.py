@@ -108,7 +108,8 @@ def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
     ],
 )
 def test_levels(level: int, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    other, before = logging.getLogger("other"), module.LOG.level
+    other = logging.getLogger("other")
+    before = module.LOG.level
     with shown(level):
         module.LOG.debug("detail")
         module.LOG.info("read")

@@ -10,7 +10,8 @@ from tipcast.models.estimator_type import type_of
 from tipcast.models.library import named
 from tipcast.tasks.kinds import CLUSTERING, KINDS
 
-RIDGE, LOGISTIC = "sklearn.linear_model.Ridge", "sklearn.linear_model.LogisticRegression"
+RIDGE = "sklearn.linear_model.Ridge"
+LOGISTIC = "sklearn.linear_model.LogisticRegression"
 KMEANS = "sklearn.cluster.KMeans"
 
 

@@ -113,7 +113,8 @@ def take(client: Client, taken: threading.Event) -> None:
 def test_a_lock_is_waited_for(
     cluster: LocalCluster, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken, looks = threading.Event(), []
+    taken = threading.Event()
+    looks = []
     with (
         Client(cluster) as first,
         Client(cluster) as second,

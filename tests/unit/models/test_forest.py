@@ -22,11 +22,13 @@ def theirs(rows, **params):
 @pytest.mark.parametrize("weights", [None, "balanced"])
 def test_every_tree_is_scikit_learns(pair, parts, spec, joined, scattered, weights):
     """Over two processes, and of rows in one; weights of rows stay out of the model."""
-    steps, params = [], {**SMALL, "class_weight": weights}
+    steps = []
+    params = {**SMALL, "class_weight": weights}
     rows = Split(*scattered(parts[:3], pair))
     estimator = build(spec("random_forest", **params), "cpu")
     model = estimator.fit_distributed(pair, rows, seed=5, progress=lambda *step: steps.append(step))
-    x, reference = parts[3][0], theirs(joined(parts[:3]), **params)
+    x = parts[3][0]
+    reference = theirs(joined(parts[:3]), **params)
     for fitted in (model, estimator.fit(Split(*joined(parts[:3])), seed=5, threads=2)):
         np.testing.assert_array_equal(
             fitted.scorer.score(x), reference.predict_proba(x.to_numpy())[:, 1]

@@ -80,7 +80,8 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     label = (made["size [m2]"] > 0).astype("int32")
     estimator = build(spec("xgboost", **SMALL), "cpu", ("age<30",))
     made["age<30"] = (made["age<30"] > 0).astype("f4")
-    x, y = [made[:400], made[400:]], [label[:400], label[400:]]
+    x = [made[:400], made[400:]]
+    y = [label[:400], label[400:]]
     if reach == "distributed":
         model = estimator.fit_distributed(
             client, Split(*scattered(list(zip(x, y, strict=True)))), seed=0

@@ -223,7 +223,8 @@ def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_f
 
 @pytest.mark.parametrize("link", ["a.parquet", "_manifest.json", "2019"])
 def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> None:
-    output, foreign = tmp_path / "scored", tmp_path / "foreign"
+    output = tmp_path / "scored"
+    foreign = tmp_path / "foreign"
     output.mkdir()
     foreign.mkdir()
     (output / link).symlink_to(foreign)
@@ -234,7 +235,8 @@ def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> Non
 def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a full disk tests/faults tell."""
     steps: list[object] = []
-    sync, rename = os.fsync, Path.replace
+    sync = os.fsync
+    rename = Path.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: (steps.append("sync"), sync(descriptor))[1])
     monkeypatch.setattr(
         Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1]
@@ -254,7 +256,8 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("size", [10, 12 << 20])
 def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> None:
     """Nor is what was sent of it, where it is sent in pieces."""
-    folder, beside = "s3://trips/a_tipcast-b/scored", "trips/a_tipcast-b/scored_other/letter"
+    folder = "s3://trips/a_tipcast-b/scored"
+    beside = "trips/a_tipcast-b/scored_other/letter"
     storage = address.storage(folder, {"default_block_size": 5 << 20})
     bucket.pipe_file(beside, b"")
     for problem in (
@@ -357,7 +360,8 @@ Score = Callable[..., Any]
 
 def test_columns_of_a_clustering() -> None:
     """Those of other kinds are held against MLflow's predictions by the tests of the job."""
-    task, predicted = Task("t", CLUSTERING, ("x0",)), np.float32([[4, 0.5], [1, 2], [0, 8]])
+    task = Task("t", CLUSTERING, ("x0",))
+    predicted = np.float32([[4, 0.5], [1, 2], [0, 8]])
     work = Work(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
     added = {
         "cluster": [4, None, 0],
@@ -416,7 +420,8 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
     assert (sums.scored, sums.rows) == (entry.rows, 0), "no row has an answer"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
-    table, whole = file.read(), pa.concat_tables(tables)
+    table = file.read()
+    whole = pa.concat_tables(tables)
     assert table.select(whole.column_names).equals(whole)
     known = whole["number"].is_valid().to_numpy()
     assert np.allclose(table["prediction"].to_numpy()[known], 2 * whole["number"].to_numpy()[known])
@@ -514,7 +519,8 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
             fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
         )
 
-    blocks, at = replace(WANTED, block_bytes=2000), np.arange(100)
+    blocks = replace(WANTED, block_bytes=2000)
+    at = np.arange(100)
     trips = pd.DataFrame(
         {"VendorID": 1, "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100)}
     )

@@ -26,14 +26,14 @@ class Future:
     def __init__(
         self, key: str, worker: str, proposal: Proposal, attempt: int, done: list[Any]
     ) -> None:
-        self.key, self.worker, self.proposal, self.attempt, self._done = (
-            key,
-            worker,
-            proposal,
-            attempt,
-            done,
-        )
-        self.status, self._problem, self.alone = "pending", None, True
+        self.key = key
+        self.worker = worker
+        self.proposal = proposal
+        self.attempt = attempt
+        self._done = done
+        self.status = "pending"
+        self._problem = None
+        self.alone = True
 
     def done(self) -> bool:
         return self.status != "pending"
@@ -43,7 +43,8 @@ class Future:
 
     def end(self, status: str = "finished", problem: Any = None) -> None:
         if not self.done():
-            self.status, self._problem = status, problem
+            self.status = status
+            self._problem = problem
             self._done.append(self)
 
     def release(self, force: bool = False) -> None:
@@ -89,7 +90,8 @@ class Workers:
         return worker in self.memory
 
     def report(self, future: Future) -> None:
-        number, params = future.proposal.number, future.proposal.params
+        number = future.proposal.number
+        params = future.proposal.params
         score = 0.5 + params["depth"] / 100
         self.reports[number, future.attempt] = Trial(
             number, params, score, {}, {}, future.worker, future.attempt
@@ -237,11 +239,9 @@ def test_workers_that_go_and_come(comes: bool) -> None:
 
 
 def test_rows_are_read_by_the_workers_that_there_are() -> None:
-    counts, gone, data = (
-        (("counts",),),
-        OSError("gone"),
-        TipcastError("D007", "file", "no column", ""),
-    )
+    counts = (("counts",),)
+    gone = OSError("gone")
+    data = TipcastError("D007", "file", "no column", "")
     study: Any = SimpleNamespace(sweep="s", topic="t")
     for answers, memory, code, asked in (
         ([counts], False, "", 1),
@@ -252,7 +252,8 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
         # the next would run out of memory as well
         ([gone, counts], True, "K003.*lost while they read", 1),
     ):
-        client, slept = Mock(), list[float]()
+        client = Mock()
+        slept = list[float]()
         client.wait_for_workers.side_effect = [None] * len(answers) + [TimeoutError]
         client.run_on_scheduler.return_value = {"a": 1}, set()
         client.run.side_effect = [{"a": answer} for answer in answers]

@@ -73,7 +73,8 @@ def asked(
     baseline: Any = None,
 ) -> list[Proposal]:
     """Run a search of so many slots whose trials end in any order; every fifth one fails."""
-    sign, draw = 1 if objective.maximize else -1, chance.Random(at_once)
+    sign = 1 if objective.maximize else -1
+    draw = chance.Random(at_once)
     tpe = searcher(
         SearchSpec("tpe", trials, max_concurrent=4), SPACE, 3, objective, known or {}, baseline
     )

@@ -84,10 +84,8 @@ def study() -> Callable[..., Study]:
         recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
-        objective, judged = (
-            Objective("study", "auc", maximize=True),
-            partial(measured, BINARY),
-        )
+        objective = Objective("study", "auc", maximize=True)
+        judged = partial(measured, BINARY)
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)
 
@@ -219,7 +217,8 @@ def test_slots_are_a_resource_of_the_workers(
 @pytest.mark.usefixtures("forked_workers")
 def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None:
     """Neither trial is begun again: one had its time, nothing ran beside the other."""
-    hangs, hungry = tmp_path / "hangs", tmp_path / "hungry"
+    hangs = tmp_path / "hangs"
+    hungry = tmp_path / "hungry"
 
     def measure(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
         if not hangs.exists():

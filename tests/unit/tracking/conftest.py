@@ -106,7 +106,8 @@ def saved(
 ) -> dict[str, Saved]:
     """Format -> a small model as logged, and registered as `FORMAT@champion`; read only."""
     folder = tmp_path_factory.mktemp("saved")
-    uri, models = f"sqlite:///{shutil.copy(tables, folder / 'mlflow.db')}", {}
+    uri = f"sqlite:///{shutil.copy(tables, folder / 'mlflow.db')}"
+    models = {}
     spec = TrackingSpec(uri=uri, experiment="taxi", system_metrics=False)
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.65, "seconds/fit": 3.0})

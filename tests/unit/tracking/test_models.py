@@ -87,7 +87,8 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
         ("https://user:secret@host/model", "C003.*https://host/model"),
     ):
         assert "secret" not in str(refused(registry, uri, says))
-    client, logged = registry["skops"].run.client, registry["treelite"].logged.uri
+    client = registry["skops"].run.client
+    logged = registry["treelite"].logged.uri
     client.copy_model_version("models:/treelite/1", "production")
     client.copy_model_version("models:/production/1", "abroad")
     mlflow.register_model(logged, "by_hand")
@@ -239,7 +240,9 @@ def test_a_file_that_crashes_its_library_ends_no_job(registry: Registry, natives
     alive.
     """
     good = natives["xgboost-ubj"][0].read_bytes()
-    draw, codes, crashed = np.random.default_rng(8), set[str](), ""
+    draw = np.random.default_rng(8)
+    codes = set[str]()
+    crashed = ""
     for _ in range(40):
         content = bytearray(good)
         for _ in range(3):
@@ -260,7 +263,8 @@ def test_a_file_that_crashes_its_library_ends_no_job(registry: Registry, natives
 def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
     registry: Registry, tmp_path: Path
 ) -> None:
-    marker, folder = tmp_path / "marker", registry["skops"].folder
+    marker = tmp_path / "marker"
+    folder = registry["skops"].folder
 
     class Planted(mlflow.pyfunc.PythonModel):
         def load_context(self, context) -> None:
@@ -309,7 +313,9 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(mlflow, "get_registry_uri", lambda: "http://127.0.0.1:5000")
-    folder, into, inside = registry["treelite"].folder, tmp_path / "fetched", tmp_path / "inside"
+    folder = registry["treelite"].folder
+    into = tmp_path / "fetched"
+    inside = tmp_path / "inside"
     for made in (into, inside):
         made.mkdir()
     (inside / "way").symlink_to(folder)

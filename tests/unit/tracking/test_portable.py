@@ -37,7 +37,8 @@ FEATURES = list(features.BASE_FEATURES)
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
-    folder, file = saved[format].folder, natives[format][0]
+    folder = saved[format].folder
+    file = natives[format][0]
     files = {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
@@ -203,7 +204,8 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
 
 @pytest.mark.parametrize("difference", [1.1e-5, float("nan")])
 def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> None:
-    run, logged = saved["skops"].run, portable.Logged("models:/m-1", manifest=WHOLE)
+    run = saved["skops"].run
+    logged = portable.Logged("models:/m-1", manifest=WHOLE)
     with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
         register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
     assert list(run.client.search_registered_models("name = 'doubtful'")) == []

@@ -58,7 +58,8 @@ def _only(spec: TrackingSpec) -> Any:
 
 def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
     """Of tags and metrics tests/jobs tell."""
-    spec.run_name, spec.system_metrics = "mine", True
+    spec.run_name = "mine"
+    spec.system_metrics = True
     with _made(spec) as run:
         secret = "s3://key:s3cret@trips/2018.parquet?versionId=s3cret"
         run.log_dataset(secret, "d" * 36, "yellow 2018", "train", {"rows": 10})
@@ -76,7 +77,8 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
         {"seed": "0"},
     )
     inputs = {item.tags[0].value: item.dataset for item in ended.inputs.dataset_inputs}
-    train, test = inputs["train"], inputs["test"]
+    train = inputs["train"]
+    test = inputs["test"]
     assert (train.name, train.digest, train.profile) == ("yellow 2018", "d" * 36, '{"rows": 10}')
     assert test.digest == "e" * 36
     assert "s3://trips/2018.parquet" in train.source
@@ -100,7 +102,8 @@ def test_a_run_that_ends_otherwise(
         raise problem
     assert caught.value is problem
     assert getattr(problem, "__notes__", []) == ([module.KILLED] if status == "KILLED" else [])
-    ended, message = _only(spec), str(problem) if code else None
+    ended = _only(spec)
+    message = str(problem) if code else None
     tags = ended.data.tags
     assert (ended.info.status, tags.get("error.code"), tags.get("error.message")) == (
         status,
@@ -214,10 +217,8 @@ def test_a_run_on_a_server_below_a_path(
                 "s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10}
             )
         (finished,) = run.client.search_runs([run.experiment_id])
-        page, image = (
-            run.link,
-            f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}",
-        )
+        page = run.link
+        image = f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
         with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
             assert b"<title>MLflow" in answer.read()
         with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
@@ -454,7 +455,8 @@ def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
         assert not process.has_exited({process.PROCESS: text}, STORE), text
-    before, earlier = written(start="1"), written(boot="earlier", start="1")
+    before = written(start="1")
+    earlier = written(boot="earlier", start="1")
     assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
     assert process.has_exited(earlier, "sqlite:///mlflow.db")
     # as /proc hides processes of others
@@ -476,10 +478,8 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
         pass
     # of another temporary folder
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run_id, elsewhere = (
-        left(pid=other.pid, start=process.started(other.pid)),
-        left(pid=1, host="elsewhere"),
-    )
+    run_id = left(pid=other.pid, start=process.started(other.pid))
+    elsewhere = left(pid=1, host="elsewhere")
     for held, holder in (
         (run_id, f"process {other.pid} on "),
         (elsewhere, "process 1 on elsewhere works on this run"),

@@ -185,7 +185,8 @@ def test_artifacts_in_s3_without_credentials(problem: Exception, says: str) -> N
 
 def test_a_folder_that_was_moved_is_not_made_again(spec: TrackingSpec, tmp_path: Path) -> None:
     """MLflow keeps absolute paths of artifacts."""
-    old, new = tmp_path / "old", tmp_path / "new"
+    old = tmp_path / "old"
+    new = tmp_path / "new"
     old.mkdir()
     database = shutil.copy(tmp_path / "mlflow.db", old)
     moved = TrackingSpec(uri=f"sqlite:///{database}", system_metrics=False, experiment="moved")
@@ -397,7 +398,8 @@ def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(
     tmp_path: Path,
 ) -> None:
     """As in a container whose working folder is part of its image."""
-    folder, elsewhere = tmp_path / "image", tmp_path / "volume"
+    folder = tmp_path / "image"
+    elsewhere = tmp_path / "volume"
     folder.mkdir(mode=0o555)
     elsewhere.mkdir()
     nobody = (

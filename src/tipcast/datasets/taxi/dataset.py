@@ -95,8 +95,11 @@ class Taxi(Dataset):
 
         C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
         """
-        data, named, key = self.spec, named_by(self.spec, which), f"data.{which}"
-        needed, optional = tuple(dict.fromkeys(("pickup", *columns))), tuple(optional)
+        data = self.spec
+        named = named_by(self.spec, which)
+        key = f"data.{which}"
+        needed = tuple(dict.fromkeys(("pickup", *columns)))
+        optional = tuple(optional)
         request = request_of(
             data, needed, optional, nullable=optional, facts={"colour": data.colour}
         )
@@ -194,7 +197,8 @@ class Taxi(Dataset):
         for uri, counts in per_file.items():
             names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
             for reason, (columns, fault, code, limit) in REFUSED.items():
-                most, rows = getattr(limits, limit), counts.dropped.get(reason, 0)
+                most = getattr(limits, limit)
+                rows = counts.dropped.get(reason, 0)
                 if most is not None and rows > most * counts.rows_read:
                     column = " or ".join(repr(names[name]) for name in columns if name in names)
                     what = f"column {column} {fault} in {rows} of {counts.rows_read} rows"
@@ -234,10 +238,8 @@ class Taxi(Dataset):
         """Return the TLC's names; whatever a month's files have, ids become whole numbers and all
         else doubles.
         """
-        colour, present = (
-            str(facts["colour"]),
-            [name for name in schema.COLUMNS if name in set(there)],
-        )
+        colour = str(facts["colour"])
+        present = [name for name in schema.COLUMNS if name in set(there)]
         fields = {name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in present}
         return f"{colour}_tripdata_{month}.parquet", fields
 

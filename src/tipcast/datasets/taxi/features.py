@@ -28,7 +28,8 @@ FIRST_PICKUP, LAST_PICKUP = (
 )
 """Times before the first, and from the last on, are clocks gone wrong."""
 LAST_ZONE = 265
-NOT_FINITE, ABSURD = "non_finite", 1e6
+NOT_FINITE = "non_finite"
+ABSURD = 1e6
 """No fare, tip, distance or number of passengers is larger."""
 MINUTE = 60_000_000
 HOURS_OF_WEEK = 168

@@ -73,7 +73,8 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     such month.
     """
     # of all rows: a Parquet footer's extremes are those of clocks gone wrong
-    months, rows = Counter[str](), 0
+    months = Counter[str]()
+    rows = 0
     for part in parts:
         pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
         inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
@@ -200,13 +201,16 @@ def _columns(
 
     D007 it is not of the colour that is wanted.
     """
-    own, where, wanted = dict(names), address.shown(uri), request.facts.get("colour")
+    own = dict(names)
+    where = address.shown(uri)
+    wanted = request.facts.get("colour")
     mapping = schema.map_columns(
         [name for name, _ in names], where, request.columns, request.optional, request.key
     )
     colour = schema.colour_of(own)
     if colour and wanted and colour != wanted:
-        lacks, has = schema.tlc_name("pickup", wanted), schema.tlc_name("pickup", colour)
+        lacks = schema.tlc_name("pickup", wanted)
+        has = schema.tlc_name("pickup", colour)
         what = f"missing column {lacks!r}: it has {has!r}, so it is a {colour}-taxi file"
         raise TipcastError(
             "D007", where, what, f"ask for the colour {colour}, or name {wanted}-taxi files"
@@ -229,10 +233,8 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
     if "{month}" not in data.url or ending is None:
         fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
         raise TipcastError("C003", "data.url", "is not an address of months", fix)
-    folder, months = (
-        Path(data.cache).expanduser().absolute(),
-        parse_months(named_by(data, which), f"data.{which}"),
-    )
+    folder = Path(data.cache).expanduser().absolute()
+    months = parse_months(named_by(data, which), f"data.{which}")
     url = data.url.replace("{colour}", colour)
     return {
         folder / f"{colour}_tripdata_{month}{ending}": url.replace("{month}", month)

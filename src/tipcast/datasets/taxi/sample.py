@@ -32,13 +32,19 @@ STREAMS = (4, 2, 1, 4, 4)
 """16-bit words per row of the independent random streams for time, pair of zones, passengers, ride
 and payment.
 """
-IMPROVEMENT, MTA, NEWARK, FLAT, TOLL = 30, 50, 1750, 5200, 612  # cents
+# cents
+IMPROVEMENT = 30
+MTA = 50
+NEWARK = 1750
+FLAT = 5200
+TOLL = 612
 NEW_YEAR_2009 = 1_230_768_000  # meters with a lost clock say that it is shortly before
 FLAGS = np.array(["N", "Y", None], dtype=object)
 NEGOTIATED, ZERO_FARE, ZERO_MILES, DAY_LONG, STORED = range(5)  # what is special of a few trips
 PATH = Path(__file__).with_name("sample_profile.json")
 OFFSET = 0.4  # miles that a trip within one zone takes; positions of zones are fitted with it
-REACH, ANYWHERE = 1.2, 0.02
+REACH = 1.2
+ANYWHERE = 0.02
 """Miles over which the weight of a drop-off falls by e, and what is left at any distance; the
 margins come on top.
 """
@@ -58,7 +64,14 @@ whose payment type is missing.
 """
 # button pressed, in percent of all that is due before the tip
 PERCENT = np.array([20, 25, 30, 0, 0, 0, 10, 15, 18] + [0] * 9 + [20, 0], np.int32)
-WHOLE_UP, ABOVE, WHOLE_DOWN, TIE, BELOW, NEGATIVE, NULL_HIGH, NULL_LOW = 3, 4, 9, 10, 11, 15, 18, 19
+WHOLE_UP = 3
+ABOVE = 4
+WHOLE_DOWN = 9
+TIE = 10
+BELOW = 11
+NEGATIVE = 15
+NULL_HIGH = 18
+NULL_LOW = 19
 
 
 def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array], Array]:
@@ -72,8 +85,10 @@ def alias(shares: Array, word: type[np.unsignedinteger[Any]]) -> Callable[[Array
     weight = np.zeros(1 << bits)
     weight[: len(shares)] = shares
     weight *= len(weight) / weight.sum()
-    poor, rich = np.flatnonzero(weight < 1), np.flatnonzero(weight >= 1)
-    lack, excess = np.append(np.cumsum(1 - weight[poor]), np.inf), np.cumsum(weight[rich] - 1)
+    poor = np.flatnonzero(weight < 1)
+    rich = np.flatnonzero(weight >= 1)
+    lack = np.append(np.cumsum(1 - weight[poor]), np.inf)
+    excess = np.cumsum(weight[rich] - 1)
     other = np.arange(len(weight))
     giver = np.searchsorted(excess, np.append(0, lack)[: len(poor)], side="right")
     other[poor] = rich[np.minimum(giver, len(rich) - 1)]
@@ -126,27 +141,30 @@ def tables(colour: str) -> SimpleNamespace:
     zone - 1``.
     """
     shipped = json.loads(PATH.read_text(encoding="utf-8"))
-    made, logit, pace = shipped[colour], shipped[colour]["logit"], shipped["pace"]
+    made = shipped[colour]
+    logit = shipped[colour]["logit"]
+    pace = shipped["pace"]
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
     line = np.hypot(x[:, None] - x, y[:, None] - y) + OFFSET
     line[-1, :-1] += 6  # zone 265 lies outside the city
     line[:-1, -1] += 6
     miles = line.ravel()
     zone = np.arange(1, LAST_ZONE + 1)
-    pu, do = np.repeat(zone, LAST_ZONE), np.tile(zone, LAST_ZONE)
+    pu = np.repeat(zone, LAST_ZONE)
+    do = np.tile(zone, LAST_ZONE)
     south = np.isin(zone, shipped["south"])
     manhattan = south | np.isin(zone, shipped["north"])
     laguardia, jfk = ((pu == airport) | (do == airport) for airport in (LAGUARDIA, JFK))
     normal = np.array([NormalDist().inv_cdf((i + 0.5) / 4096) for i in range(4096)])
-    hour, workday = np.arange(HOURS_OF_WEEK) % 24, np.arange(HOURS_OF_WEEK) < 120
+    hour = np.arange(HOURS_OF_WEEK) % 24
+    workday = np.arange(HOURS_OF_WEEK) < 120
     ends = (
         np.cumsum([0.005, made["zero_fare"], made["zero_miles"], made["day_long"], 0.0053]) * 65536
     )
-    endings, middles = (
-        [np.cumsum(row) / sum(row) for row in made["endings"]],
-        (np.arange(8192) + 0.5) / 8192,
-    )
-    steps, distances = np.arange(-2048, 2048) / 100, np.log(np.arange(8192) / 100 + 0.005)
+    endings = [np.cumsum(row) / sum(row) for row in made["endings"]]
+    middles = (np.arange(8192) + 0.5) / 8192
+    steps = np.arange(-2048, 2048) / 100
+    distances = np.log(np.arange(8192) / 100 + 0.005)
     return SimpleNamespace(
         pair=alias(_pair_shares(made, line).ravel(), np.uint32),
         people=alias(np.array(made["passengers"]), np.uint16),
@@ -223,7 +241,9 @@ def _simulate(
     vendor_1 = ride[3] < tables.vendor_1
     special = tables.special[ride[2]]
     cell = tables.pair(pair.reshape(-1).view(np.uint32))
-    flat, newark, far = tables.flat[cell], tables.newark[cell], tables.far[cell]
+    flat = tables.flat[cell]
+    newark = tables.newark[cell]
+    far = tables.far[cell]
     miles = np.minimum(tables.miles[cell] * tables.spread[far + (ride[0] >> 4)], 8191).astype(
         np.int32
     )
@@ -358,13 +378,15 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     """
     schema.check_colour(data.colour)
     check_blocks("rows", data.rows, data.block_rows)
-    names, options = tuple(column_names(data.colour)), {"colour": data.colour}
+    names = tuple(column_names(data.colour))
+    options = {"colour": data.colour}
     columns = schema.map_columns(
         names, f"sample trips ({data.colour})", request.columns, request.optional
     )
     periods = {month: of_months(month) for month in parse_months(months, key)}
     lasts = list(itertools.accumulate(stop - start for start, stop in periods.values()))
-    scans, first = [], 0
+    scans = []
+    first = 0
     for (month, period), passed in zip(periods.items(), lasts, strict=True):
         last = data.rows * passed // lasts[-1]
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"

@@ -72,7 +72,8 @@ class Model(mlflow.pyfunc.PythonModel):
         each, as ``contributions`` and ``features`` have; ``label`` is (rows,) as the target has it,
         of two classes by the parameter ``threshold``.
         """
-        given, outputs = params or {}, self.manifest["outputs"]
+        given = params or {}
+        outputs = self.manifest["outputs"]
         output = given.get("output", outputs[0])
         if output not in outputs:
             what = f"output {output!r} is none of this {self.manifest['format']} model"

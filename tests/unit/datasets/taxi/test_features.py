@@ -21,7 +21,8 @@ def test_equal_to_the_calendar() -> None:
         "DOLocationID": random.integers(1, 266, 5000).astype(np.int32),
     }
     matrix = compute({"pickup": pickup.to_numpy().view("int64"), **raw}, BASE_FEATURES)
-    weekday, hour = pickup.dt.weekday, pickup.dt.hour
+    weekday = pickup.dt.weekday
+    hour = pickup.dt.hour
     made = {
         "day": weekday,
         "hour": hour,

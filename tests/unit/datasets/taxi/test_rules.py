@@ -61,7 +61,8 @@ def test_good_rows_need_no_mask_and_missing_passengers_are_kept() -> None:
 
 @pytest.mark.parametrize("cases", [CASES, ZONES_AS_FLOATS], ids=["all", "zones"])
 def test_a_row_counts_under_its_first_reason(cases: list[tuple[str, float, str]]) -> None:
-    columns, reasons = _columns(len(cases) + 1), [reason for *_, reason in cases]
+    columns = _columns(len(cases) + 1)
+    reasons = [reason for *_, reason in cases]
     for row, (name, value, _) in enumerate(cases):
         columns[name] = columns[name].astype(np.result_type(columns[name], type(value)))
         columns[name][row] = value

@@ -113,11 +113,9 @@ def test_types_and_exact_cents(trips: Block) -> None:
 def test_the_dirt(trips: Block) -> None:
     pickup = trips["tpep_pickup_datetime"]
     assert 0 < ((pickup < WEEKS[0]) | (pickup >= WEEKS[1])).mean() < 2e-4
-    fare, tip, payment = (
-        cents(trips["fare_amount"]),
-        cents(trips["tip_amount"]),
-        trips["payment_type"],
-    )
+    fare = cents(trips["fare_amount"])
+    tip = cents(trips["tip_amount"])
+    payment = trips["payment_type"]
     assert not tip[payment > 1].any()
     assert 0.0015 < (fare < 0).mean() < 0.003
     assert np.isin(payment[fare < 0], [2, 3, 4]).all()
@@ -140,7 +138,8 @@ def test_margins_are_the_shipped_ones(trips: Block) -> None:
     assert variation(trips["passenger_count"], dict(enumerate(made["passengers"][:7]))) < 0.01
     assert abs((trips["PULocationID"] == trips["DOLocationID"]).mean() - made["same_zone"]) < 0.005
     green = sample_block(WEEKS, 0, 0, 50_000, "green")
-    fare, tip = cents(green["fare_amount"]), cents(green["tip_amount"])
+    fare = cents(green["fare_amount"])
+    tip = cents(green["tip_amount"])
     assert abs((tip * 5 > fare)[fare > 0].mean() - SHIPPED["green"]["label_rate"]) < 0.02
 
 
@@ -148,11 +147,13 @@ def test_a_model_learns_as_much_as_from_real_months() -> None:
     def rows(period: tuple[int, int]) -> xgb.DMatrix:
         block = sample_block(period, 0, 0, 100_000, "yellow")
         x = compute({"pickup": block["tpep_pickup_datetime"], **block}, BASE_FEATURES)
-        fare, tip = cents(block["fare_amount"]), cents(block["tip_amount"])
+        fare = cents(block["fare_amount"])
+        tip = cents(block["tip_amount"])
         return xgb.DMatrix(x[fare > 0], (tip * 5 > fare)[fare > 0], nthread=2)
 
     params = {"max_depth": 6, "objective": "binary:logistic", "tree_method": "hist", "nthread": 2}
-    train, test = rows(WEEKS), rows(NEXT)
+    train = rows(WEEKS)
+    test = rows(NEXT)
     auc = roc_auc_score(test.get_label(), xgb.train(params, train, 100).predict(test))
     assert 0.57 < auc < 0.62
 
@@ -163,7 +164,8 @@ def test_blocks_are_listed_and_read_like_files(
     spec = SampleData(
         "sample", "2019-01..2019-02", test=None, rows=1000, seed=3, colour="yellow", block_rows=300
     )
-    january, february = of_months("2019-01"), of_months("2019-02")
+    january = of_months("2019-01")
+    february = of_months("2019-02")
     listing = Taxi(spec).scan("train", WANTED[1:], optional=("trip_type",))
     assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
     assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]

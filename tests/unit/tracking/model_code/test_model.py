@@ -20,7 +20,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 from tests.conftest import python
 
-TIME, ZONES = "tpep_pickup_datetime", ["PULocationID", "DOLocationID"]
+TIME = "tpep_pickup_datetime"
+ZONES = ["PULocationID", "DOLocationID"]
 FORMATS = ("xgboost-ubj", "treelite", "skops")
 ISOLATED = """
 import json, sys
@@ -54,7 +55,8 @@ def test_models_need_no_tipcast(saved: Any, trips: pd.DataFrame, tmp_path: Path)
 
 
 def _types(trips: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    passengers, zones = trips["passenger_count"], trips[ZONES]
+    passengers = trips["passenger_count"]
+    zones = trips[ZONES]
     yield trips
     yield trips.astype({"PULocationID": "float64", "DOLocationID": "float32"})
     yield trips.astype({"PULocationID": "int32", "DOLocationID": "int16"})
@@ -88,7 +90,8 @@ def test_types_of_raw_columns_do_not_matter(
 
 def test_forms_that_are_the_same_rows(models: Any, rows: pd.DataFrame) -> None:
     """As MLflow's own tests of a column-based signature with names ask."""
-    model, arrays = models["xgboost-ubj"], {name: rows[name].to_numpy() for name in rows}
+    model = models["xgboost-ubj"]
+    arrays = {name: rows[name].to_numpy() for name in rows}
     expected = model.predict(rows)
     for form in (
         rows.to_dict("records"),

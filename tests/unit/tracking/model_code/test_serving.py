@@ -69,7 +69,8 @@ def test_every_form_gives_the_same_probabilities(
     expected = natives["xgboost-ubj"][1]
     lacking = trips.iloc[[10, 20]].drop(columns="passenger_count")  # they are missing in the trips
     odd = trips.iloc[[0, 1]].assign(PULocationID=[300, trips["PULocationID"][1]])
-    whole, null = (trips.iloc[ROWS], expected[ROWS]), (odd, [np.nan, expected[1]])
+    whole = (trips.iloc[ROWS], expected[ROWS])
+    null = (odd, [np.nan, expected[1]])
     for sent, scores in (whole, (lacking, expected[[10, 20]]), null):
         for body, kind in _forms(sent):
             np.testing.assert_allclose(
