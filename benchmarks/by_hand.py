@@ -46,6 +46,7 @@ def frames(library: Any, files: Sequence[Path]) -> tuple[Any, Any, Any]:
         trips = library.read_parquet([str(file) for file in files], columns=COLUMNS)
     else:
         trips = library.concat([library.read_parquet(file, columns=COLUMNS) for file in files])
+
     trips = trips[trips.fare_amount > 0]
     pickup = trips.tpep_pickup_datetime
     x = library.DataFrame({"weekday": pickup.dt.weekday, "hour": pickup.dt.hour})
@@ -53,6 +54,7 @@ def frames(library: Any, files: Sequence[Path]) -> tuple[Any, Any, Any]:
     x["minute"] = pickup.dt.minute
     for name in COLUMNS[1:4]:
         x[name] = trips[name]
+
     label = (trips.tip_amount / trips.fare_amount > 0.2).astype("int32")
     return x.astype("float32").fillna(-1), label, pickup
 

@@ -65,6 +65,7 @@ def recalibrated(model_uri: str, months: tuple[Path, Path], folder: Path) -> dic
     scored = [folder / month.stem for month in months]
     for month, out in zip(months, scored, strict=True):
         tipcast("score", f"model_uri={model_uri}", f"input={month}", f"output={out}", folder=folder)
+
     words = [
         "--rows",
         f"payment_type == {CARD} and fare_amount > 0",
@@ -76,6 +77,7 @@ def recalibrated(model_uri: str, months: tuple[Path, Path], folder: Path) -> dic
     labels = (trips["tip_amount"] / trips["fare_amount"] > 0.2).to_numpy(int)
     found = Classification().evaluate_here(trips["calibrated"].to_numpy(), labels)
     told = {key: found.metrics[key] for key in TOLD if key in found.metrics} | {"rows": found.rows}
+
     return {
         **told,
         "auc_low": found.interval.low,
@@ -93,6 +95,7 @@ def main() -> None:
         "swept": ("sweep", ["task=high_tip_card", "search=tpe", f"search.trials={given.trials}"]),
     }
     rows = []
+
     with tempfile.TemporaryDirectory() as scratch:
         client = mlflow.MlflowClient(f"sqlite:///{scratch}/mlflow.db")
         for name in given.sides:
@@ -105,6 +108,7 @@ def main() -> None:
                 told["auc_card"] = told["auc"]
                 if way == "high_tip":
                     told["auc_card"] = of_cards(said["model_uri"], TAXI / test, Path(scratch))
+
                 rows.append(
                     {
                         "trips": name,
@@ -120,6 +124,7 @@ def main() -> None:
                     )
                     rows.append({"trips": name, "way": "recalibrated", **told})
                     print(rows[-1], flush=True)
+
     print(write_result("card_trips", rows, **vars(given)))
 
 

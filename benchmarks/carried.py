@@ -88,6 +88,7 @@ def make(file: Path, device: str) -> None:
                 "trained_on": run.params["fit.device"],
             }
             print(name, facts["models"][name], flush=True)
+
         (folder / "facts.json").write_text(json.dumps(facts, indent=2))
         archive.add(folder, "carried")
 
@@ -112,6 +113,7 @@ def check(file: Path, out: Path | None) -> None:
             row = {"model": name, "rows": len(here), "max_abs_diff": furthest(here, there), **told}
             found.append(row)
             print(row, flush=True)
+
     print(write_result("carried", found, out=out, trained_on=facts["machine"]))
 
 

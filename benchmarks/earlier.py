@@ -63,6 +63,7 @@ def compared(
             for tree in (here, there)
         ]
         clocks[clock] = inside(whole, *seconds, names=NAMES)
+
     return clocks
 
 
@@ -78,6 +79,7 @@ def main() -> None:
         folder = Path(scratch)
         with tarfile.open(fileobj=io.BytesIO(archive)) as sources:
             sources.extractall(folder / "earlier", filter="data")
+
         prepared(folder / "train", given.rows)
         prepared(folder / "test", given.rows // 4, months="2019-04..2019-04")
         trees = (
@@ -109,6 +111,7 @@ def main() -> None:
             for clock, comparison in compared(*trees, given.pairs, phases, both).items():
                 print(name, clock, comparison, flush=True)
                 results.append({"command": name, "clock": clock, **comparison.record()})
+
     print(write_result("earlier", results, **vars(given)))
 
 

@@ -83,6 +83,7 @@ def flights(rows: int, seed: int) -> pa.Table:
         "DepTime": pa.array(minutes // 60 * 100 + minutes % 60),
         "Distance": pa.array(distance),
     }
+
     return pa.table({**columns, TARGET: pa.array(np.where(late, "Y", "N"))})
 
 

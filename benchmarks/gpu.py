@@ -84,10 +84,12 @@ def main() -> int:
         raise SystemExit(
             "give --out FOLDER: results of another machine are copied to benchmarks/results"
         )
+
     given.out.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, stopped)
     end = time.monotonic() + LIMITS[given.gpus] * (1 if given.device == "gpu" else 10)
     failed = 0
+
     with tempfile.TemporaryDirectory() as folder:
         for name, words in parts(given.gpus, given.device, given.out).items():
             start = time.monotonic()
@@ -97,6 +99,7 @@ def main() -> int:
             code = ended(command, end - start) if end - start > LEAST_S else CUT_OFF
             failed += bool(code)
             print(f"== {name}: exit code {code} after {time.monotonic() - start:.0f} s", flush=True)
+
     return failed
 
 

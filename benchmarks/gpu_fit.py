@@ -90,6 +90,7 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
         pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}),
         pd.Series(np.empty(0, np.int32)),
     )
+
     with client.as_current():
         both = [
             dd.from_delayed(list(parts), meta=meta, verify_meta=False)

@@ -52,6 +52,7 @@ def months(folder: Path, count: int) -> tuple[Path, Path]:
         command = [sys.executable, "-m", "tipcast", "prepare", *words, f"out={out}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         made.append(out)
+
     return made[0], made[1]
 
 

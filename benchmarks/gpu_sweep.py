@@ -45,6 +45,7 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
                 workers, [Proposal(1000 + each.number, each.params) for each in proposals]
             )
             seconds = time.perf_counter() - start
+
     return {
         "seconds": seconds,
         "trials_per_minute": 60 * len(trials) / seconds,

@@ -45,6 +45,7 @@ def main() -> int:
         "TIPCAST_REQUIRE_GPU": "1",
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(given.gpus))),
     }
+
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "tests.xml"
         command = [
@@ -62,15 +63,18 @@ def main() -> int:
         running = subprocess.Popen([*command, *words], cwd=ROOT, env=environment)
         with contextlib.suppress(subprocess.TimeoutExpired):
             running.wait(given.limit)
+
         if running.poll() is None:
             running.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(CLOSE_S)
+
         running.kill()
         code = running.wait()
         seconds = time.perf_counter() - start
         # pytest's
         cases = ElementTree.parse(file).iterfind(".//testcase[@name]") if file.exists() else []  # noqa: S314
+
     rows = [
         {
             "test": f"{case.get('classname')}::{case.get('name')}",
@@ -95,6 +99,7 @@ def main() -> int:
     }
     facts |= {"exit_code": code, "cut_off": seconds > given.limit}
     write_result(f"gpu_tests_{given.gpus}", rows, out=given.out, **facts)
+
     return code
 
 

@@ -43,6 +43,7 @@ def job(given: Any, model: str, train: Path, test: Path, folder: Path) -> dict[s
     words += ["data=files", f"data.train={train}", f"data.test={test}", "tracking.register=trips"]
     said = tipcast("train", *words, folder=folder)
     run = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db").get_run(said["run_id"]).data
+
     return {
         "phases_s": said["phases"],
         "job_s": said["job_s"],

@@ -53,6 +53,7 @@ def measured(given: Any, count: int, folder: Path) -> dict[str, Any]:
     peak = max(
         run["memory"]["device_peak_bytes"] or run["memory"]["worker_peak_bytes"] for run in runs
     )
+
     return {
         "links": times,
         "phases_s": {
@@ -126,9 +127,11 @@ def main() -> None:
     if given.picture:
         drawn(given.out / "growth.png")
         return
+
     name = "growth_cpu" if given.device == "cpu" else f"growth_gpu_{given.gpus}"
     name += "" if given.model == "xgboost" else f"_{given.model}"
     found: list[dict[str, Any]] = []
+
     with tempfile.TemporaryDirectory() as scratch:
         for count in given.rows:
             what = {"model": given.model, "rows": count, "workers": given.gpus}

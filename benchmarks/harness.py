@@ -190,9 +190,11 @@ def compare(
     for _ in range(warmups):
         first()
         second()
+
     measured: list[Pair] = []
     while sum(not pair.void for pair in measured) < pairs and len(measured) < pairs * tries:
         measured.append(_pair(first, second, swapped=len(measured) % 2 == 1))
+
     return Comparison(names=names, pairs=tuple(measured), wanted=pairs)
 
 
@@ -226,6 +228,7 @@ def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
         parser.add_argument(
             f"--{name.replace('_', '-')}", type=kind, default=value, nargs="+" if many else None
         )
+
     parser.add_argument(
         "--out",
         type=lambda word: Path(word).resolve(),
@@ -234,16 +237,19 @@ def options(purpose: str | None, /, **defaults: Any) -> argparse.Namespace:
     )
     given = parser.parse_args()
     other = [name for name, value in defaults.items() if getattr(given, name) != value]
+
     if other and given.out == RESULTS:
         parser.error(
             "benchmarks/results has full measurements only; with "
             f"another {', '.join(other)} give --out FOLDER"
         )
+
     found = importlib.util.find_spec("tipcast")
     if found is None or not Path(str(found.origin)).is_relative_to(ROOT):
         parser.error(
             f"tipcast is imported from {found and found.origin}; set PYTHONPATH={ROOT / 'src'}"
         )
+
     import_from_here()
     adopt()
     return given
@@ -311,6 +317,7 @@ def process(*words: str, **how: Any) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     if ended.returncode:
         raise RuntimeError(f"exit code {ended.returncode}: {ended.stderr[-1500:]}")
+
     said: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
     phases = said.get("phases", {})
     job_s = sum(phases[name] for name in phases if name not in START)
@@ -370,6 +377,7 @@ def write_result(
     path = (out or RESULTS) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2, default=str) + "\n", encoding="utf-8")
+
     return path
 
 
@@ -381,6 +389,7 @@ def describe_environment() -> dict[str, Any]:
     for library in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
             versions[library] = version(library)
+
     commit, files = origin()
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
@@ -416,8 +425,10 @@ def origin() -> tuple[str | None, dict[str, str]]:
         ]
     else:
         lines = []
+
     if not lines:
         return None, {}
+
     entries = (line.partition("\t") for line in lines[1:])
     files = {
         name: entry.split()[-1]

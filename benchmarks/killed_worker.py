@@ -78,6 +78,7 @@ def attempt(device: str, wait_s: float) -> dict[str, Any]:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
                 job.communicate()
+
     last = said.strip().splitlines()[-1] if said.strip() else ""
     code = next(iter(re.findall(r"^error\[(\w+)\]", last)), None)
     ending = {"exit_code": job.returncode, "code": code, "ended_s": time.monotonic() - killed}

@@ -62,6 +62,7 @@ def climb(given: Any, name: str, folder: Path) -> dict[str, Any]:
         *sizes,
     ]
     said = tipcast("ladder", *model, *words, *rest, "tracking.system_metrics=false", folder=folder)
+
     return {
         "rows": rows,
         "rungs": said["rungs"],

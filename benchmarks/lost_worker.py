@@ -73,6 +73,7 @@ def watched(device: str) -> dict[str, Any]:
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return {"exit_code": None, "ending": "hangs"}
+
     said = next(
         (json.loads(line) for line in reversed(out.splitlines()) if line.startswith('{"ending"')),
         {},

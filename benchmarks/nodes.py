@@ -82,6 +82,7 @@ def measured(given: Any, model: str, words: list[str], folder: Path) -> dict[str
         said = tipcast(
             "train", *every, "data=files", f"data.train={train}", f"data.test={test}", folder=folder
         )
+
     return {
         "phases_s": said["phases"],
         "job_s": said["job_s"],

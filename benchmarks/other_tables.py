@@ -198,11 +198,13 @@ def written(table: Table, folder: Path) -> dict[str, dict[str, Path]]:
         tested = (rows[table.later].rank(pct=True) > 1 - TEST_SHARE).to_numpy()
     else:
         tested = np.random.default_rng(0).random(len(rows)) < TEST_SHARE
+
     files: dict[str, dict[str, Path]] = {}
     for part, own in {"all": rows, "train": rows[~tested], "test": rows[tested]}.items():
         files[part] = {form: folder / f"{part}.{form}" for form in ("csv", "parquet")}
         own.to_csv(files[part]["csv"], index=False)
         own.to_parquet(files[part]["parquet"], index=False)
+
     return files
 
 
@@ -271,10 +273,12 @@ def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) 
             "r2": metrics.r2_score,
         }
         return {name: float(function(target, told[:, 0])) for name, function in own.items()}
+
     if kind == "classification":
         own = {"auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}
         own |= {"log_loss": metrics.log_loss, "brier": metrics.brier_score_loss}
         return {name: float(function(target, told[:, 0])) for name, function in own.items()}
+
     labels = np.arange(told.shape[1])
     accuracy = metrics.accuracy_score(target, told.argmax(axis=1))
     return {
@@ -308,14 +312,17 @@ def fitted(
     )
     values = (table.model, True) in ESTIMATORS and y.dtype.kind == "f"
     estimator = ESTIMATORS[table.model, values]()
+
     if table.model in LINEAR:
         estimator.steps[0] = (
             "prepare",
             with_columns_of_texts(model.unwrap_python_model().manifest, x),
         )
+
     estimator.fit(x, y)
     if values:
         return matrix(estimator.predict(tested))
+
     told = estimator.predict_proba(tested)
     return matrix(told[:, 1:] if told.shape[1] == 2 else told)
 

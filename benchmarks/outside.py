@@ -177,6 +177,7 @@ def main() -> None:
                 trips = f"green {' -> '.join(each.months)}"
                 rows.append({**told, "months": trips, "model": model, **done[key]})
                 print(rows[-1], flush=True)
+
     print(write_result("outside", rows, **vars(given)))
 
 

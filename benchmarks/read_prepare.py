@@ -71,8 +71,10 @@ def main() -> None:
                 ),
             ]
             threads = workers.n_threads
+
     for result in results:
         print(result)
+
     added = round((peak - before) / 1e6)
     print(f"memory added {added} MB")
     print(write_result("read_prepare", results, **vars(given), threads=threads, added_mb=added))

@@ -43,6 +43,7 @@ def main() -> None:
                 )
                 low, auc, high = (rows[-1][f"test/{key}"] for key in ("auc_low", "auc", "auc_high"))
                 print(f"{name} {model} {auc:.4f} ({low:.4f} to {high:.4f})", flush=True)
+
     print(write_result("real_trips", rows, **vars(given)))
 
 

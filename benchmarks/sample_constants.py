@@ -131,10 +131,12 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     np.fill_diagonal(w, 0)
     target = np.where(weight[np.ix_(known, known)] > 0, far[np.ix_(known, known)], paths)
     inverse = np.linalg.pinv(np.diag(w.sum(1)) - w)
+
     for _ in range(400):
         gap = np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1))
         ratio = w * np.where(gap > 1e-9, target / np.maximum(gap, 1e-9), 0)
         place = inverse @ ((np.diag(ratio.sum(1)) - ratio) @ place)
+
     every = np.zeros((ZONES, 2))
     every[known] = place
     every[~known] = place.mean(0)
@@ -142,6 +144,7 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     fitted = pd.Series(line, index=pd.MultiIndex.from_arrays([i + 1, j + 1])).rename("line")
     both = rows.join(fitted, on=["PULocationID", "DOLocationID"], how="inner")
     off = np.log(both["trip_distance"] / both["line"])
+
     return every, [
         round(sigma(off[both["line"] < sample.FAR]), 3),
         round(sigma(off[both["line"] >= sample.FAR]), 3),
@@ -161,6 +164,7 @@ def pace(rows: pd.DataFrame) -> dict[str, Any]:
     for _ in range(10):
         curve = (seconds - level.loc[hour].to_numpy()).groupby(near).mean()
         level = (seconds - curve.loc[near].to_numpy()).groupby(hour).mean()
+
     off = seconds - level.loc[hour].to_numpy() - np.interp(np.log(miles), np.log(knots), curve)
     at_one = float(curve.iloc[4])
     return {
@@ -196,6 +200,7 @@ def shares(zones: dict[str, Any], order: list[int]) -> list[int]:
         ranks, list(marks), np.log(np.maximum(1 - np.array(list(marks.values())), 2e-5))
     )
     share[np.array(rest) - 1] = np.diff(1 - np.exp(left))
+
     return (share / share.sum() * 1e6).round().astype(int).tolist()
 
 
@@ -251,11 +256,13 @@ def endings(source: dict[str, Any]) -> list[list[float]]:
     below = max(1 - high - zero - press["0.1"] - press["0.15"] - press["0.18"] - 0.12 - 0.004, 0.01)
     by_card = [zero, press["0.1"], press["0.15"], press["0.18"], 0.12, 0.004, below]
     rest = [part - less for part, less in zip(payment[1:], negative, strict=True)] + negative
+
     for share, label in zip(source["credit_share_by_hour"], source["hour_label_rate"], strict=True):
         low = max(share - label, 0.02) / (1 - label)
         low_by_card = [p / sum(by_card) * low for p in by_card]
         otherwise = [p / sum(rest) * (1 - low) for p in rest]
         rows.append([0.0] * 5 + low_by_card + otherwise + [0.0, 0.0])
+
     return [[round(p, 7) for p in row] for row in rows]
 
 
@@ -278,6 +285,7 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
         np.array(source["hour_of_week_label_rate_smoothed"]),
     )
     factors["clock"], targets["clock"] = week_hour % 24, np.array(source["hour_label_rate"])
+
     for key, column, zones in (
         ("pu", "PULocationID", "pu_zones"),
         ("do", "DOLocationID", "do_zones"),
@@ -292,6 +300,7 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
         left = 1 - sum(share for _, share, _ in source[zones]["top"])
         target[ZONES] = np.clip((source["label_rate_fare_gt_0"] - top) / left, 0.2, 0.6)
         factors[key], targets[key] = group, target
+
     rates = source["label_rate_by_passenger"]
     factors["passengers"] = people
     targets["passengers"] = np.array(
@@ -303,6 +312,7 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
     targets = {key: target * kept for key, target in targets.items()}
     total = np.full(len(people), np.log(1 / (1 / source["label_rate_fare_gt_0"] - 1)))
     effects = {key: np.zeros(len(target)) for key, target in targets.items()}
+
     for _ in range(25):
         for key, group in factors.items():
             p = 1 / (1 + np.exp(-total))
@@ -317,11 +327,13 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
             step = step.clip(-1, 1)
             effects[key] += step
             total += step[group]
+
     shift = 0.0
     aim = source["label_rate_fare_gt_0"] * kept
     for _ in range(5):
         p = 1 / (1 + np.exp(-total - shift))
         shift += (aim - p.mean()) / (p * (1 - p)).mean()
+
     effects["hour"] += np.tile(effects.pop("clock"), 7)
     base = shift
     for key in effects:
@@ -329,8 +341,10 @@ def logits(source: dict[str, Any], which: str, rows: int) -> dict[str, Any]:
         mean = float(np.average(effects[key], weights=weights))
         effects[key] -= mean
         base += mean
+
     for key in ("pu", "do"):
         effects[key] = np.where(np.isnan(targets[key]), effects[key][ZONES], effects[key])[:ZONES]
+
     base += np.log(1 / (1 / source["label_rate_fare_gt_0"] - 1))
     return {"base": round(base * 100)} | {
         key: (100 * effect).round().astype(int).tolist() for key, effect in effects.items()

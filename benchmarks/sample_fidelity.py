@@ -52,6 +52,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
     ]
     week = dict(enumerate(real["hour_of_week_share"]))
     rows.append(("hour of week, total variation", distance(shares(week_hour), week), 0.0))
+
     for name, column in (("pu_zones", "PULocationID"), ("do_zones", "DOLocationID")):
         top = {zone: share for zone, share, _ in real[name]["top"]}
         rows.append((f"{column}, total variation", distance(shares(trips[column]), top), 0.0))
@@ -60,6 +61,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
             for zone, _, rate in real[name]["top"][:20]
         ]
         rows.append((f"label rate by {column}, mean gap of 20", float(np.abs(gaps).mean()), 0.0))
+
     pairs = np.sort(
         np.unique(trips["PULocationID"] * 1000 + trips["DOLocationID"], return_counts=True)[1]
     )[::-1]
@@ -74,6 +76,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
     ]
     same = (trips["PULocationID"] == trips["DOLocationID"]).mean()
     rows.append(("share within one zone", same, real["pairs"]["same_zone_share"]))
+
     for n in range(1, 5):
         rows.append(
             (
@@ -82,6 +85,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
                 real["payment_type_share"][f"{n}.0"],
             )
         )
+
     rows.append(
         (
             "payment type missing",
@@ -97,9 +101,11 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
                 real["passenger_count_share"][f"{n}.0"],
             )
         )
+
     rows.append(("negative fares", (fare < 0).mean(), real["dirty_rates"]["neg_fare"]))
     rows.append(("zero fares", (fare == 0).mean(), real["dirty_rates"]["zero_fare"]))
     minutes = (dropoff - pickup) / 6e7
+
     for q in ("0.1", "0.25", "0.5", "0.75", "0.9", "0.95", "0.99"):
         rows.append(
             (
@@ -118,6 +124,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
         rows.append(
             (f"minutes quantile {q}", np.quantile(minutes, float(q)), real["duration_min_q"][q])
         )
+
     edges = np.array(real["credit_tip"]["tip_over_fare_hist_edges"])
     found = np.histogram(tip[card] / fare[card], edges)[0] / card.sum()
     gap = np.abs(found - real["credit_tip"]["tip_over_fare_hist"]).sum() / 2
@@ -125,6 +132,7 @@ def compare(real: dict[str, Any], colour: str, seed: int = 0) -> list[tuple[str,
     whole = ((tip % 100 == 0) & (tip > 0))[card].mean()
     rows.append(("whole-dollar tips by card", whole, real["credit_tip"]["share_whole_dollar_tip"]))
     rows.append(("no tip by card", (tip[card] == 0).mean(), real["credit_tip"]["share_tip_zero"]))
+
     return [(what, float(ours), float(theirs)) for what, ours, theirs in rows]
 
 

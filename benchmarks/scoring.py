@@ -206,6 +206,7 @@ def phases(trips: Path, fetched: Fetched, folder: Path) -> dict[str, Any]:
             said = tipcast("score", *words, folder=folder)
             shutil.rmtree(out)
         found[backend] = {"phases_s": said["phases"], "process_s": said["process_s"]}
+
     words = "-", str(trips), f"{folder}/{trips.name}-copied"
     return {
         **found,
@@ -218,6 +219,7 @@ def main() -> None:
     given = options(__doc__, backend="cpu", rows=8_000_000, pairs=5)
     name = "gpu_scoring" if given.backend == "gpu" else "scoring"
     results: list[Any] = []
+
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         period = "2018-04..2019-03" if given.backend == "gpu" else "2019-04..2019-06"
@@ -227,12 +229,14 @@ def main() -> None:
             results.append(in_memory(model, given, files, fetched))
             print(results[-1], flush=True)
             write_result(name, results, **vars(given), trees=TREES)
+
         results += whole(given, folder / "trips", fetched, folder)
         if given.backend == "gpu":
             prepared(folder / "month", given.rows, months="2019-04..2019-04")
             for trips in (folder / "trips", folder / "month"):
                 results.append(phases(trips, fetched, folder))
                 write_result(name, results, **vars(given), trees=TREES)
+
     print(*results[2:], write_result(name, results, **vars(given), trees=TREES), sep="\n")
 
 

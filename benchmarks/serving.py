@@ -56,6 +56,7 @@ def main() -> None:
                             found = load(port, body, form, clients, given.seconds)
                             results.append({"model": name, "rows": rows, **found})
                             print(told(results[-1]))
+
     print(write_result("serving", results, **vars(given)))
 
 
@@ -169,6 +170,7 @@ def served(uri: str, store: str) -> Iterator[int]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = int(listener.getsockname()[1])
+
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     process = subprocess.Popen(
         [

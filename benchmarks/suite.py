@@ -47,6 +47,7 @@ def main() -> None:
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     rows = before["results"] if before.get("facts", {}).get("tested") == code else []
     ways = [way for way, orders in WAYS.items() for _ in range(orders)]
+
     try:
         for seed, way in enumerate(ways, 1):
             if seed not in {row["seed"] for row in rows}:
@@ -81,21 +82,25 @@ def measured(way: str, seed: int) -> dict[str, object]:
         command = f"make test TESTS='{words}' >{out} 2>&1"
         if way == "nohup":  # a script's `&` ignores interrupts
             command = f"trap '' INT QUIT; nohup {command}"
+
         variables = (
             {"HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp"} if way == "elsewhere" else {}
         )
         for name in variables.values():
             Path(name).mkdir()
+
         running = subprocess.Popen(
             ["sh", "-c", command], cwd=ROOT, stdin=subprocess.DEVNULL, env=os.environ | variables
         )
         done, status = os.wait()
         while done != running.pid:  # what has outlived its parent: unreaped, tests would find it
             done, status = os.wait()
+
         wall_s = time.monotonic() - start
         for loop in loops:
             before += sum(loop.cpu_times()[:2])
             loop.kill()
+
         reap()
         lines = out.read_text().splitlines()
         reports = sorted(Path(folder).glob("*.xml"))

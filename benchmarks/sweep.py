@@ -117,6 +117,7 @@ class Others:
         y = dd.from_pandas(self.y, npartitions=self.threads)
         held_x = dd.from_pandas(self.held_x, npartitions=1)
         held_y = dd.from_pandas(self.held_y, npartitions=1)
+
         for proposal in self.proposals:
             settings, rounds = self._settings(proposal.number)
             rows = dxgb.DaskQuantileDMatrix(self.client, x, y, **self.options)
@@ -170,11 +171,13 @@ def memory(file: Path, given: argparse.Namespace) -> dict[str, Any]:
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     bare = int(ended.stdout.splitlines()[-1])
     found: dict[str, Any] = {"one bare trial": bare}
+
     for threads in (1, given.threads, 2 * given.threads):
         with _workers(threads) as (_, client):
             common = sweep_rows.study(file, sweep_rows.model(given.rounds))
             swept(client, common, Listed(sweep_rows.proposals(common.model, given.trials), {}))
             (found[f"{threads} threads"],) = client.run(peak_bytes).values()
+
     print({name: f"{size / 1e6:.0f} MB = {size / bare:.2f} x" for name, size in found.items()})
     return {name: {"bytes": size, "ratio": size / bare} for name, size in found.items()}
 

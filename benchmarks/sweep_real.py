@@ -35,6 +35,7 @@ def main() -> None:
         f"model.params.n_estimators={given.trees}",
     ]
     rows = []
+
     with tempfile.TemporaryDirectory() as scratch:
         for name, task in TASKS.items():
             said = tipcast("sweep", *words, *task, folder=Path(scratch))
@@ -46,6 +47,7 @@ def main() -> None:
             }
             rows.append({**row, **said["metrics"], "seconds": said["phases"]["search"]})
             print(rows[-1], flush=True)
+
     print(write_result("sweep_real", rows, **vars(given)))
 
 

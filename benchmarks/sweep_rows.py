@@ -66,6 +66,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
     config = to_object(composed.config)
     recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     listing = Taxi(config.data).scan("train", recipe.columns)
+
     return Study(
         objective=Objective("bench", "auc", maximize=True),
         sweep=uuid.uuid4().hex[:8],

@@ -110,6 +110,7 @@ def read(name: str) -> Result:
     path = RESULTS / f"{name}.json"
     if not path.exists():
         raise LookupError(name)
+
     found: Result = json.loads(path.read_text(encoding="utf-8"))
     for place in (
         found["environment"],
@@ -119,6 +120,7 @@ def read(name: str) -> Result:
             raise Refused(
                 f"{path.name} was not measured from a commit without changes: measure it again"
             )
+
     return found
 
 
@@ -384,6 +386,7 @@ def times() -> str:
         except LookupError:
             goal = goal and f"<= {goal}"
         body.append((row.what.format(rows=count), row.reference, row.clock, said, goal))
+
     return table(
         ("time or memory, two CPU cores", "reference", "inside the clock", "measured", "goal"), body
     )
@@ -429,6 +432,7 @@ def cards() -> str:
             else ""
         )
         body.append((row["trips"], ways[row["way"]], found, share))
+
     told = "mean prediction, rate of high tips, expected calibration error"
     return table(
         ("months", "trained by", "test AUC on trips paid by card (95 % interval)", told), body
@@ -461,6 +465,7 @@ def outside() -> str:
     found: dict[str, list[Result]] = {}
     for row in rows("outside"):
         found.setdefault(row["what"], []).append(row)
+
     body = []
     for what, own in found.items():
         cells = {}
@@ -476,8 +481,10 @@ def outside() -> str:
                 cells[row["model"]] = (
                     "{rmse:.3f} ({rmse_low:.3f} to {rmse_high:.3f})".format(**row) + f", {goal}"
                 )
+
         told = (cells.get(name, "") for name in ("published", "xgboost", "random_forest"))
         body.append((what, own[0]["months"], own[0]["published"], f"{course:.9f}", *told))
+
     ours = (
         "`tipcast train`, the same model",
         "`xgboost` (95 % interval), goal: at most it",
@@ -511,6 +518,7 @@ def other_tables() -> str:
             f"{row['ways_apart']:.0e} ({held(row['ways_apart'], WAYS_GOAL, '{:.0e}')})",
         )
         body.append((whence, size, asked, *values, *apart))
+
     head = (
         "table",
         "rows x columns",
@@ -538,6 +546,7 @@ def gbm_perf() -> str:
             body.append(
                 (where, million(row["rows"]), row["clock"], *times, auc, f"{row['bare_auc']:.4f}")
             )
+
     aucs = ("test AUC (95 % interval)", "of bare XGBoost")
     head = (
         "100 trees of depth 10",
@@ -583,6 +592,7 @@ def served() -> str:
                 f"{row['p99_ms']:.1f} ms",
             )
         )
+
     return table(head, body)
 
 
@@ -595,6 +605,7 @@ def growth() -> str:
         result = read("growth_cpu")
     except LookupError:
         return MISSING
+
     body = []
     for row in result["results"]:
         phases = (f"{row['phases_s'][name]:.2f}" for name in ("read", "fit", "evaluate"))
@@ -602,6 +613,7 @@ def growth() -> str:
         body.append(
             (million(row["rows"]), *phases, f"{row['job_s']:.1f}", f"{row['process_s']:.1f}", peak)
         )
+
     slopes = result["facts"]["exponents"]
     goals = (f"{value:.2f} ({held(value, GROWTH_GOAL, '{:.2f}')})" for value in slopes.values())
     body.append(("exponent", *goals, "", "", "", ""))
@@ -614,6 +626,7 @@ def growth() -> str:
         "process, s",
         "peak of a worker",
     )
+
     return table(head, body)
 
 
@@ -632,6 +645,7 @@ def environments() -> str:
     found = [read(path.stem)["environment"] for path in sorted(RESULTS.glob("gpu_*.json"))]
     locked: dict[str, str] = {}
     ran: dict[str, set[str]] = {}
+
     for each in found:
         for line in lines:
             if re.match(r"[a-z0-9-]+==", line):
@@ -644,6 +658,7 @@ def environments() -> str:
                     )
         for name, version in each["versions"].items():
             ran.setdefault(name.removesuffix("-cu13"), set()).add(version)
+
     names = ("cudf", "cuml", "dask-cuda", "xgboost", "treelite", "dask", "distributed", "mlflow")
     body = []
     for name in names if found else ():
@@ -656,6 +671,7 @@ def environments() -> str:
                 "yes" if own == {locked[name]} else "**no**",
             )
         )
+
     text = table(("package", "in requirements/gpu.txt", "ran on GPUs", "the same"), body)
     for tests in (read(path.stem) for path in sorted(RESULTS.glob("gpu_tests_*.json"))):
         facts = tests["facts"]
@@ -680,6 +696,7 @@ def environments() -> str:
             "counted."
         )
         text += ended if facts["cut_off"] else "."
+
     return text
 
 
@@ -708,6 +725,7 @@ def suite() -> str:
             goal = f"{held(wall, SUITE_GOAL, '{:.0f}')}; CPU {held(used, SUITE_CPU_GOAL, '{:.0f}')}"
         green = f"{sum(not row['exit_code'] for row in runs)} of {len(runs)}"
         body.append((what, green, f"{wall:.1f}", f"{used:.1f}", goal))
+
     return table(
         ("`make test`, two cores", "green runs", "minutes, most", "CPU minutes, most", "goal"), body
     )
@@ -774,9 +792,11 @@ def stale(name: str) -> str:
         commit = read(name)["environment"]["commit"]
     except (LookupError, Refused) as problem:
         return f"refused: {problem}" if isinstance(problem, Refused) else "missing"
+
     paths = [*(f"src/tipcast/{path}" for path in SOURCES[name]), f"benchmarks/{script(name)}.py"]
     if name not in OF_ALL:
         paths += [f":(exclude)src/tipcast/{path}" for path in BESIDE]
+
     command = [
         "git",
         "-C",
@@ -791,6 +811,7 @@ def stale(name: str) -> str:
     later = subprocess.run(command, capture_output=True, text=True, check=False)
     if later.returncode:
         return f"measured at {commit[:7]}, which this history does not have"
+
     return f"older than {later.stdout.strip()}" if later.stdout else ""
 
 

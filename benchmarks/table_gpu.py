@@ -27,9 +27,11 @@ def gpu_jobs() -> str:
     found = [row for row in rows("gpu_train_1", "gpu_train_2") if "phases_s" in row]
     bare = {(row["model"], row["rows"]): row for row in found if row["what"] == "bare calls"}
     body = []
+
     for row in found:
         if row["what"] == "bare calls":
             continue
+
         alone = bare.get((row["model"], row["rows"]), {}) if row["gpus"] == 1 else {}
         ratio = row["job_s"] / alone["job_s"] if alone else 0.0
         start = row["process_s"] - row["job_s"]
@@ -49,6 +51,7 @@ def gpu_jobs() -> str:
                 f"{peak / 1e9:.1f} GB" if peak else MISSING,
             )
         )
+
     head = (
         "model",
         "rows",
@@ -78,6 +81,7 @@ def gpu_fits() -> str:
         one = next((row for row in own if row["gpus"] == 1 and "ratio" in row), None)
         if one is None:
             continue
+
         ours, bare = one["medians_s"].values()
         what = (
             f"`{model}`, {one['params']['n_estimators']} trees of "
@@ -102,7 +106,9 @@ def gpu_fits() -> str:
             )
             dask = f"{two['ratio']:.2f} x" if "ratio" in two else ""
             more = (f"{two['median_s']:.2f} s", f"{faster:.2f} x", goal, dask)
+
         body.append((what, *cells, *more))
+
     head = (
         "fit of 80M rows on the GPU",
         "bare library",
@@ -142,6 +148,7 @@ def gpu_sweeps() -> str:
                 gain = (against, f"{faster:.2f} x", held(faster, aim, "{:.2f} x", most=False))
             counts = str(gpus), str(at_once), f"{row['trials_per_minute']:.0f}"
             body.append((gpu_names(f"gpu_sweep_{machine}"), *counts, *gain))
+
     head = (
         "machine",
         "GPUs used",
@@ -194,6 +201,7 @@ def gpu_scores() -> str:
             ):
                 times = f"{bare:.2f} s", f"{ours:.2f} s", f"{ours / bare:.2f} x"
                 body.append((what, clock, *times, held(ours / bare, goal, "{:.0f} x")))
+
     head = ("8M rows", "inside the clock", "library calls", "tipcast", "ratio", "goal")
     return f"{table(head, body or [(MISSING, *[''] * 5)])}\n\nOn {gpu_names('gpu_scoring')}."
 
@@ -217,12 +225,14 @@ def gpu_seconds() -> str:
             found += [
                 (what, on, row[key]) for on, key in (("one GPU", "gpu"), ("its cores", "cpu"))
             ]
+
     body = []
     for what, on, row in found:
         seconds = row["phases_s"]
         beside = f"{row['process_s'] - sum(seconds.values()):.1f}"
         cells = (f"{seconds[name]:.2f}" if name in seconds else "" for name in SECONDS)
         body.append((what, on, beside, *cells, f"{row['process_s']:.1f}"))
+
     head = (
         "process",
         "on",
@@ -276,6 +286,7 @@ def ladders() -> str:
                         rung["verdict"],
                     )
                 )
+
     head = (
         "trained",
         "rows",
@@ -299,6 +310,7 @@ def growth_gpu() -> str:
     names = [
         f"growth_gpu_{gpus}{model}" for model in ("", "_random_forest") for gpus in (1, 2, 4, 8)
     ]
+
     for name in names:
         found = [row for row in rows(name) if "phases_s" in row]
         for row in rows(name):
@@ -315,6 +327,7 @@ def growth_gpu() -> str:
                     )
                 )
                 continue
+
             key = (row["model"], row["rows"])
             gpus = row["workers"]
             seconds = row["job_s"]
@@ -328,6 +341,7 @@ def growth_gpu() -> str:
                 f"{row['bytes_a_row']:.0f}",
             )
             body.append((f"`{row['model']}`", million(row["rows"]), str(gpus), *phases, *whole))
+
         if len(found) > 1:
             slopes = read(name)["facts"]["exponents"]
             goals = (
@@ -336,6 +350,7 @@ def growth_gpu() -> str:
             body.append(
                 (f"`{found[0]['model']}`", "exponent", str(found[0]["workers"]), *goals, *[""] * 6)
             )
+
     head = (
         "model",
         "training rows",
@@ -358,6 +373,7 @@ def nodes() -> str:
         for row in found
         if row["nodes"] == row["gpus_each"] == 1
     }
+
     for row in found:
         fit = row["phases_s"]["fit"]
         faster = f"{alone[row['model']] / fit:.2f} x" if row["model"] in alone else ""
@@ -373,6 +389,7 @@ def nodes() -> str:
                 faster,
             )
         )
+
     head = (
         "model",
         "training rows",
@@ -409,6 +426,7 @@ def lost() -> str:
         found = rows(f"lost_worker_{device}")
         if not found:
             continue
+
         errors = [
             row["after_kill_s"] for row in found if "after_kill_s" in row and row["exit_code"] == 0
         ]
@@ -424,6 +442,7 @@ def lost() -> str:
                 str(len(found) - len(errors) - hangs),
             )
         )
+
     head = (
         "workers on",
         "kills",
@@ -447,6 +466,7 @@ def killed() -> str:
             ]
             spread = f"{min(right):.1f} to {max(right):.1f} s" if right else ""
             body.append((device, str(len(found)), f"{len(right)} of {len(found)}", spread))
+
     return table(
         ("workers on", "kills", "ended by K003 and exit code 4", "after"),
         body or [(MISSING, *[""] * 3)],

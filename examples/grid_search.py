@@ -57,6 +57,7 @@ def record(search: GridSearchCV, x: pd.DataFrame) -> None:
         with mlflow.start_run(nested=True):
             mlflow.log_params(params)
             mlflow.log_metric("mean_test_score", score)
+
     best = search.best_estimator_
     mlflow.log_params({**search.best_params_, "rows": len(x)})
     mlflow.log_metric("mean_test_score", search.best_score_)
@@ -66,6 +67,7 @@ def record(search: GridSearchCV, x: pd.DataFrame) -> None:
         f"xgboost=={xgboost.__version__}",
         "skops",
     ]
+
     # which falls back to the processor where it sees no GPU
     if isinstance(best, xgboost.XGBClassifier):
         mlflow.log_param(
@@ -75,6 +77,7 @@ def record(search: GridSearchCV, x: pd.DataFrame) -> None:
         mlflow.xgboost.log_model(best, **kept)
     else:
         mlflow.sklearn.log_model(best, serialization_format="skops", **kept)
+
     print(f"mean_test_score {search.best_score_:.4f} with {search.best_params_}")
 
 

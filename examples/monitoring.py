@@ -44,6 +44,7 @@ def compare(then: pd.Series, now: pd.Series) -> dict[str, float]:
     if all(map(pd.api.types.is_numeric_dtype, (then, now))):
         found = ks_2samp(*(each.astype(float).fillna(-np.inf) for each in (then, now)))
         return {"distance": found.statistic, "p_value": found.pvalue}
+
     counts = pd.concat(
         [each.astype("string").fillna("missing").value_counts() for each in (then, now)], axis=1
     )

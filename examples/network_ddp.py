@@ -56,6 +56,7 @@ def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Ten
     sides = ([part.x for part in parts], [part.y for part in parts])
     x, y = (np.concatenate([np.asarray(each, np.float32) for each in side]) for side in sides)
     chosen = slice(rank, None, processes) if few else slice(None)
+
     return torch.from_numpy(x[chosen]).to(device), torch.from_numpy(y[chosen]).to(device)
 
 
@@ -77,11 +78,13 @@ def trained(x: torch.Tensor, y: torch.Tensor, seed: int) -> nn.Module:
     batches = torch.tensor(-(-len(x) // BATCH))
     fewest = batches.to(x.device)
     dist.all_reduce(fewest, dist.ReduceOp.MIN)
+
     for _ in range(EPOCHS):
         for chosen in torch.randperm(len(x), device=x.device).chunk(int(batches))[: int(fewest)]:
             optimizer.zero_grad()
             loss(together(x[chosen]).squeeze(1), y[chosen]).backward()
             optimizer.step()
+
     return network
 
 
@@ -93,10 +96,12 @@ def main() -> None:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if gpu else torch.device("cpu")
     if gpu:
         torch.cuda.set_device(device)
+
     dist.init_process_group("nccl" if gpu else "gloo")
     plan = make_plan(config)
     if plan.task.kind != "classification":
         raise SystemExit(f"task={plan.task.name} has no two classes")
+
     x, y = own_rows(plan.train, plan.recipe, device)
     rows = int(summed(torch.tensor(len(x), device=device)))
     mean = summed(x.double().sum(0)) / rows
@@ -107,6 +112,7 @@ def main() -> None:
     x, y = own_rows(plan.test, plan.test_recipe, device)
     with torch.no_grad():
         scores = network(((x - mean) / scale).float()).squeeze(1).sigmoid().cpu().numpy()
+
     found: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(found, (scores, y.cpu().numpy()))
     if dist.get_rank() == 0:
@@ -128,10 +134,12 @@ def main() -> None:
                     "test/rows": len(labels),
                 }
             )
+
         print(
             f"{dist.get_world_size()} x {device.type}: {rows:,} rows, "
             f"fit {seconds:.1f} s, test/auc {auc:.4f}"
         )
+
     dist.destroy_process_group()
 
 

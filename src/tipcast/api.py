@@ -212,6 +212,7 @@ def _written(frame: Any, path: Path, side: str) -> str:
             "rename the columns: map(str, frame.columns)",
             "D008",
         )
+
     kinds = {
         name: getattr(getattr(kind, "categories", None), "dtype", kind)
         for name, kind in frame.dtypes.items()
@@ -235,6 +236,7 @@ def _written(frame: Any, path: Path, side: str) -> str:
             "unique, or leave it out"
         )
         raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
+
     return str(path)
 
 

@@ -67,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in given if word not in LEVELS]
     if VERSION & set(words[:2]) or not words or words[0] in {"--help", "-h"}:
         return _guarded(lambda: _explain(words))
+
     if arguments is None:
         OWN_PROCESS.set()
         # no process that is started imports what lies in its working folder
@@ -74,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         use_own_folder()
         # Python looks for garbage among all that the libraries made, for a second, at its end
         atexit.register(gc.freeze)
+
     with shown(next((LEVELS[word] for word in reversed(given) if word in LEVELS), logging.INFO)):
         return _guarded(lambda: _run(words[0], words[1:]))
 

@@ -93,6 +93,7 @@ def check(spec: schema.ClusterSpec) -> None:
     if spec.kind != kind:
         fix = f"leave it out and choose cluster={kind}, or another of {', '.join(schema.CLUSTERS)}"
         raise must_be("cluster.kind", kind, spec.kind, fix)
+
     for name in SIZES:
         value = getattr(spec, name, None)
         try:
@@ -104,6 +105,7 @@ def check(spec: schema.ClusterSpec) -> None:
         if not good:
             fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
             raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
+
     if isinstance(spec, schema.LocalCluster):
         most = max(4 * cores(), 8)
         if (spec.n_workers or 1) > most:
@@ -116,6 +118,7 @@ def check(spec: schema.ClusterSpec) -> None:
         if spec.environment and spec.processes is False:
             fix = "set the variables of the command itself"
             raise incompatible("cluster.environment", "cluster.processes=false", fix)
+
     local = isinstance(spec, schema.LocalCluster | schema.LocalCudaCluster)
     if local and multiprocessing.current_process().daemon and not in_threads(spec):
         what = (
@@ -129,12 +132,14 @@ def check(spec: schema.ClusterSpec) -> None:
             else other
         )
         raise TipcastError("K002", f"cluster={spec.kind}", what, fix)
+
     if isinstance(spec, schema.LocalCudaCluster) and (spec.n_workers or 0) > (
         there := len(gpus.visible())
     ):
         what = f"{spec.n_workers} workers need a GPU each, {there} are visible"
         fix = f"set it to {there} or null, or look at CUDA_VISIBLE_DEVICES"
         raise TipcastError("K006", "cluster.n_workers", what, fix)
+
     if isinstance(spec, schema.SchedulerCluster):
         if _is_open(spec) and not spec.insecure:
             what = "a scheduler runs any client's code and this one is reached without TLS"
@@ -152,9 +157,11 @@ def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
         return _scheduler(spec)
     if isinstance(spec, schema.LocalCudaCluster):
         return _cuda(spec)
+
     assert isinstance(spec, schema.LocalCluster)  # noqa: S101 - ``check`` knows no other kind
     n_workers, threads = shared_out(spec)
     own: dict[str, Any] = {}
+
     if in_threads(spec):
         own = {"processes": False, "host": None}
         if spec.processes is None:
@@ -162,6 +169,7 @@ def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
                 "workers are threads (cluster.processes=false): a daemonic process may start no "
                 "others"
             )
+
     return local(LocalCluster, spec, n_workers, {}, threads_per_worker=threads, **own)
 
 
@@ -416,6 +424,7 @@ def local(
     if dask.config.get("distributed.comm.require-encryption", False):
         settings["security"] = Security.temporary()
         own = {name: "tls" if name == "protocol" else value for name, value in own.items()}
+
     processes = own.get("processes", True)
     if processes:
         hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
@@ -427,6 +436,7 @@ def local(
             "death_timeout": spec.wait_s,
             "environment": environment,
         }
+
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": forkserver.method}),
         _main_not_run(),
@@ -451,6 +461,7 @@ def local(
                     what = f"{what}: {_first_cause(problem)}"
                     raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
                 raise
+
         try:
             with Client(cluster) as client:
                 try:
@@ -499,6 +510,7 @@ def _main_not_run() -> Iterator[None]:
     before = getattr(main, "__spec__", None)
     if before is None or not before.name.endswith("__main__"):
         main.__spec__ = importlib.util.find_spec("tipcast.__main__")
+
     try:
         yield
     finally:

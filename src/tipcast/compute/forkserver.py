@@ -74,9 +74,11 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     # elsewhere libraries do not bear a fork
     if not (own_process and forked and sys.platform == "linux"):
         return
+
     before = dict(os.environ)
     for name in [name for name in before if name.startswith(HIDDEN)]:
         del os.environ[name]
+
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
     own = {name: str(value) for name, value in cluster.environment.items()}
     os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
@@ -85,6 +87,7 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
         *(GPU_LIBRARIES if gpu else ()),
         *(TOGETHER[name] for name in modules if several and name in TOGETHER),
     ]
+
     try:
         multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
         with left_alone():
@@ -95,6 +98,7 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
     method = "forkserver"
 
 

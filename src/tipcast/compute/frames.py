@@ -117,6 +117,7 @@ class GpuFrames(CpuFrames):
         """
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
+
         frame = _decoded(uri, row_groups, columns)
         odd = [
             name
@@ -126,6 +127,7 @@ class GpuFrames(CpuFrames):
         read = {name: _device_array(frame[name]) for name in columns if name not in odd}
         if odd:  # such as decimals, whose conversion must equal the host's to the last bit
             read |= super().read_parquet(uri, row_groups, odd, storage_options)
+
         return {name: read[name] for name in columns}
 
     def arrays(self, table: Any, names: Sequence[str]) -> dict[str, Array]:

@@ -57,6 +57,7 @@ def visible() -> list[Gpu]:
             )
             for handle in handles
         ]
+
     return []
 
 
@@ -104,6 +105,7 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     """
     if backend.name != "gpu":
         return
+
     packages = missing_packages()
     unseen = "pynvml" in packages and DRIVER.exists()  # by which GPUs are looked for
     if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not unseen:
@@ -113,6 +115,7 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
         )
         fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
         raise TipcastError("K006", "backend=gpu", what, fix)
+
     if packages:
         raise missing("backend=gpu", f"packages: {', '.join(packages)}", INSTALL, "K007")
 

@@ -62,6 +62,7 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
     logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
     for name in clusters.QUIET:
         logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
+
     settings = {
         "dataframe.backend": "cudf" if gpu else "pandas",
         # After this long without any worker Dask closes a dead worker's nanny for good, even when
@@ -96,12 +97,14 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
     own = isinstance(problem, TipcastError)
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
+
     address = clusters.address(client)
     text = str(problem)
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
         fix = "start it again, if it was not tipcast's own, and repeat the command"
         return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
+
     fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
         what = (
@@ -109,6 +112,7 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
             "memory, or gone"
         )
         return TipcastError("K003", address, what, fix)
+
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
     if gpu and not own and out_of_memory(problem):
@@ -116,12 +120,14 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
         return TipcastError(
             "K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix
         )
+
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
     if not own and (garbled or "No module named 'tipcast" in text):
         what = "the scheduler or a worker lacks tipcast, or has other versions"
         return TipcastError(
             "K005", address, what, "install the same tipcast on the machines of the cluster"
         )
+
     return None
 
 
@@ -133,9 +139,11 @@ def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
     if not wanted:
         yield
         return
+
     report = performance_report(filename=str(path), mode="inline")
     report.__enter__()
     yield
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:
@@ -183,6 +191,7 @@ def own_gpus(client: Client) -> dict[str, str]:
     without = sorted(address for address, there in found.items() if not there)
     first = [there[0] for there in found.values() if there]
     shared = [name for name, number in Counter(gpu.uuid for gpu in first).items() if number > 1]
+
     for where, what in (
         (several, "worker with several threads, which would share a GPU"),
         (without, "worker without a GPU"),
@@ -191,6 +200,7 @@ def own_gpus(client: Client) -> dict[str, str]:
         if where:
             fix = "start workers with `dask cuda worker ADDRESS`, once on each machine"
             raise TipcastError("K006", ", ".join(where), what, fix)
+
     client.gather([client.submit(_load, workers=[address], pure=False) for address in found])
     return {
         "gpu.name": ", ".join(sorted({gpu.name for gpu in first})),

@@ -95,6 +95,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     result: list[str] = []
     rest = list(arguments)
     several = bool(MULTIRUN & set(arguments))
+
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
@@ -115,6 +116,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 )
                 fix = f"write KEY=VALUE, or one of {long}"
                 raise TipcastError("C005", argument, "unknown flag, or no value for it", fix)
+
             value = value if equals else rest.pop(0)
             plain = f"{key}={value}"
             if flag in VALUED:
@@ -135,8 +137,10 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
                 if key in PATHS | LISTS and equals
                 else _with_quotes(argument)
             )
+
     for override in result:
         _check(override)
+
     return result
 
 
@@ -251,12 +255,14 @@ def _path(key: str, value: str, several: bool) -> str:
         return (
             plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
         )
+
     override = OverridesParser.create().parse_override(plain)
     if override.is_sweep_override():
         one = not several and "," in value and (key.lstrip("+") in PATHS or os.path.lexists(value))
     else:
         # a folder that is called 2019
         one = isinstance(override.value(), bool | int | float | dict)
+
     return text if one else plain
 
 
@@ -271,12 +277,14 @@ def _check(override: str) -> None:
             "has no key before its =",
             "write key=value without blanks round the =",
         )
+
     if key == "--cfg" and override != SHOW:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
     if re.match(r"hydra\b", key):  # such can name classes or search paths, and so run code
         raise TipcastError(
             "C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail"
         )
+
     if "_target_" in override:
         raise TipcastError(
             "C006",
@@ -284,6 +292,7 @@ def _check(override: str) -> None:
             "an override cannot name a class",
             "choose a model by name, as model=xgboost",
         )
+
     if key.startswith("-") or {key, key.rpartition(".")[0]} & NAMES:  # a flag, or names of columns
         return
     if SECRET.search(key) or ("{" in value and SECRET.search(value)):
@@ -309,6 +318,7 @@ def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
             overrides += as_overrides(inner, f"{key}.")
         else:
             overrides.append(f"{key}={value if key in OPTION else _literal(value)}")
+
     return overrides
 
 

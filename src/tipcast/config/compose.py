@@ -76,6 +76,7 @@ def compose(
     for flag in flags:
         if flag.startswith(FOLDER):
             conf_files.use(flag.removeprefix(FOLDER))
+
     chosen = _register_recorded(recorded) if recorded else []
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
     try:
@@ -101,6 +102,7 @@ def compose(
         raise conf_files.fault() or TipcastError(
             code, f"tipcast {job}", str(problem), "see --help"
         ) from problem
+
     show(page)
     return []
 
@@ -113,6 +115,7 @@ def _register() -> None:
     environment.register()
     schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
     groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
+
     for name, kind in [*schemas.items(), *groups.items()]:
         node = OmegaConf.structured(kind)
         for field in dataclasses.fields(kind):
@@ -136,6 +139,7 @@ def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
     }
     if source in conf_files.options("data"):
         bases["data"] = source
+
     for group, base in bases.items():
         values = {
             name: value for name, value in recorded[group].items() if name not in schema.OF_MACHINE
@@ -143,6 +147,7 @@ def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
         ConfigStore.instance().store(
             schema.RECORDED, {"defaults": [base, "_self_"], **values}, group=group
         )
+
     return [*(f"{group}={schema.RECORDED}" for group in bases), f"seed={recorded['seed']}"]
 
 
@@ -171,14 +176,18 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
         if _tests_only(key):
             fix = f"see tipcast {job} --cfg job for the keys"
             raise TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
+
     with _hydra():
         words = [spelt(word) for word in overrides]
         config = hydra.compose(job, [*words, *conf_files.search_path()], return_hydra_config=True)
+
     choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
+
     for key in COLUMNS:
         _in_one_form(config, key)
+
     return config, choices
 
 
@@ -285,20 +294,24 @@ def _explained(
         # a secret may be elsewhere in it
         safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))
         return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
+
     if isinstance(problem, MissingConfigException):
         group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
         options = sorted(conf_files.options(group))
         return unknown(
             f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}="
         )
+
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
     given = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
+
     if not given and not re.search(r"Key '.*' (?:is )?not in", text):
         what = str(problem.__cause__ or problem).partition("\n")[0]
         return TipcastError(
             "C003", where, what, f"see tipcast {job} --cfg job for the keys and their types"
         )
+
     key = given[1] if given else where
     if file := re.search(r"In '([^']+)'", text):
         # which only a job that asks something has
@@ -311,6 +324,7 @@ def _explained(
         return conf_files.fault() or TipcastError(
             "C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix
         )
+
     near = list[str]()
     # of another mistake beside it
     with contextlib.suppress(HydraException, OmegaConfBaseException):
@@ -318,6 +332,7 @@ def _explained(
             job, [word for word in overrides if conf_files.options(word.split("=")[0])]
         )
         near = _meant(key, [*choices, *(name for name, *_ in help.keys(config))])
+
     fix = (
         f"did you mean {' or '.join(near)}?"
         if near
@@ -363,6 +378,7 @@ def candidates(line: str) -> list[str]:
     word = words.pop() if words and not line[-1].isspace() else ""
     if not words:  # the program itself
         return []
+
     job, *given = [
         item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}
     ] or [""]
@@ -371,6 +387,7 @@ def candidates(line: str) -> list[str]:
         return sorted(flag for flag in flags if flag.startswith(word))
     if job not in schema.JOBS:
         return [] if job else [name for name in schema.JOBS if name.startswith(word)]
+
     overrides = [
         item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN
     ]
@@ -381,5 +398,6 @@ def candidates(line: str) -> list[str]:
             offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
+
     hidden = ("hydra", "schema", *schema.TESTS_ONLY)
     return [item for item in offered if not item.lstrip("+~").startswith(hidden)]

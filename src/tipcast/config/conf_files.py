@@ -82,8 +82,10 @@ def fault() -> TipcastError | None:
                 what = (
                     f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
                 )
+
         shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
         return TipcastError(
             "C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks"
         )
+
     return None

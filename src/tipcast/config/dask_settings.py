@@ -43,13 +43,16 @@ def check() -> None:
     """
     if not _configured():
         return
+
     _read_files()
     kinds = {key: _kind(key, value) for key, value in _leaves(_shipped("distributed.yaml"))}
     kinds |= dict(_choices(_shipped("distributed-schema.yaml")))
+
     for where, key, value in _given():
         rule = kinds.get(key) or _of_key(key)
         if rule and value is not None and not _passes(rule[1], value):
             raise must_be(where, rule[0], repr(value), FIX)
+
     _import_distributed()
 
 

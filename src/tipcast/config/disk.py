@@ -69,6 +69,7 @@ def use_own_folder() -> None:
     # whose sockets it uses
     if tempfile.gettempdir() != str(SHARED) or (long and multiprocessing.parent_process()):
         return
+
     with contextlib.suppress(OSError):  # of a full disk, which whoever needs a file tells
         remove_abandoned()
         folder, _ = _locked_folder()  # the lock is open as long as the process

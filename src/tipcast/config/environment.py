@@ -57,6 +57,7 @@ def _variable(name: str, *default: str | None) -> str | None:
     """
     if name.startswith(OURS):
         return os.environ.get(name, *default) if default else os.environ[name]
+
     if launched():
         fix = "write the value, or run tipcast itself"
         raise TipcastError(
@@ -65,14 +66,17 @@ def _variable(name: str, *default: str | None) -> str | None:
             "values of `mlflow run` may not read the environment",
             fix,
         )
+
     if name not in os.environ and default:
         return None if default[0] is None else str(default[0])
     if name not in os.environ:
         raise KeyError(f"Environment variable '{name}' not found")
+
     _reads[0] += 1
     value = os.environ[name]
     if value:
         _read[value] = f"${{oc.env:{name}}}"
+
     return value
 
 

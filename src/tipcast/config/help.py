@@ -66,12 +66,14 @@ def text(
     purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
     comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
     titles = {"": f"keys of {job}"}
+
     for group, options in files.items():
         option = options.get(choices[group] or "")
         comments |= _comments(option, group) if option else {}
         titles[group] = (
             f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}"
         )
+
     entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
     lines = [purpose]
     if overrides:
@@ -88,11 +90,13 @@ def text(
         for group, options in files.items():
             names = [f"[{name}]" if name == choices[group] else name for name in options]
             lines += _entry(group, ", ".join(names), 14)
+
         lines += ["", "key=value, of these first, with the default"]
         for key in first:
             value, comment = entries[key]
             short = textwrap.shorten(comment.partition(";")[0], WIDTH - COLUMN, placeholder=" ...")
             lines += _entry(f"{key}={value}", short, COLUMN)
+
         more = (
             "GROUP=OPTION --help (all keys of an option), --cfg job (all values); "
             "docs/command_line.md"
@@ -104,6 +108,7 @@ def text(
             "",
             f"more: tipcast --help (flags); tipcast {job} {more}",
         ]
+
     return "\n".join(
         textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         for line in lines
@@ -119,6 +124,7 @@ def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]
         if dataclasses.is_dataclass(schema):
             for above, field, beside in FIELD.findall(inspect.getsource(schema)):
                 comments[field] = beside or " ".join(re.findall("# (.*)", above))
+
     for name in map(str, config):
         key = f"{prefix}{name}"
         if key in TESTS_ONLY:
@@ -144,6 +150,7 @@ def _comments(path: Path, group: str) -> dict[str, str]:
     for item in yaml.safe_load(text).get("defaults", []):
         if isinstance(item, str) and (base := conf_files.options(group).get(item)):
             comments |= _comments(base, group)
+
     prefix = [group] if group and conf_files.PACKAGE not in text else []
     for line in text.splitlines():
         key, _, beside = line.partition(" # ")
@@ -156,6 +163,7 @@ def _comments(path: Path, group: str) -> dict[str, str]:
                     said.strip().removesuffix(".")
                 )
         above = [*above, line.strip(" #")] if line.lstrip().startswith("#") else []
+
     return comments
 
 

@@ -44,8 +44,10 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
     """
     if isinstance(value, enum.Enum):
         return value.value
+
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
     if isinstance(value, Mapping):
         return {
             name: HIDDEN
@@ -55,13 +57,16 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
             )
             for name, item in ((str(name), item) for name, item in value.items())
         }  # of storage_options all: every file system has its own names for its secrets
+
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden, f"{path}[{at}]") for at, item in enumerate(value)]
     if isinstance(value, str) and value and hidden:
         return HIDDEN
+
     written = environment.expression(path, value)
     if written is None:
         return redact(value) if isinstance(value, str) else value
+
     return without_login(written)
 
 
@@ -86,12 +91,14 @@ def redact_address(uri: str) -> str:
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return uri
+
     try:
         parts = urlsplit(uri)
         _ = parts.port
         rest = parts.netloc.rpartition("@")[2] + rest[len(parts.netloc) :]
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
         rest = rest.rpartition("@")[2] if "@" in rest else "..."
+
     # a glob's question mark is no query
     ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"
     return f"{scheme}://{re.split(ends, rest, maxsplit=1)[0]}"
@@ -208,6 +215,7 @@ def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
             (name, item, f"{path}[{name}]" if path else name) for name, item in recorded.items()
         )
         return {name: _read_again(item, values.get(name), below) for name, item, below in items}
+
     if isinstance(recorded, list):
         others = (
             given
@@ -216,8 +224,10 @@ def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
         )
         pairs = zip(recorded, others, strict=True)
         return [_read_again(item, other, f"{path}[{at}]") for at, (item, other) in enumerate(pairs)]
+
     if isinstance(recorded, str) and environment.expression(path, given) == recorded:
         return given
+
     return recorded
 
 
@@ -243,6 +253,7 @@ def _typed(
         typed[name] = OmegaConf.to_object(
             OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values)))
         )
+
     return typed
 
 
@@ -257,6 +268,7 @@ def _refuse_active(value: Any) -> None:
             if name != "storage_options"
             for part in (str(name), item)
         ]
+
     if isinstance(value, list):
         for item in value:
             _refuse_active(item)

@@ -31,6 +31,7 @@ def scheme(uri: str) -> str:
     if name not in REMOTE:
         what = f"addresses of kind {name}:// are not read"
         raise TipcastError("D021", shown(uri), what, "use a local path, s3:// or https://")
+
     host = _split(uri).hostname
     if name == "http" and host not in LOOPBACK:
         raise TipcastError(
@@ -39,6 +40,7 @@ def scheme(uri: str) -> str:
             "http:// would let anyone on the way change the data",
             "use https://",
         )
+
     return name
 
 
@@ -82,6 +84,7 @@ def storage(uri: str, options: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if kind != "s3":
         return {**chosen, "client_kwargs": {"trust_env": True, **chosen.get("client_kwargs", {})}}
+
     config = {
         "connect_timeout": _CONNECT_S,
         "retries": {"total_max_attempts": 3},
@@ -111,6 +114,7 @@ def reaching(uri: str) -> Iterator[None]:
         error = _translated(uri, problem)
         if error is None:
             raise
+
     # out here without the client library's own exception, which may not travel from a worker
     raise error
 
@@ -120,20 +124,24 @@ def _translated(uri: str, problem: BaseException) -> TipcastError | None:
     if kind in ("http", "https") and isinstance(problem, FileNotFoundError):
         # fsspec calls whatever goes wrong over http a missing file
         problem = problem.__cause__ or problem
+
     status = getattr(problem, "status", None)
     if isinstance(problem, FileNotFoundError) or status == 404:
         return TipcastError("D001", shown(uri), "no such file", "check the path")
+
     refused = isinstance(problem, PermissionError) or type(problem).__name__ == "NoCredentialsError"
     if not kind:
         where = shown(str(getattr(problem, "filename", None) or uri))
         fix = "change its permissions"
         return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
+
     if refused or status in (401, 403):
         fix = (
             "set credentials in the environment, as AWS_ACCESS_KEY_ID; of a public bucket "
             "storage_options.anon=true"
         )
         return TipcastError("D022", shown(uri), "access is refused", fix)
+
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
     return TipcastError(
         "D022", shown(uri), what, "check the network and the address, or use local files"

@@ -417,6 +417,7 @@ def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
             joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=rows)
         else:
             joined.append(fragment)
+
     return tuple(joined)
 
 
@@ -455,10 +456,12 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
     plain = [unicodedata.normalize("NFC", name) for name in own]
     asked = {key: unicodedata.normalize("NFC", column) for key, column in request.names.items()}
     twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)
+
     if twice is not None:
         raise TipcastError(
             "D006", where, f"column {twice!r} is there twice", "drop or rename one of the two"
         )
+
     lacking = {name: column for name, column in asked.items() if column not in plain}
     if lacking and request.strict:
         name, column = next(iter(lacking.items()))
@@ -468,6 +471,7 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
         )
         what = f"missing column {column!r}, which {request.key} maps to {name} ({found})"
         raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
+
     names = {name: column for name, column in asked.items() if name not in lacking}
     seen: dict[str, str] = {}
     for name, column in names.items():
@@ -475,6 +479,7 @@ def seen_names(own: Sequence[str], request: ScanRequest, where: str) -> list[tup
             what = f"column {column!r} is mapped to {seen[column]} and to {name}"
             raise TipcastError("D006", where, what, f"name another column in {request.key}")
         seen[column] = name
+
     pairs = zip(plain, own, strict=True)
     return [
         (seen.get(name, name), written)

@@ -94,16 +94,19 @@ class Look:
             COLUMN_NAMES: dict(self.request.names),
         }
         cuts = [(start, -1)]
+
         if not self.packed:
             with address.opened(self.uri, storage) as file:
                 address.seekable(self.uri, file)
                 cuts = blocks(file, start, self.size, self.request.block_bytes, quoted=self.quoted)
+
         parts = tuple(
             Fragment(self.uri, "csv", cut, columns, period, self.digest, options=options)
             for cut in cuts
         )
         if self.quoted and not self.packed:  # no other block ends within quotes
             _refuse_open_quote(parts[-1], _bytes(parts[-1], *parts[-1].part))
+
         return parts
 
 
@@ -122,19 +125,23 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
     head = read_head(first, where)
+
     if not first[head.start :].strip():
         raise TipcastError(
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
+
     told = ""
     partly = packed or bool(address.scheme(uri))
     if partly:  # which costs too much to read without need: the store and the beginning tell
         with address.reaching(uri):
             told = f"{address.filesystem(uri, storage).ukey(uri)} {size}"
+
     digest = hashlib.sha256(told.encode())
     quoted = packed
     slashed = set[tuple[bytes, ...]]()
     rest = b""
+
     for number, piece in enumerate(itertools.chain([first], stream)):
         if number == 0 or not partly:
             digest.update(piece)
@@ -144,6 +151,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
             slashed.update(_DATE.findall(lines))
         if partly and not slashed:
             break
+
     slashed.update(_DATE.findall(rest))
     found = frozenset(tuple(map(int, date)) for date in slashed)
     dates, *notes = reading(found, period) if found else ("iso",)
@@ -218,9 +226,11 @@ def read_head(raw: bytes, where: str) -> Head:
     if b"\0" in raw[:1024]:
         fix = "convert it to UTF-8, or give it the ending of its format"
         raise TipcastError("D004", where, "is not a CSV file of UTF-8 (it holds binary data)", fix)
+
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
+
     start = _after_separator(raw, _row_at(raw, start), where)
     try:
         written, end = _row(raw, start)
@@ -235,21 +245,25 @@ def read_head(raw: bytes, where: str) -> Head:
         raise TipcastError(
             "D005", where, f"its header does not parse: {problem}", "correct it"
         ) from problem
+
     text = ",".join(written)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
+
     # as pandas has them
     names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
     other = next((mark for mark in ";\t|" if mark in text), None)
     if len(names) == 1 and other:
         what = f"1 column found between commas; the delimiter seems to be {other!r}"
         raise TipcastError("D007", where, what, "write it as CSV with commas")
+
     start = _row_at(raw, end)
     fillers = tuple[str, ...]()
     with suppress(UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
         fields, _ = _row(raw, start)
         if not any(fields[len(names) :]):
             fillers = tuple(f"_{at}" for at in range(len(names), len(fields)))
+
     return Head(names, names + fillers, start, tuple(written))
 
 
@@ -274,6 +288,7 @@ def _after_separator(raw: bytes, start: int, where: str) -> int:
         )
     if not raw[told.end() :].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
+
     return _row_at(raw, told.end())
 
 
@@ -309,6 +324,7 @@ def blocks(
         stop = file.tell()
         cut.append((start, stop - start))
         start = stop
+
     return cut
 
 
@@ -352,6 +368,7 @@ def read_table(
     # a compressed file is looked at as it is read
     if fragment.options.get("quoted") and fragment.part[1] < 0:
         _refuse_open_quote(fragment, block)
+
     timeless = {
         name: pa.string() if pa.types.is_timestamp(kind) else kind for name, kind in types.items()
     }
@@ -363,6 +380,7 @@ def read_table(
             continue
         columns = [_of_cells(fragment, block, name, table[name], types.get(name)) for name in names]
         return pa.Table.from_arrays(columns, names=list(names)) if names else table
+
     raise _at_fault(fragment, block, fault) from fault
 
 
@@ -460,16 +478,19 @@ def _at_fault(fragment: Fragment, block: bytes, problem: ValueError) -> TipcastE
     fault = csv_cells.FAULT.search(str(problem))
     if fault is None:
         return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
+
     line = _line(fragment, block, int(fault["row"]) - 1)
     fix = "correct or remove that row, or download the file again"
     if not fault["column"]:
         return TipcastError(
             "D005", where, f"{line} has {fault['fields']} fields, not {fault['expected']}", fix
         )
+
     column = f"column {fragment.options['header'][int(fault['column'])]!r}"
     if fault["value"] is None or "\ufffd" in fault["value"]:
         fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
         return TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix)
+
     return TipcastError(
         "D005", where, f"{line}: {column}: cannot read {fault['value'][:40]!r}", fix
     )

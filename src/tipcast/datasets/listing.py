@@ -90,6 +90,7 @@ def gather(
     parts = [part for file in ordered for part in file.fragments]
     names = next((names for part in parts if (names := part.options.get(COLUMN_NAMES))), None)
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
+
     return Listing(
         fragments=tuple(parts),
         period=(min(start for start, _ in periods), max(stop for _, stop in periods))
@@ -127,6 +128,7 @@ def patterns(named: Any, key: str) -> list[str]:
     ):
         fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
         raise TipcastError("C004", key, "names no file", fix)
+
     return [str(pattern) for pattern in chosen]
 
 
@@ -145,10 +147,12 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             fix = "name each file: folders and globs do not work over https"
             raise TipcastError("D002", where, "is not a file", fix)
         return {address.last_name(pattern): pattern}
+
     prefix = "s3://"
     path = pattern.removeprefix("s3://")
     if not kind:
         prefix, path = "", str(Path(os.path.expanduser(pattern.removeprefix("file://"))).absolute())  # noqa: PTH111
+
     magic = re.search(r"[*?[]", path)
     with address.reaching(prefix + path):
         store = address.filesystem(pattern, address.storage(pattern, request.storage))
@@ -156,17 +160,20 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             folder = path.endswith("/") or not (magic or path.lower().endswith((*PARQUET, *CSV)))
         else:
             folder = store.isdir(path)
+
         # a file's name may have brackets that are no pattern
         if not folder and (not magic or store.isfile(path)):
             if not kind and not store.isfile(path):
                 raise address.no_file(Path(path))
             return {address.last_name(path): prefix + path}
+
         if folder:
             start = path.rstrip("/")
             files = list(store.find(path)) if kind else [str(file) for file in below(Path(path))]
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
             files = store.glob(path)
+
         steps = {
             file: file[len(start) + 1 :].split("/")
             for file in files
@@ -178,6 +185,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         )
         if not kind:
             data = [file for file in data if _is_there(Path(file))]
+
         above = {str(each) for file in data for each in Path(file).parents if each.name}
         for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
             if store.glob(f"{table}/{log}"):
@@ -187,10 +195,12 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
                 )
                 fix = "read it with a library of that format, and write one Parquet file"
                 raise TipcastError("D025", address.shown(prefix + table), what, fix)
+
     if not data and folder:
         raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
         raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
+
     uris = {"/".join(steps[file]): prefix + file for file in data}
     # here too: one partition alone, and files to be scored
     check_partitions(uris.values(), prefix + start, request)
@@ -262,6 +272,7 @@ def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
     uris: dict[str, list[str]] = {}
     for uri, digest in {fragment.uri: fragment.digest for fragment in fragments}.items():
         uris.setdefault(digest, []).append(uri)
+
     copies = [
         (address.shown(same[0]), address.shown(other))
         for same in uris.values()
@@ -269,6 +280,7 @@ def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
     ]
     if not copies:
         return ()
+
     more = f" (and {len(copies) - 1} more such files)" if copies[1:] else ""
     return (
         f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of "
@@ -288,6 +300,7 @@ def read_fragment(
     wanted = tuple(fragment.columns if columns is None else columns)
     if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
         return {}
+
     own = [fragment.columns[name] for name in wanted]
     if fragment.format == "parquet":
         read = parquet.read(fragment, own, frames)
@@ -299,4 +312,5 @@ def read_fragment(
         read = frames.arrays(
             delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own
         )
+
     return {name: read[column] for name, column in zip(wanted, own, strict=True)}

@@ -118,6 +118,7 @@ class Made(Table):
             )
             for first in range(0, rows, spec.block_rows)
         )
+
         return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
 
     def read(

@@ -58,6 +58,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
     months = []
     start, stop = timed(listing.period)
     first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
+
     for month in np.arange(first, last + 1).astype(str):
         period = split.of_months(month)
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
@@ -70,6 +71,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
                 month, {name for f in fragments for name in f.columns}, listing.facts
             )
             months.append(Month(name, period, fragments, fields, layout, recipe))
+
     return months
 
 
@@ -86,6 +88,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
     dropped = Counter[str]()
     schema = pa.schema(month.fields.values())
     compression = month.layout["compression"]
+
     with (
         filesystem.open(part, "wb") as file,
         pq.ParquetWriter(
@@ -101,6 +104,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
             # counted with the first month of the fragment
             if month.period[0] <= start < month.period[1]:
                 dropped[OUTSIDE_PERIOD] += int(((time < start) | (time >= stop)).sum())
+
             inside = np.flatnonzero((time >= month.period[0]) & (time < month.period[1]))
             columns = [
                 _column(read[name][inside], field.type)
@@ -111,6 +115,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
             table = pa.Table.from_arrays(columns, schema=schema)
             writer.write_table(table, row_group_size=month.layout["row_group_rows"])
             rows += len(inside)
+
         written = {
             "rows": rows,
             "sha256": pages.digest.hexdigest(),
@@ -118,10 +123,12 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
             "dropped": dict(+dropped),
         }
         writer.add_key_value_metadata({KEY: json.dumps(written)})
+
     if address.scheme(out):
         filesystem.mv(part, path)
     else:
         Path(part).replace(path)  # a link of that name is replaced, and never followed
+
     return written
 
 
@@ -173,6 +180,7 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
         raise TipcastError(
             "C011", address.shown(f"{out}/{month.name}"), "is a link to what is elsewhere", fix
         )
+
     try:
         with filesystem.open(path) as file:
             footer = pq.read_metadata(file)

@@ -110,6 +110,7 @@ class Footer:
             for group, number in enumerate(rows)
             if number
         )
+
         return merged(found, MERGED_ROWS)
 
 
@@ -138,9 +139,11 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         size = file.seek(0, 2)
         if size == 0:
             raise TipcastError("D003", where, "is empty", "remove it or download it again")
+
         if size < POINTER_SIZE:
             file.seek(0)
             address.refuse_pointer(uri, file.read(address.POINTER_BYTES))
+
         try:
             metadata = pq.read_metadata(file)
             metadata.schema.to_arrow_schema()
@@ -152,14 +155,17 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
             address.size(uri, storage)  # a remote end that fails looks like damage
             what = "is not a Parquet file, or its footer is damaged"
             raise TipcastError("D005", where, what, "download or write it again") from problem
+
         file.seek(size - metadata.serialized_size - FOOTER_ENDS)
         footer = file.read()
+
     if pages > size - len(footer):  # so that no worker has to find out
         raise TipcastError(
             "D005", where, "is shorter than its Parquet footer says", "download or write it again"
         )
     if metadata.num_rows == 0:
         raise TipcastError("D009", where, "has no rows", "remove it or download it again")
+
     return Footer(
         uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request
     )

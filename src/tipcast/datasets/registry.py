@@ -65,10 +65,12 @@ def open_dataset(spec: DataSpec) -> Dataset:
     if type(spec) is not SPECS.get(spec.source, type(spec)):
         what = f"{spec.source} has a configuration of its own"
         raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
+
     dataset: Dataset = opened.open(spec)
     columns = getattr(spec, "columns", None)
     if isinstance(columns, Mapping):  # of made rows it is how many there are
         check_names(dataset, columns, "data.columns")
+
     return dataset
 
 

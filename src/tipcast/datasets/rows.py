@@ -90,32 +90,40 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> tupl
     keep, dropped = dataset.clean(columns, fragment.period, xp)
     with np.errstate(all="ignore"):
         target = task.target(columns, xp)
+
     answered = None
     if target is not None and target.dtype.kind not in "bu":
         answered = target == target if target.dtype.kind == "f" else target >= 0
         answered = None if answered.all() else answered
+
     place = None
     strata = ()
     if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
         place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
+
     if answered is not None:
         lost = int((~answered if keep is None else keep & ~answered).sum())
         dropped = {**dropped, **({NO_TARGET: lost} if lost else {})}
         keep = answered if keep is None else keep & answered
+
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
         target, place = (None if values is None else values[keep] for values in (target, place))
+
     matrix = dataset.compute(columns, task.features, xp)
     y = None
     size = int(matrix.nbytes)
+
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
         y = frames.series(target, "target")
         size = size + int(target.nbytes)
+
     counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
     whole = Part(frames.frame(matrix, task.features), y, counts, place, strata)
     if recipe.cutoff is None:
         return (whole,)
+
     before = columns[str(dataset.time)] < recipe.cutoff
     return _divided(whole, (before, ~before), task)
 
@@ -160,6 +168,7 @@ def _divided(whole: Part, sides: Iterable[Array], task: Task) -> tuple[Part, ...
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
         parts.append(Part(x, y, replace(read, rows=len(x), bytes=size, **_target_counts(y, task))))
         read = Counts(0, 0, {})  # what was read is counted with the first part
+
     return tuple(parts)
 
 
@@ -234,9 +243,11 @@ class Rows:
             summary["positive_rate"] = (
                 counts.classes[1] / counts.rows if counts.rows else float("nan")
             )
+
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
+
         return summary
 
 
@@ -278,6 +289,7 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
     counts: list[tuple[Counts, ...]] = client.gather(
         client.map(counted, prepared, pure=False, key="count")
     )
+
     for side in range(len(counts[0])):
         every = [each[side] for each in counts]
         filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
@@ -287,6 +299,7 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
         )
         rows = tuple(count.rows for count in every if count.rows)
         splits.append(Rows(x, y[0] if y else [], total(every), rows))
+
     return tuple(splits), per_file(_fragments(session, listing), counts)
 
 
@@ -377,6 +390,7 @@ def check_counts(
     )
     why = f" ({dropped:,} rows dropped: {', '.join(sorted(every.dropped))})" if dropped else ""
     check_split(where + why, every, recipe.task, limits)
+
     for reason, rows in every.dropped.items():
         if reason != OTHER_SIDE and rows > MUCH * every.rows_read:
             LOG.warning(
@@ -400,6 +414,7 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     if len(counts.classes) > len(task.classes):
         what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
         raise TipcastError("D015", where, what, "name them all in task.classes")
+
     there = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
     if counts.classes and len(there) < 2:
         columns = " or ".join(repr(name) for name in task.columns)
@@ -420,9 +435,11 @@ def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
     """
     if not x:
         return []
+
     first: dict[str, float] = client.submit(_constants, x[0], pure=False).result()
     if not first:
         return []
+
     others = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
     parts: list[dict[str, float]] = client.gather(others)
     return [

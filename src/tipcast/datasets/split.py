@@ -49,6 +49,7 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
             spans[-1] = spans[-1][0], max(spans[-1][1], stop)
         else:
             spans.append((start, stop))
+
     train = spans[0][0], spans[-1][1]
     if test[1] <= train[0]:
         what = f"lies before data.train {describe(train)}"
@@ -58,16 +59,19 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
             what,
             "test on a period after the training period",
         )
+
     if test[0] < train[1]:
         what = f"overlaps data.train {describe(train)}"
         fix = "test on a period that starts when training ends, or later"
         raise TipcastError("D018", f"data.test {describe(test)}", what, fix)
     if validation == 0:
         return None
+
     left = int(sum(stop - start for start, stop in spans) * validation)
     while left > spans[-1][1] - spans[-1][0]:
         start, stop = spans.pop()
         left -= stop - start
+
     begins = spans[-1][1] - left
     return begins - begins % MINUTE
 
@@ -151,6 +155,7 @@ class Draw:
         place[xp.argsort(known, kind="stable")] = (
             xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
         )
+
         return place, rows_by_class(known + 1)[1:]
 
     def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
@@ -181,4 +186,5 @@ class Draw:
         for border in (tested, held):
             place = xp.asarray(np.diff(border).astype(np.int64))
             side += drawn >= xp.take_along_axis(ordered, place[:, None], 1)
+
         return side.ravel()[start - first : stop - first]

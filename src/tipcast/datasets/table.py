@@ -105,6 +105,7 @@ class Table(Dataset):
         """
         if spec.test is None and not spec.test_share:
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
+
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
         first = scans[0].facts
         cells = scans[0].fragments[0].format == "csv"
@@ -114,6 +115,7 @@ class Table(Dataset):
         types = table_columns.types_of(
             scans, {name for name, asked in spec.types.items() if asked == "none"}
         )
+
         for name in (*spec.types, *filter(None, [spec.time])):
             if name not in types:
                 raise unknown(
@@ -123,6 +125,7 @@ class Table(Dataset):
                     list(types),
                     "D007",
                 )
+
         seen = table_columns.look(scans, types)
         if spec.time is not None:
             kind = types[spec.time]
@@ -132,6 +135,7 @@ class Table(Dataset):
                 raise TipcastError(
                     "D008", where, what, "write it as 2019-02-28 13:05, or leave data.time out"
                 )
+
         taken = {
             name: table_columns.take(
                 name,
@@ -146,16 +150,19 @@ class Table(Dataset):
         values = [each for each in taken.values() if each.column and each.name in each.seen.texts]
         if cells and 2 * len(values) > len(taken):
             taken[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
+
         for name in (name for name in every if name not in types):
             taken[name] = Taken(
                 name, None, str(every[name]), Seen(), INDEX if name in first["index"] else PARTIAL
             )
+
         features = [each for each in taken.values() if each.name != spec.time]
         slashed = {date for scan in scans for date in scan.facts["slashed"]}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
         table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates, taken, spec)
         medians, gaps = table._look_at_numbers(scans)
+
         return replace(table, medians=medians, gaps=gaps)
 
     @classmethod
@@ -219,6 +226,7 @@ class Table(Dataset):
                 texts = np.array([*categories, nothing], dtype=object)
                 codes = frame[name].to_numpy()
                 frame[name] = texts[np.where(np.isnan(codes), len(categories), codes).astype(int)]
+
         return frame.rename(
             columns={name: self._by_name[name].spellings[0] for name in frame.columns}
         )
@@ -230,6 +238,7 @@ class Table(Dataset):
         """
         if name is None:
             raise needs_value("task.target", "add task.target=COLUMN")
+
         note = self.taken[name].note if name in self.taken else ""
         if name not in self.features and note:
             what = f"column {name!r} is left out: {note}"
@@ -237,6 +246,7 @@ class Table(Dataset):
             raise TipcastError("C003", "task.target", what, fix)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
+
         column = self._by_name[name]
         values: tuple[float, ...] = ()
         if column.type == "category":
@@ -253,11 +263,13 @@ class Table(Dataset):
             )
             if column.booleans:
                 classes = tuple(str(bool(value)) for value in values)
+
         if len(classes) == 1:
             what = f"all rows of column {name!r} have the same value ({classes[0]})"
             raise TipcastError(
                 "D015", "data.train", what, note or "name another column as task.target"
             )
+
         found = BINARY if len(classes) == 2 else MULTICLASS
         if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
             what = (
@@ -270,6 +282,7 @@ class Table(Dataset):
                 else "name another column as task.target"
             )
             raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
+
         return TargetColumn(name, found, classes, values)
 
     def check_categories(self, names: Sequence[str]) -> None:
@@ -358,6 +371,7 @@ class Table(Dataset):
         """
         if self.spec is None:
             raise needs_value(f"data.{which}")
+
         named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
         scans, notes = scan_files(
@@ -365,14 +379,17 @@ class Table(Dataset):
         )
         if named == "test":
             notes = (*notes, *self._unknown(scans, columns))
+
         if self.time is not None:
             time = self.time
             share = self.spec.test_share if self.spec.test is None else None
             scans = side_of(
                 scans, lambda part: self.read(part, CpuFrames(), (time,))[time], time, which, share
             )
+
         if which == "train":
             notes = (*notes, *self.notes)
+
         return gather(scans, "rows", {}, notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
@@ -382,6 +399,7 @@ class Table(Dataset):
         scan = _scan_file(uri, request)
         where = address.shown(uri)
         types = scan.facts["types"]
+
         for name in request.columns:
             if name not in types:
                 fix = (
@@ -394,6 +412,7 @@ class Table(Dataset):
                     f"column {name!r} is {types[name]}, where data.train has a {self._type(name)}"
                 )
                 raise TipcastError("D008", where, what, "write it as the training files have it")
+
         return self._fitting(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
@@ -418,6 +437,7 @@ class Table(Dataset):
         plain = [name for name in wanted if name not in host]
         if not wanted:
             return {}
+
         if fragment.format == "parquet":
             read = read_fragment(fragment, frames, plain)
             table: Any = table_columns.stored(fragment, dict.fromkeys(host)) if host else None
@@ -427,6 +447,7 @@ class Table(Dataset):
             }
             table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
             read = frames.arrays(table, plain)
+
         line = functools.partial(delimited.line_of, fragment) if fragment.format == "csv" else None
         for name in host:
             if name == self.time:  # of days
@@ -437,6 +458,7 @@ class Table(Dataset):
                 where = address.shown(fragment.uri)
                 values = table_columns.values_of(table[name], self._by_name[name], where, line)
                 read[name] = frames.xp.asarray(values)
+
         return {name: read[name] for name in wanted}
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
@@ -458,12 +480,14 @@ class Table(Dataset):
         keep, dropped = super().clean(columns, period, xp)
         if self.time is None or period is None:
             return keep, dropped
+
         time = columns[self.time]
         missing = time == NULL_TIME
         inside = (time >= period[0]) & (time < period[1])
         lost = {NO_TIME: int(missing.sum()), split.OTHER_SIDE: int((~inside & ~missing).sum())}
         if not any(lost.values()):
             return keep, dropped
+
         keep = inside if keep is None else keep & inside
         return keep, {**dropped, **{reason: rows for reason, rows in lost.items() if rows}}
 
@@ -496,11 +520,13 @@ class Table(Dataset):
         else:
             fragments = self.scan("train", (name,)).fragments
             parts = (self.read(fragment, CpuFrames(), (name,))[name] for fragment in fragments)
+
         for part in parts:
             values = np.union1d(values, part.astype(np.float64))
             values = values[np.isfinite(values)]
             if len(values) > most:
                 break
+
         return tuple(values.tolist())
 
     def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
@@ -517,9 +543,11 @@ class Table(Dataset):
         part = scan.fragments[0]
         own = {}
         host = []
+
         for name, kind in types.items():
             if name in optional and not self._fits(name, kind, scan):
                 continue
+
             own[name] = part.columns[name]
             column = self._by_name.get(name)
             if name == self.time:
@@ -530,8 +558,10 @@ class Table(Dataset):
                 is_host = is_text(kind) and (
                     part.format == "parquet" or bool(column.booleans or column.missing)
                 )
+
             if is_host:
                 host.append(name)
+
         options = {"host": tuple(host)} | ({"dates": self.dates} if self.dates else {})
         parts = tuple(
             replace(each, columns=own, options={**each.options, **options})
@@ -594,6 +624,7 @@ class Table(Dataset):
                 shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
                 of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
                 notes.append(f"{of} have values of {name} that training lacks: {shown}")
+
         return notes
 
 
@@ -611,6 +642,7 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
             "index": index,
         }
         return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
+
     look = delimited.look(uri, request, None)
     parts = look.fragments(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
@@ -623,4 +655,5 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
         "written": spelled,
         "slashed": look.slashed,
     }
+
     return FileScan(uri, parts, None, look.digest, facts, look.notes)

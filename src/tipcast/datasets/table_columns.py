@@ -94,6 +94,7 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     """
     if not is_text(column.type):  # a footer without statistics
         return Seen(Counter(rows=len(column), missing=column.null_count))
+
     pairs = pc.value_counts(column.combine_chunks())
     texts = pairs.field("values")
     counts = pairs.field("counts")
@@ -112,6 +113,7 @@ def count(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
     }
     rows = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
     many = many or len(texts) > MOST_CATEGORIES
+
     return Seen(
         Counter(rows | {"rows": len(column)}),
         Counter() if many else _pairs(pairs, pc.invert(absent)),
@@ -161,11 +163,13 @@ class Taken:
         kind = self.column.type if self.column else LEFT_OUT
         if self.column and self.column.booleans:
             kind = "number (True is 1)"
+
         many = self.seen.many
         texts = self.column.categories if self.column else ()
         # as data.types asks for
         read = sum(rows for text, rows in self.seen.absent.items() if text in texts)
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
+
         return {
             "column": self.name,
             "stored as": self.stored,
@@ -191,6 +195,7 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
             raise TipcastError(
                 "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
             )
+
         for name in (types.keys() & scan.facts["types"].keys()) - set(left_out):
             one = types[name]
             other = scan.facts["types"][name]
@@ -204,6 +209,7 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
                 raise TipcastError(
                     "D008", address.shown(scan.uri), what, "write it as one type in all files"
                 )
+
     shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(
         first.facts["index"]
     )
@@ -258,6 +264,7 @@ def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
     plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
     if cells:  # blanks after commas
         plain = [pc.utf8_trim_whitespace(each) if is_text(each.type) else each for each in plain]
+
     return pa.Table.from_arrays(plain, names=list(types))
 
 
@@ -296,16 +303,19 @@ def take(
     shown = "text" if cells else str(getattr(kind, "type_name", kind))  # of an extension its name
     if asked not in (None, *TAKEN):
         raise unknown("data.types", f"type of {name}", asked, TAKEN, "C003")
+
     if not seen.present:
         own = ""
         note = "it has no value" + (f" but {_named(seen.absent)}" if seen.absent else "")
     elif is_text(kind):
         own, note = _of_texts(name, seen, cells=cells)
+
     usual = own
     if not name:
         return Taken(name, None, shown, seen, "it has no name")
     if asked == "none":
         return Taken(name, None, shown, seen, "left out by data.types")
+
     if asked not in (None, own):
         takes_numbers = own in ("category", "number") and len(seen.odd) <= MOST_ODD
         if not (takes_numbers if asked == "number" else is_text(kind)):
@@ -315,6 +325,7 @@ def take(
                 "C003", "data.types", what, "write the column so, or leave the key out"
             )
         own, note = asked, f"taken as data.types says, not as {own or 'nothing'}"
+
     column = None
     if own == "number":
         booleans = pa.types.is_boolean(kind) or seen.counts["booleans"] == seen.present
@@ -339,6 +350,7 @@ def take(
         column = RawColumn(name, spellings, "category", categories=categories)
     else:
         note = note or ("a time is split by with data.time=" if own == "time" else f"it is {shown}")
+
     return Taken(
         name, column, shown, seen, note, warns=bool(column and note and asked in (None, usual))
     )
@@ -351,6 +363,7 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
         return "time", ""
     if cells and seen.counts["booleans"] == present:
         return "number", ""
+
     named = _named(
         seen.odd + Counter({text: rows for text, rows in seen.absent.items() if text not in ABSENT})
     )
@@ -366,6 +379,7 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
                 "category",
                 f"texts that are numbers{but}: data.types={{{name}: number}} takes them so",
             )
+
     texts = seen.texts or seen.odd
     with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
     if numbers < present and with_signs >= MOSTLY * len(texts) > 0:
@@ -373,18 +387,21 @@ def _of_texts(name: str, seen: Seen, *, cells: bool) -> tuple[str, str]:
             "category",
             "texts that look like numbers with a sign: write them as numbers to have quantities",
         )
+
     for kind, rows in (("numbers", numbers), ("dates", dates)):
         if present / 2 <= rows and numbers < present:
             return (
                 "category",
                 f"{rows:,} of its {present:,} texts are {kind}{but if kind == 'numbers' else ''}",
             )
+
     if cells and seen.absent:
         named = _named(seen.absent)
         return (
             "category",
             f"{named}: taken for missing values; data.types={{{name}: text}} takes them for texts",
         )
+
     return "category", ""
 
 
@@ -422,6 +439,7 @@ def values_of(
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+
     if known.type == "category":
         if is_text(column.type):
             codes = pc.index_in(column, value_set=pa.array(known.categories, pa.string()))
@@ -435,14 +453,17 @@ def values_of(
             ) from problem
         places = found.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
         return np.array([*codes, np.nan])[places]
+
     if not is_text(column.type):
         # ids may be beyond 2^53
         return np.asarray(column.cast(pa.float64(), safe=False).to_numpy())
+
     if known.booleans:
         lower = pc.utf8_lower(pc.utf8_trim_whitespace(column))
         column = pc.if_else(
             pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column)
         )
+
     absent = pa.array([*csv_cells.MISSING, *(text.strip() for text in known.missing)])
     values, odd = csv_cells.numbers(column, absent)
     if odd is not None:
@@ -450,4 +471,5 @@ def values_of(
         if line is not None:
             what = f"{line(odd)}: {what}"
         raise TipcastError("D005", where, what, "correct it, or leave it empty")
+
     return np.asarray(values.to_numpy())

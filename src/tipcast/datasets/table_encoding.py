@@ -111,4 +111,5 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
         return (
             f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
         )
+
     return f"as it is; {column.fill:g}, the median, where a new row lacks it"

@@ -71,6 +71,7 @@ def impossible(
         found = abs(columns[name]) > LARGEST
         if bool(found.any()):
             bad = found if bad is None else bad | found
+
     return bad, {} if bad is None else {NOT_FINITE: int(xp.count_nonzero(bad))}
 
 
@@ -86,6 +87,7 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     places, numbers, lower = _lookups(tuple(categories))
     all_booleans = all(isinstance(value, bool | np.bool_) for value in values)
     found: list[float] = []
+
     for value in values:
         text = str(value)
         alike: tuple[str, ...] = (text,) if text in places else ()
@@ -104,12 +106,14 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
                     for each in alike
                     if not each.strip().lstrip("+-").isdecimal() or int(each) == value
                 )
+
             own = {text}
             if alike:
                 own |= {
                     str(float(number)),
                     str(int(number)) if float(number).is_integer() else text,
                 }
+
             doubtful = len(alike) > 1 or not own.issuperset(alike)
         elif hasattr(value, "isoformat"):
             alike = tuple(
@@ -118,10 +122,13 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
                 if each in places
             )
             doubtful = value == value and not alike  # NaT is not itself
+
         if doubtful:
             meant = " or ".join(map(repr, alike)) or "written in another way"
             raise ValueError(f"{value} may have been {meant}: read the column as text")
+
         found.append(places[alike[0]] if alike else np.nan)
+
     return found
 
 
@@ -141,4 +148,5 @@ def _lookups(
             # pyarrow reads such as numbers
             number = float(int(bare, 16)) if bare.startswith("0x") else float(text)
             numbers[number] = (*numbers.get(number, ()), text)
+
     return {text: at for at, text in enumerate(categories)}, numbers, lower

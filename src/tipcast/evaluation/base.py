@@ -150,6 +150,7 @@ class Evaluator(ABC):
         registered = OWN[self.kind.name]
         sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
         rows = sums.scored + sums.not_numbers
+
         if not rows:
             raise TipcastError(
                 "D014", where, "no rows to evaluate", "take a longer period or a weaker filter"
@@ -160,9 +161,11 @@ class Evaluator(ABC):
         if sums.unknown:
             what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
             raise TipcastError("D031", where, what, "check the target")
+
         evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
+
         totals = parts.add(functools.partial(_row_sums, registered), summed)
         added_on = {
             metric.name: total / rows for metric, total in zip(registered, totals, strict=True)
@@ -315,6 +318,7 @@ def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: A
     truth = values_of(target)[:]
     sums = []
     xp = module_of(predicted)
+
     for metric, function in metrics.items():
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):
@@ -323,4 +327,5 @@ def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: A
                 "C003", f"metric {metric.name}", what, "return one value for each row"
             )
         sums.append(float(values.sum(dtype=xp.float64)))
+
     return sums

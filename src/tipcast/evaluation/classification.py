@@ -140,6 +140,7 @@ class Classification(Evaluator):
             raise TipcastError(
                 "D015", parts.where, what, "take a period or a target with both classes"
             )
+
         if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
             borders, *counts = sums.vertices()
             below = [np.append(0, np.cumsum(side)) for side in counts]
@@ -147,6 +148,7 @@ class Classification(Evaluator):
             tp, fp = (int(side[-1] - side[best]) for side in below)
             threshold = float(borders[best]) if best < len(borders) else NOBODY
             sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
+
         return self.of_sums(sums, threshold)
 
     def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
@@ -166,6 +168,7 @@ class Classification(Evaluator):
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
+
         return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
@@ -186,10 +189,12 @@ class Classification(Evaluator):
         predictions = values_of(predictions)
         target = values_of(target)
         xp = module_of(predictions)
+
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
             pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
             return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
+
         odd, (predictions, target) = kept(
             (predictions >= 0) & (predictions <= 1), predictions, target
         )
@@ -199,16 +204,19 @@ class Classification(Evaluator):
         labels = xp.full(len(places), 2, xp.int32)  # of no class
         if target is not None:
             labels[target == 0], labels[target == 1] = 0, 1
+
         labelled = labels < 2
         rows = len(places)
         binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
         if not bool(labelled.any()):
             return binned
+
         cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32)
         positive = labels == 1
         unknown = rows - int(labelled.sum())
         eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
         right = xp.where(positive, wide, 1 - wide)[labelled]
+
         return replace(
             binned,
             unknown=unknown,
@@ -246,6 +254,7 @@ class Classification(Evaluator):
         positives = fn + tp
         if not positives or not negatives:
             return None
+
         scores, p, n = sums.vertices()
         of_one_bin = 0.0 if sums.ranked.size else float(sums.bins.prod(axis=0).sum())
         resolution = of_one_bin / (2.0 * positives * negatives)
@@ -280,6 +289,7 @@ class Classification(Evaluator):
         roc = curve(scores, p, n)
         rates = np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), roc["fpr"], roc["tpr"]).tolist()
         threshold = self.threshold if threshold is None else threshold
+
         return ClassificationEvaluation(
             metrics,
             interval,
@@ -328,6 +338,7 @@ def area_under(
     auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
     if min(numbers) < 2:
         return auc, Interval(0.0, 1.0)
+
     miss = 1.0 - auc
     variance = 0.0
     for rows, number, share in zip(
@@ -336,6 +347,7 @@ def area_under(
         variance += (
             max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
         )
+
     half = Z95 * math.sqrt(variance)
     return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
 
@@ -358,15 +370,18 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
     labels = values_of(labels)
     xp = module_of(labels)
     sides = []
+
     for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
         scores = values_of(scores).astype(xp.float64)
         # the vertex that the score is counted at
         at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1
         sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
+
     sums = []
     for label in (1, 0):
         apart = (sides[1] - sides[0])[labels == label]
         sums += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
+
     return sums
 
 
@@ -380,6 +395,7 @@ def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
     corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
     if len(corners) <= MAX_POINTS:
         return corners
+
     along = (x + y)[corners]
     chosen: NDArray[np.intp] = corners[
         np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))

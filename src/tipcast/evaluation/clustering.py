@@ -66,6 +66,7 @@ def davies_bouldin(centroids: Floats, distances: Floats) -> float:
     spread = distances[:, None] + distances[None]
     if len(apart) < 2 or not spread.any():
         return 0.0
+
     apart[apart == 0] = np.inf  # a cluster and itself, as scikit-learn has it
     return float((spread / apart).max(axis=1).mean())
 
@@ -115,6 +116,7 @@ class Clustering(Evaluator):
             "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / of_each[some]),
         }
         interval = mean_interval(rows, sums.squares, sums.fourths)
+
         return ClusteringEvaluation(
             metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels)
         )

@@ -98,10 +98,12 @@ class Multiclass(Evaluator):
         rows = len(scores)
         called = scores.argmax(axis=1)
         predicted = to_host(xp.bincount(called, minlength=classes))
+
         if truth is None or not len(scores):
             return ClassSums(
                 rows, odd, rows, predicted, np.zeros((classes, classes), dtype=np.int64)
             )
+
         truth = truth.astype(xp.int64)
         unknown, (scores, truth, called) = kept(
             (truth >= 0) & (truth < classes), scores, truth, called
@@ -110,6 +112,7 @@ class Multiclass(Evaluator):
         losses = log_loss(scores, truth)
         came = scores[xp.arange(len(scores)), truth].astype(xp.float64)
         all_squares = float((scores.astype(xp.float64) ** 2).sum())
+
         return ClassSums(
             scored=rows,
             not_numbers=odd,

@@ -119,6 +119,7 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> byte
     looks = ((BLUE, 2.8), (ORANGE, 1.8))
     (right, wrong), recall = evaluation.sums.confusion[0], evaluation.metrics["recall"]
     _ring(axes, wrong / (right + wrong), recall, f"threshold {evaluation.threshold:.3f}")
+
     for (label, each), (color, width) in reversed([*zip(evaluations.items(), looks, strict=False)]):
         # below the diagonal
         text = f"{label}: AUC {each.interval.around(each.headline, '.3f')}".replace(" (", "\n(")
@@ -130,6 +131,7 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> byte
             label=text,
             solid_joinstyle="round",
         )
+
     _key(
         axes,
         "lower right",
@@ -163,6 +165,7 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
     )
     _shares(axes)
     _key(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
+
     return _png(figure)
 
 
@@ -191,6 +194,7 @@ def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ())
     )
     _write(axes, 0.97, 0.05, text, ha="right")
     _shares(axes)
+
     return _png(figure)
 
 
@@ -206,6 +210,7 @@ def confusion(
     called = "predicted"
     if evaluation.threshold is not None:
         called += f", at threshold {evaluation.threshold:.3f}"
+
     classes = classes or [str(at) for at in range(len(matrix))]
     figure, axes = _page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
     many = len(classes)
@@ -216,12 +221,14 @@ def confusion(
     for (row, column), share in np.ndenumerate(parts if many <= MOST_WRITTEN else parts[:0]):
         text = _percent(share, int(few)) + (f"\n{matrix[row, column]:,} rows" if few else "")
         _write(axes, column, row, text, fontsize=size, ha="center", va="center", bbox=None)
+
     axes.grid(False)
     shown = range(0, many, -(-many // 25))
     names = [_fit(classes[at], max(3, 40 // many)) for at in shown]
     axes.set_xticks(shown, names)
     axes.set_yticks(shown, names, rotation=90 if few else 0, va="center")
     axes.tick_params(labelsize=TEXT if few else 8)
+
     return _png(figure)
 
 
@@ -240,6 +247,7 @@ def predicted(
     )
     _write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
     axes.locator_params(nbins=6)
+
     return _png(figure)
 
 
@@ -290,8 +298,10 @@ def contributions(
     legend = {"low value of the feature": VALUES(0.0), "high value": VALUES(1.0)}
     if missing.any():
         legend["missing"] = to_rgba(INK)
+
     for name, color in legend.items():
         axes.scatter([], [], s=50, color=color, label=name)
+
     _key(axes, "lower right", bbox_to_anchor=(1, 1), ncols=len(legend), borderpad=0)
     return _png(figure)
 
@@ -304,10 +314,12 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> bytes:
     names = list(seconds)
     total = np.zeros(len(seconds))
     figure, axes = _rows("The same training, from rung to rung", subtitle, names, "seconds")
+
     for phase, color in zip(next(iter(seconds.values())), (FAINT, BLUE, ORANGE), strict=True):
         wide = [seconds[name][phase] for name in names]
         bars = axes.barh(range(len(names)), wide, left=total, color=color, label=phase, **BAR)
         total = total + wide
+
     axes.bar_label(bars, [f"{value:.2f} s, {total[0] / value:.1f} x" for value in total], **NOTE)
     axes.set_xlim(0, total.max() * 1.4)
     _key(axes, "lower right")
@@ -391,6 +403,7 @@ def _page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6)
+
     return figure, axes
 
 

@@ -77,11 +77,13 @@ class Regression(Evaluator):
         finite = xp.zeros(len(scores), bool) if truth is None else xp.isfinite(truth)
         if not bool(finite.any()):  # no largest error
             return errors
+
         unknown, (truth, scores) = kept(finite, truth.astype(xp.float64), scores)
         error = scores - truth
         squares = error * error
         mean = float(truth.mean())
         step = -(-len(truth) // SAMPLE)
+
         return replace(
             errors,
             unknown=unknown,
@@ -109,6 +111,7 @@ class Regression(Evaluator):
         others: dict[str, Any] = {"target_mean": mean, "target_scatter": scatter}
         others |= {"largest": max(part.largest for part in parts)}
         others |= {"sample": np.concatenate([part.sample for part in parts])}
+
         return Errors(**added(parts, but=others), **others)
 
     def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:

@@ -46,15 +46,18 @@ def note(
     shown = {"test": test} | ({"validation": validation} if validation else {})
     head = ["metric", *shown]
     lines = metric_lines([*shown.values()])
+
     if baseline:
         head.append("baseline")
         lines = [
             [*line, number(baseline[line[0]]) if line[0] in baseline else ""] for line in lines
         ]
+
     called = ""
     if test.threshold is not None:
         basis = "the most accurate one on validation rows" if validation else "set beforehand"
         called = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+
     seconds = [
         [name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))
     ]

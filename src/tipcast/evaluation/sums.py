@@ -99,6 +99,7 @@ def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
                 if all(isinstance(value, int) for value in values)
                 else math.fsum(values)
             )
+
     return sums
 
 

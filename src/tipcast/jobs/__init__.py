@@ -33,6 +33,7 @@ def say(
     """
     if form is Output.json:
         show(json.dumps(result))
+
     if form is Output.text:
         logged = ("run", "tracking_uri")  # as the run began
         shown = lines or {name: value for name, value in result.items() if name not in logged}
@@ -40,8 +41,10 @@ def say(
         width = max(map(len, shown))
         for name, value in shown.items():
             show(f"{name:<{width}}  {_text(value)}")
+
     if problem:
         raise problem
+
     return result
 
 
@@ -76,6 +79,7 @@ def preflight(config: Any) -> None:
     """
     if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
         return
+
     if hasattr(config, "data"):
         data = config.data
         unused: tuple[str, ...] = (
@@ -87,8 +91,10 @@ def preflight(config: Any) -> None:
             if getattr(data, name) is not None:
                 what = f"changes nothing with data={data.source} here"
                 raise TipcastError("C003", f"data.{name}", what, "leave it out")
+
     if hasattr(config, "task"):
         named_by(config.task.kind)
+
     if hasattr(config, "tracking"):
         experiment = config.tracking.experiment
         name = config.tracking.register
@@ -99,6 +105,7 @@ def preflight(config: Any) -> None:
         ):
             fix = "use a name of at most 256 characters without / and :"
             raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
+
     if (
         isinstance(config, schema.SweepConfig)
         and config.search.trials_per_gpu > 1
@@ -107,6 +114,7 @@ def preflight(config: Any) -> None:
         raise incompatible(
             "search.trials_per_gpu", "backend=cpu, where each thread runs a trial", "leave it out"
         )
+
     # else the run has task and search of GPUs
     if isinstance(config, schema.SweepConfig) and config.resume is None:
         check_search(config)
@@ -127,6 +135,7 @@ def check_search(config: schema.SweepConfig) -> None:
         raise TipcastError(
             "C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32"
         )
+
     if not config.task.validation:
         raise must_be(
             "task.validation",
@@ -134,6 +143,7 @@ def check_search(config: schema.SweepConfig) -> None:
             config.task.validation,
             "hold rows out, as 0.15",
         )
+
     kind = named_by(config.task.kind)
     if kind is not None:
         ranking(kind, spec.metric, "search.metric")

@@ -170,6 +170,7 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
                 fix = "install the same requirements file on every machine of the cluster"
                 raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
             there = known(opened.client).values()
+
         sizes = Counter(
             (count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0))
             for one in there
@@ -179,12 +180,14 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
         )
         wanted = f"wanted {cluster.n_workers}; same versions"
         return f"{cluster.address}: {count(len(there), 'worker')} ({kinds}), {wanted}"
+
     gpu_workers = getattr(cluster, "n_workers", None) or len(gpus.visible())
     number, threads = (
         clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
     )
     memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // number)
     here = f"this machine has {count(clusters.cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
+
     return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory}; {here}"
 
 
@@ -198,6 +201,7 @@ def differences(client: Client) -> list[str]:
             f"{len(silent)} of {len(answers)} workers lack tipcast, or have another "
             f"version: {silent[0]}"
         ]
+
     apart: list[str] = []
     for name, mine in _versions().items():
         # a job says which package is missing
@@ -206,6 +210,7 @@ def differences(client: Client) -> list[str]:
             f"{version} on {number}" for version, number in others.items() if version != mine
         ]:
             apart.append(f"{name} {mine} here, {', '.join(unlike)} there")
+
     return apart
 
 

@@ -29,6 +29,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     if not report:
         what = f"columns of data={config.data.source} are what docs/data.md says"
         raise TipcastError("C003", "data.source", what, "use data=table")
+
     said: dict[str, Any] = {"columns": report, "command": command}
     if config.task.target is not None:
         target = dataset.target_column(config.task.target, named_by(config.task.kind))
@@ -37,8 +38,10 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
             "kind": target.kind.name,
             "classes": list(target.classes),
         }
+
     if config.print is not Output.text:
         return say(said, config.print)
+
     lines = [
         [*report[0]],
         *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report),
@@ -48,6 +51,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         show(
             "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
         )
+
     if "target" in said:
         classes = said["target"]["classes"]
         target_line = {
@@ -58,6 +62,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
             "target  "
             + "  ".join(f"{name} {value}" for name, value in target_line.items() if value)
         )
+
     return said
 
 

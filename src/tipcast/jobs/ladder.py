@@ -86,6 +86,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
     shown = params(config, [name for name in SECTIONS if name not in ("backend", "cluster")])
     shown |= planned_params(plan)
     (name,) = run_names([(config.model.name, command)], "ladder of ")
+
     with run_context(config, command, job="ladder", name=name, params=shown) as context:
         for step in steps:
             LOG.info("%-9s%s", "rung", step.name)
@@ -98,6 +99,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         if not climbed:
             raise failed[0]
         rows = record(context, config, plan, climbed, missing, shared)
+
     speedup = {
         f"speedup/{one['key']}": row["speed_up"] for one, row in zip(climbed, rows, strict=True)
     }
@@ -120,6 +122,7 @@ def rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]
         raise TipcastError(
             "C003", "cluster.kind", what, "leave cluster out, or use train on that cluster"
         )
+
     here = cores()
     gpus_here = len(gpus.visible())
     wanted = [
@@ -131,14 +134,17 @@ def rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]
     ]
     steps: list[Rung] = []
     missing: dict[str, str] = {}
+
     for device, size in wanted:
         name, most = ("cores", here) if device == "cpu" else ("gpus", gpus_here)
         if size < 1:
             raise must_be(name, "at least 1", size)
+
         step = Rung(device, size, _cluster(config.cluster, device, size))
         if size > most:
             missing[step.name] = f"the machine has {most} {name}"
             continue
+
         try:
             check_session(BackendSpec(device), step.cluster)
             build(config.model, device, config.task.categorical, kind).check()
@@ -147,11 +153,13 @@ def rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]
             if problem.code not in NOT_HERE:
                 raise
             missing[step.name] = problem.what
+
     if not steps:
         what = f"nothing to run: {next(iter(missing.values()), 'both are empty')}"
         raise TipcastError(
             "C003", "cores, gpus", what, "name what this machine has, as cores=[1,2] or gpus=[1]"
         )
+
     return steps, missing
 
 
@@ -246,6 +254,7 @@ def warm_up(workers: Session, config: LadderConfig, plan: Plan) -> None:
     spec = config.model
     task = plan.task
     tiny = dataclasses.replace(spec, params={**spec.params, **spec.tiny})
+
     try:
         splits = read(workers, config, few)
         estimator = build_for_task(tiny, workers.device, task)
@@ -297,6 +306,7 @@ def compared(
     if "adjusted_rand" in table:
         scores.append("adjusted_rand")
         apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
+
     table["verdict"] = np.where(apart <= tolerance, "equal", "NOT equal")
     names = [
         "rung",
@@ -338,13 +348,16 @@ def record(
     pictures = {
         "plots/ladder.png": plots.ladder(seconds, f"{config.model.name}, {plan.train.name}")
     }
+
     if shared is not None:
         subtitle = f"{config.model.name}, {len(shared[0]):,} of the {plan.test.name} to test on"
         centres = {one["rung"]: one["centres"] for one in climbed}
         drawn = plots.centroids("Centroids of every rung", shared[0], shared[1], centres, subtitle)
         pictures["plots/centroids.png"] = drawn
+
     for path, picture in pictures.items():
         run.log_bytes(picture, path)
+
     parts = [
         context.table(rows, "tables/ladder.json", [name for name in rows[0] if name != "run"]),
         f"**{verdict}** within {config.tolerance:g}. What speed-up, efficiency and agreement "

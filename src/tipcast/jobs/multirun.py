@@ -165,6 +165,7 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
             raise TipcastError(
                 "C003", name, what, "give it one value, or run the command once for each"
             )
+
     names = run_names(
         [(config.model.name, command) for config, command in zip(configs, commands, strict=True)]
     )
@@ -175,6 +176,7 @@ def _planned(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
         tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
         alone = dataclasses.replace(config, tracking=tracking, resume=None)
         trainings.append(Training(alone, name, command, plan, original(config, plan)))
+
     return trainings
 
 
@@ -197,6 +199,7 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
         raise TipcastError(
             "S003", f"run {parent.id}", what, "repeat its words, or leave resume out"
         )
+
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
             parent.client.set_tag(
@@ -242,6 +245,7 @@ def leaderboard(trainings: Sequence[Training]) -> list[dict[str, Any]]:
                     "command": one.command,
                 }
             )
+
     return rows
 
 

@@ -33,10 +33,12 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         )
     if not config.out.strip() or config.out.endswith("://"):
         raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
+
     clock = Clock()
     given = config.out.removeprefix("file://")
     here = Path(given).expanduser().resolve()  # whatever folder a worker is in
     out = given.rstrip("/") if "://" in given else str(here)
+
     with clock.phase("list"):
         dataset = open_dataset(config.data)
         listing = dataset.month_files()
@@ -45,6 +47,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         planned = months.plan(
             dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression
         )
+
     with contextlib.ExitStack() as folder:
         with _refused(out):
             folder.enter_context(months.alone(out))
@@ -52,6 +55,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         due = [month for month in planned if month.name not in written]
         if due:
             written |= _open_and_write(config, dataset, out, due, clock)
+
     return say(
         {
             "out": config.out,
@@ -83,6 +87,7 @@ def _open_and_write(
             facts.append(
                 f"{sum(entry['rows'] for entry in written.values()):,} rows in {len(due)} months"
             )
+
     return written
 
 
@@ -106,6 +111,7 @@ def _write(
                         futures[future],
                         f"{entry['rows']:,}",
                     )
+
     return written
 
 

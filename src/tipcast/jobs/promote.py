@@ -100,6 +100,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     check_alias(config.alias)
     clock = Clock()
     client = open_store(config.tracking)
+
     with ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         with clock.phase("fetch"), failures(resolve(config.tracking)):
@@ -115,6 +116,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 complete_move(client, name, config.alias, version)
                 return say({"model_uri": uri, "alias": config.alias, "moved": False}, config.print)
             comparison = compare(client, config, command, challenger, before, folder)
+
         recorded = params(config, PARAMS) | {"test_period": comparison.period}
         (title,), tags = run_names([(f"{name} {version}", command)], "promote "), {"model": uri}
         opened = run_context(
@@ -124,6 +126,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         workers = context.start_workers()
         with clock.phase("score"):
             metrics = score(workers, config, comparison)
+
         problem = None
         checks = comparison.checks
         failed = "; ".join(f"{check.name}: {check.what}" for check in checks if not check.passed)
@@ -136,6 +139,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
                 metrics,
                 f"{'does not pass' if failed else 'passes'} as {config.alias}",
             )
+
         if moved:
             facts = {"why": failed or checks[-1].what, "run": context.run.id}
             move_alias(
@@ -144,10 +148,12 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         else:
             problem = TipcastError("M020", uri, f"does not get {config.alias}: {failed}", FIX)
             context.run.set_tags(error_tags(problem))
+
         context.run.set_tags({"promote.moved": str(moved).lower()})
         context.run.log_metrics(
             {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
         )
+
     outcome = {
         "model_uri": uri,
         "alias": config.alias,
@@ -170,6 +176,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
         | {config.alias: holds}
         | {name: result[name] for name in ("metrics", "phases", "command")}
     )
+
     return say(result, config.print, lines=lines, problem=problem)
 
 
@@ -203,6 +210,7 @@ def compare(
     data = config.data
     fetched = challenger.fetched
     run = challenger.run
+
     if data.source == TESTED:  # what the version's run read, with limits of the command line
         text = config_text(client, fetched.run_id, "name the test rows: data=... data.test=...")
         limited = [
@@ -211,6 +219,7 @@ def compare(
         limits = {name: getattr(config.data.limits, name) for name in limited}
         data = tested(text, config.data, f"run {fetched.run_id}")
         data = dataclasses.replace(data, limits=dataclasses.replace(data.limits, **limits))
+
     # Only a checked registration writes the tag: a version that MLflow's own calls made lacks it.
     checked = MANIFEST_TAG in client.get_model_version(fetched.name, fetched.version).tags
     what = (
@@ -225,6 +234,7 @@ def compare(
     ]
     candidates = [challenger]
     question = challenger.question
+
     if before is not None:
         try:
             champion = fetch_candidate(
@@ -240,8 +250,10 @@ def compare(
             if problem.code[0] != "M":
                 raise
             why = f"version {before} cannot be compared with: {problem.what}"
+
         candidates += [] if why else [champion]
         checks.append(Check("champion", not why, why or question))
+
     dataset = open_dataset(data)
     draw = split.Draw(int(run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
@@ -250,6 +262,7 @@ def compare(
     test = dataset.scan("test", tuple(columns), tuple(optional))
     for note in (*test.notes, *identical(test.fragments)):
         LOG.warning(note)
+
     checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
     period = "all times" if test.period is None else split.describe(test.period)
     return Comparison(candidates, checks, test, recipes, data.limits, period)
@@ -303,7 +316,9 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
         if len(draws) > 1:
             names = " and ".join(f"version {version.fetched.version}" for version in trained)
             what = f"{names} were tested on other rows of the same files"
+
         return Check("test rows", len(draws) < 2, what)
+
     seen = [
         f"version {candidate.fetched.version} was trained on {split.describe(period)}"
         for candidate in candidates
@@ -329,6 +344,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
     evaluations = comparison.evaluations
     previous = None
     predictions = list[Any]()
+
     for candidate, recipe in zip(comparison.candidates, comparison.recipes, strict=True):
         fetched = candidate.fetched
         if recipe != previous:  # the codes of its categories are its own
@@ -338,6 +354,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
                 test = collect(workers, listing, recipe, reading, comparison.limits, ("test",))[
                     "test"
                 ]
+
         with progress("score"):
             names = list(fetched.manifest["features"])
             x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
@@ -350,6 +367,7 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
                     client, predictions[-1], answers, threshold=threshold, where="data.test"
                 )
             )
+
     metrics = {}
     if len(evaluations) == 1:
         checks.append(Check("comparison", True, "there is no champion to compare with"))
@@ -367,8 +385,10 @@ def score(workers: Session, config: PromoteConfig, comparison: Comparison) -> di
         limit = f"{'at least' if headline.maximize else 'at most'} {sign * config.margin:g}"
         what = f"{headline.label} {interval.around(value, SIGNED)}, {limit}"
         checks.append(Check("comparison", sign * value <= config.margin, what))
+
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
         metrics |= {f"{side}/{name}": value for name, value in evaluation.shown.items()}
+
     return {**metrics, "test/rows": float(evaluations[0].rows)}
 
 

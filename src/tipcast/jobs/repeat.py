@@ -48,6 +48,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     store = compose("train", [word for word in overrides if word.startswith(STORE)])[0].config
     tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
     client = open_store(tracking)
+
     with failures(resolve(tracking)):
         run = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
         run_id = run.info.run_id
@@ -59,6 +60,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         text = config_text(client, run_id, "train with tipcast train, and name what it shall be")
         files = read_yaml(client, run_id, runs.FILES)
         trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, files)
+
     return [
         f"{REPEAT}{quoted(run_id)}",
         *(word for word in overrides if not word.startswith(REPEAT)),
@@ -90,19 +92,23 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     """
     if config.repeat is None:
         return None
+
     client = open_store(config.tracking)
     with failures(resolve(config.tracking)):
         run = runs.find_run(client, config.repeat)
+
     inputs = run.inputs.dataset_inputs if run.inputs else []
     had = {tag.value: entry.dataset.digest[:DIGEST] for entry in inputs for tag in entry.tags}
     has = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
     others = [
         f"{side} {had.get(side)}, now {has[side]}" for side in has if had.get(side) != has[side]
     ]
+
     if others:
         what = f"the data here are not those that it was trained on: digest of {'; '.join(others)}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         if not config.other_data:
             raise TipcastError("D024", f"run {config.repeat}", what, fix)
         LOG.warning("run %s: %s", config.repeat, what)
+
     return Original(config.repeat, run.data.metrics)

@@ -91,6 +91,7 @@ class RunContext:
         names = list(dict.fromkeys(name for row in rows for name in row))
         self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
         lines = []
+
         for row in rows[:most]:
             first, *others = (_cell(row.get(name)) for name in columns or names)
             lines.append(
@@ -99,6 +100,7 @@ class RunContext:
                     *others,
                 ]
             )
+
         return report.table(columns or names, lines)
 
 
@@ -133,6 +135,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
         raise TipcastError(
             "C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew"
         )
+
     store = resolve(spec)
     client = open_store(spec)
     with failures(store):
@@ -141,6 +144,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
             raise TipcastError(
                 "S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}"
             )
+
         run = Run(stored.info.run_id, stored.info.experiment_id, store, client)
         with leased(client, run.id):
             stored = client.get_run(run.id)  # as its last process has left it
@@ -180,6 +184,7 @@ def run_context(
     resumed = resume.id if resume else None
     code = origin.origin()
     facts: dict[str, object] = {"job": job, "command": command, **code.tags, **(tags or {})}
+
     with (
         temporary_folder() as folder,
         open_run(
@@ -218,6 +223,7 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
     shared = set(words[0]).intersection(*words)
     names = list[str]()
     bases = list[str]()
+
     for (model, _), overrides in zip(runs, words, strict=True):
         texts: list[str] = []
         for word in sorted(overrides, key=lambda word: word in shared):
@@ -231,11 +237,13 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
             ):
                 value = value[:8] if key == "from" else _short(value)  # of a run's id the beginning
                 texts.append(f"{key.rpartition('.')[2]}={value}")
+
         name = textwrap.shorten(
             " ".join([f"{prefix}{model}", *texts]), LONGEST_NAME, placeholder=" ..."
         )
         bases.append(name)
         names.append(f"{name} ({bases.count(name)})" if name in bases[:-1] else name)
+
     return names
 
 

@@ -134,6 +134,7 @@ def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
         for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
     }
     refused = scoring.refused.items()
+
     return {
         "recipe": scoring.recipe,
         "model": model | {"threshold": fetched.manifest.get("threshold")},
@@ -154,6 +155,7 @@ def problem_of(scoring: Scoring) -> TipcastError | None:
     first = next(iter(refused.values()), None)
     if first is None or files == 1:
         return first
+
     what = (
         f"{len(refused)} of {files} files were refused, "
         f"as {first.where}: [{first.code}] {first.what}"
@@ -174,6 +176,7 @@ def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> d
     why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
     for name in [*why][:LISTED]:
         LOG.warning("refused %s: %s", refused[name].where, why[name])
+
     return {
         "model_uri": scoring.fetched.uri,
         "output": to_plain(scoring.config.output),

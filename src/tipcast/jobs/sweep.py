@@ -61,10 +61,12 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             begun = restored(text, config, f"run {previous.id}")
             config = apply_overrides(config, begun, command)
             trials = begun.search.trials
+
         check_model(config, named_by(config.task.kind))
         check_search(config)
         with clock.phase("list"), progress("list"):
             plan = make_plan(config)
+
         space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
         check_space(
             config.model, space, config.backend.name, config.task.categorical, plan.task.kind
@@ -78,17 +80,20 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
                 raise TipcastError(
                     "S003", previous.id, what, "put the data back, or start a new sweep"
                 )
+
             # repeats the whole, which may have more trials now
             first = tags.get("command", command)
             if "search.trials" in given_keys(command):
                 words = given(without_keys(first, "search.trials"))
                 first = with_given(first, [*words, f"search.trials={config.search.trials}"])
+
             command = first
             if whole := whole_result(previous, stored, config, trials, metric.name, command):
                 LOG.info(
                     "the sweep is whole: all of its trials are done, and nothing is fitted again"
                 )
                 return say(whole, config.print)
+
         objective = Objective(study, metric.name, metric.maximize)
         (name,) = run_names([(config.model.name, command)], f"{config.search.name} search of ")
         recorded = params(
@@ -110,6 +115,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         sweep = SweepRecord(context, config, plan, space, objective)
         if previous:
             sweep.resume()
+
         with sweep.closed():
             workers = context.start_workers()
             search(sweep, workers, clock)
@@ -124,9 +130,11 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             result = train(workers, refit)
             with progress("leaderboard"):
                 result |= sweep.close()
+
         problem = sweep.problem()
         if problem:
             context.run.set_tags(error_tags(problem))
+
     return say(result, config.print, problem=problem)
 
 
@@ -159,6 +167,7 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     }
     study = dataclasses.replace(study, again=len(shared) > 1 or None in shared)
     workers = TrialWorkers(session.client, study, spec.trials_per_gpu, config.cluster.wait_s)
+
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):
             counts = workers.load(spec.attempts)
@@ -169,12 +178,14 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
                 total = rows.total([parts[side] for parts in counts])
                 rows.check_split(WHERE[name], total, plan.task, config.data.limits)
                 facts.append(f"{total.rows:,} {name} rows")
+
         pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
         with clock.phase("search") as facts, progress(f"{spec.name} search") as bar:
             for event in pool.events(proposed):
                 sweep.take(event)
                 bar(sweep.done, sweep.total)
             facts.append(f"{sweep.done} of {sweep.total} trials")
+
     if pool.timed_out:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
@@ -198,6 +209,7 @@ def apply_overrides(wanted: SweepConfig, own: SweepConfig, command: str) -> Swee
         elif value != was:
             fix = "leave it out, or start a new sweep"
             raise TipcastError("C003", key, f"the sweep has {was}, and a resumed one keeps it", fix)
+
     return dataclasses.replace(own, search=dataclasses.replace(own.search, **changes))
 
 
@@ -225,6 +237,7 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
         if config.search.space.get(name) is not None:
             what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
+
     space = {
         name: axis
         for name, axis in model.space.items()
@@ -247,4 +260,5 @@ def identity(config: SweepConfig, plan: Plan) -> str:
         "search": {name: value for name, value in search.items() if name not in without_effect},
         "seed": plain["seed"],
     }
+
     return plan.identity(facts)[:8]

@@ -138,6 +138,7 @@ class SweepRecord:
         best = self.best
         if best is not leading:
             self._log_best()
+
         place = (
             f"trial {number:>{(width := len(str(self.total)))}} ({self.done:>{width}}/{self.total})"
         )
@@ -218,12 +219,14 @@ class SweepRecord:
         ]
         # which the baseline need not be
         own = [trial for trial in ranked if inside(self.space, trial.params)]
+
         if own and (shares := importance(own, self.space, self.objective)):
             about = f"{model}, {spec.name} search, {len(own)} trials"
             picture = plots.importance(
                 shares, about, kind="variance of the score", title="Parameter importance"
             )
             run.log_bytes(picture, "sweep/parameter_importance.png")
+
         charts = self.children.charts(self.metric, maximize=self.objective.maximize)
         values = {
             name: f"{value:.4g}" if isinstance(value, float) else value
@@ -245,6 +248,7 @@ class SweepRecord:
         ]
         run.note("\n\n".join(parts))
         not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
+
         return {
             "trials": {**counts, "all": self.total, **not_tried},
             "best": {"trial": best.number, self.metric: best.score, **best.params},
@@ -272,9 +276,11 @@ def whole_result(
     )
     if not done or config.search.trials != trials:
         return None
+
     versions = run.client.search_model_versions(f"run_id = '{run.id}'") if register else []
     if register and register not in [version.name for version in versions]:
         return None
+
     score = {f"validation/{metric}": metrics[f"sweep/best_validation_{metric}"]}
     return result_of(
         run,
@@ -299,6 +305,7 @@ def _trial(run: Any, metric: str) -> Trial:
     tags = run.data.tags
     params = json.loads(tags[PROPOSED])
     attempt = int(tags[ATTEMPT])
+
     return Trial(
         int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt
     )

@@ -48,22 +48,26 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
         raise TipcastError(
             "C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out"
         )
+
     clock = Clock()
     check_model(config, named_by(config.task.kind))
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
+
     first = original(config, plan)
     (name,), tags = (
         run_names([(config.model.name, command)]),
         {REPEATS: first.run_id} if first else {},
     )
     facts = params(config) | planned_params(plan)
+
     with run_context(
         config, command, job="train", name=name, params=facts, tags=tags, clock=clock
     ) as context:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers()
         result = train(workers, record)
+
     return say(result, config.print)
 
 
@@ -81,10 +85,12 @@ def train(
     clock = context.clock
     estimator = build_for_task(config.model, workers.device, task)
     loaded = _load_ahead(workers, estimator)
+
     with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
         with clock.phase("read") as facts:
             splits = read(workers, config, plan)
             facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
+
         with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
             # two threads that import may lock each other; what failed the fit raises again
             wait(loaded)
@@ -95,6 +101,7 @@ def train(
                 config.model.name,
                 *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info),
             ]
+
         with clock.phase("evaluate") as facts, progress("evaluate"):
             outcome = evaluate(client, plan, fitted, splits)
             constant = constant_features(client, splits["train"].x)
@@ -105,6 +112,7 @@ def train(
                 outcome, constant=[name for name in constant if name not in told_apart]
             )
             facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
+
     with clock.phase("log") as facts, progress("log"):
         record.data(splits)
         record.metrics(outcome)
@@ -119,6 +127,7 @@ def train(
         )
         logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
         facts.append(logged.uri)
+
     record.close(outcome, clock.seconds, peaks(client))
     registered = record.register(logged, difference, outcome)  # last: its run is whole
     first = record.original

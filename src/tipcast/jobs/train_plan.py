@@ -84,17 +84,20 @@ class Plan:
         test = self.test.period
         cutoff = self.recipe.cutoff
         draw = self.recipe.draw
+
         if train is not None and test is not None and draw is None:
             spans = {"train": train if cutoff is None else (train[0], cutoff)}
             if cutoff is not None:
                 spans["validation"] = (cutoff, train[1])
             return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
+
         found = {"train": "all rows", "test": "all rows"}
         for drawn in filter(None, (draw, self.test_recipe.draw)):
             left = 1 - drawn.test
             held = drawn.validation
             shares = {"train": left * (1 - held), "validation": left * held, "test": drawn.test}
             found |= {name: f"{shares[name]:.0%} at random" for name in drawn.parts}
+
         return found
 
     def identity(self, facts: Mapping[str, Any]) -> str:
@@ -119,8 +122,10 @@ def make_plan(config: TrainConfig) -> Plan:
     task = make_task(config.task, dataset)
     if config.task.kind is None:
         check_model(config, task.kind)
+
     if task.kind.has_positive and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
+
     dataset.check_categories(task.categorical)
     model = build_for_task(config.model, config.backend.name, task)
     dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
@@ -128,15 +133,18 @@ def make_plan(config: TrainConfig) -> Plan:
     recipe = test_recipe = Recipe(dataset, task)
     train = recipe.scan("train")
     test = test_recipe.scan("test")
+
     for note in dict.fromkeys(
         (*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))
     ):
         LOG.warning(note)
+
     if train.period is not None and test.period is not None:
         cutoff = split.cutoff(
             (timed(each.period) for each in train.fragments), test.period, task.validation
         )
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
+
     parts = ("train", "validation") if task.validation else ("train",)
     draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
     if not draw.test and {part.digest for part in train.fragments} & {
@@ -145,11 +153,14 @@ def make_plan(config: TrainConfig) -> Plan:
         LOG.warning(
             "data.test has files of data.train: the model is tested on rows that it has learnt"
         )
+
     if draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
         test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
+
     if draw.test or draw.validation:
         recipe = dataclasses.replace(recipe, draw=draw)
+
     return Plan(train, test, recipe, test_recipe)
 
 
@@ -159,17 +170,21 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     draw = plan.recipe.draw
     splits = dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
+
     # all are rows of the same files: one reading
     if draw is not None and plan.test_recipe.draw is not None:
         names = (*names, "test")
         recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
         sides = [(plan.test, recipe, names)]
+
     readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
     with progress("read", [part for reading in readings for part in reading]):
         for (listing, recipe, names), reading in zip(sides, readings, strict=True):
             splits |= collect(workers, listing, recipe, reading, config.data.limits, names)
+
     if config.cluster.partition_per_worker:
         splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
+
     return splits
 
 
@@ -189,4 +204,5 @@ def collect(
     splits = dict(zip(names, loaded, strict=False))
     for name, part in splits.items():
         rows.check_split(WHERE[name], part.counts, recipe.task, limits)
+
     return splits

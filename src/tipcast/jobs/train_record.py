@@ -105,6 +105,7 @@ class Record:
                 "files": len(uris),
             }
             self.run.log_dataset(uris[0], digest, title, name, profile)
+
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
         read = {
             name: list(dict.fromkeys(redact(part.uri) for part in side.fragments))
@@ -125,14 +126,17 @@ class Record:
         if outcome.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind.name])]
             metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
+
         for remark in (
             report.beaten(judge, outcome.test, outcome.baseline),
             *self.remarks(outcome),
         ):
             if remark:
                 LOG.warning(remark)
+
         for name, rows in outcome.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
+
         metrics |= {
             f"fit/{name}": float(value)
             for name, value in fitted.info.items()
@@ -141,6 +145,7 @@ class Record:
         self.run.log_metrics(metrics)
         if rates := stepped(outcome.test.trial_curve):
             self.run.log_curves({CURVE: rates})
+
         self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
         self.run.log_params(
             {f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)}
@@ -242,6 +247,7 @@ class Record:
         difference = portable.parity(logged, raw, expected)
         self.run.log_metrics({"parity/max_abs_diff": difference})
         self.run.log_params({"parity.ways": ", ".join(scores)})
+
         return logged, difference
 
     def close(
@@ -252,12 +258,15 @@ class Record:
         remark = ""
         run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
+
         if self.original:
             compared = self.original.compared(run.client.get_run(run.id).data.metrics)
             remark = f"Repeats run {self.original.run_id}: {compared}."
             LOG.info("%-9s%s", "repeat", compared)
+
         if (report_file := self.context.folder / "dask.html").exists():
             run.log_bytes(report_file.read_bytes(), "dask/dask.html")
+
         note = report.note(
             self.config.model.name,
             self.judge,
@@ -285,6 +294,7 @@ class Record:
         splits = self._splits(outcome)
         if name is None:
             return logged
+
         page = report.version_page(
             logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id
         )

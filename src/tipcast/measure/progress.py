@@ -55,6 +55,7 @@ def shown(level: int) -> Iterator[None]:
     root.addHandler(handler)
     root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)
     LOG.setLevel(level)
+
     try:
         yield
     finally:
@@ -132,10 +133,12 @@ class Clock:
         start = self._now()
         LOG.debug("%s begins", name)
         self.seconds.setdefault(name, 0.0)
+
         try:
             yield facts
         finally:
             seconds = self._now() - start
             self.seconds[name] += seconds
+
         level = logging.INFO if facts or seconds >= LONG_S else logging.DEBUG
         LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(facts)}".rstrip())

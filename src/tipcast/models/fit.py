@@ -69,12 +69,14 @@ def fit(
     if not everywhere:
         sides = [(side.features, side.target) for side in splits]
         return estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
+
     address = min(everywhere)
     rows = [[list(side.x), list(side.y) or None] for side in splits]
     threads = client.nthreads()[address]
     task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
     fitted: Fitted = watched(client, [address], task.result)
     task.release()
+
     return fitted
 
 
@@ -91,13 +93,16 @@ def holders(client: Any, parts: Sequence[Any]) -> list[set[str]]:
     """
     with client.as_current():  # wait takes no client
         wait(parts)
+
     for part in parts:
         if part.status == "error":
             part.result()
+
     workers = client.who_has(list(parts))
     homes = [set(workers[part.key]) for part in parts]
     if not all(homes):
         raise _gone(["a worker that held rows"])
+
     return homes
 
 
@@ -175,6 +180,7 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
     lock = MultiLock([LOCK + address for address in workers], client)
     lock.id = f"{client.id}{BETWEEN}{lock.id}"
     warned = False
+
     while not lock.acquire(timeout=WAIT_S):
         owners = client.run_on_scheduler(_release_dead, names=list(lock.names))
         if owners and not warned:
@@ -182,6 +188,7 @@ def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
                 "waiting for another training on the same workers, of %s", ", ".join(owners)
             )
             warned = True
+
     try:
         yield
     finally:
@@ -203,6 +210,7 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
         for inner in {each for each in first if set(locks.requests.get(each, ())) == addresses}:
             locks.release(id=inner)
         locks.release(id=user)
+
     return alive
 
 
@@ -306,6 +314,7 @@ def contributions(
     how = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
     parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
+
     return np.concatenate(values), np.concatenate(added)
 
 

@@ -98,6 +98,7 @@ class Forest(Estimator):
         first = 0
         ends = np.cumsum([weight for _, weight in places.values()])
         lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
+
         for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
             if last == first:
                 continue
@@ -112,12 +113,14 @@ class Forest(Estimator):
             ):
                 tasks[client.submit(_grow, joined, self, seed, start, stop, **there)] = start
             first = last
+
         grown: dict[int, list[Any]] = {}
         for chunk, (empty, trees) in completed(client, list(tasks)):
             forest, grown[tasks.pop(chunk)] = empty, trees
             chunk.release()
             if progress:
                 progress(sum(map(len, grown.values())), count)
+
         forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
         seen = (
@@ -153,9 +156,11 @@ def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[
     limits = [worker["memory_limit"] for worker in known(client).values()]
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
         return {address: (list(range(len(x))), threads[address]) for address in sorted(threads)}
+
     held: dict[str, list[int]] = {}
     for at, home in enumerate(homes[: len(x)]):
         held.setdefault(min(home), []).append(at)
+
     message = "a worker cannot hold all rows: each of %d grows trees from its own"
     logging.getLogger("tipcast").warning(message, len(held))
     return {address: (own, sum(sizes[x[at].key] for at in own)) for address, own in held.items()}
@@ -176,6 +181,7 @@ def _grow(
     grown = forest.estimators_
     forest.estimators_ = []
     forest._sample_weight = None  # of every row, under class_weight
+
     return forest, grown
 
 
@@ -225,6 +231,7 @@ class CumlForest(Estimator):
         given = {name: value for name, value in self.params.items() if value is not None}
         for name in set(CUML_ONLY) & set(given):
             base.positive(f"model.params.{name}", given[name])
+
         share = given.get("max_samples", 1.0)
         if not isinstance(share, float) or not 0 < share <= 1:
             rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
@@ -235,8 +242,10 @@ class CumlForest(Estimator):
             raise unknown(
                 "model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003"
             )
+
         if criterion:
             given["criterion"] = CRITERIA[criterion]
+
         # To cuML null of max_features is all features, and its default of max_depth has changed
         # between releases.
         given |= {

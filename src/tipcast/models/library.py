@@ -93,6 +93,7 @@ def named(name: str, where: str = "model.classes") -> Any:
     if name.startswith(BOOSTING):
         what = f"{name} cannot be saved without a pickle, which tipcast does not write"
         raise TipcastError("C006", where, what, "use model=xgboost or model=hist_gradient_boosting")
+
     if not name.startswith(ALLOWED):
         raise TipcastError(
             "C006",
@@ -100,6 +101,7 @@ def named(name: str, where: str = "model.classes") -> Any:
             f"{name} is outside {', '.join(ALLOWED)}",
             "name a class of these libraries",
         )
+
     module, _, attribute = name.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), attribute)
@@ -109,12 +111,14 @@ def named(name: str, where: str = "model.classes") -> Any:
             "Dask-ML"
         )
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
+
     # of clusters without a rule for other rows
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
         raise TipcastError(
             "C002", where, f"{name} is not a class with fit and predict", "name an estimator"
         )
+
     return cls
 
 
@@ -141,6 +145,7 @@ class Library(Estimator):
         cls = named(self.reference)
         for name in filter(None, (self.reference, self.library, self.distributed)):
             check_type(named(name), name, self.kind, f"model.classes.{self.kind}")
+
         valid = {
             name
             for name in inspect.signature(cls).parameters
@@ -151,11 +156,13 @@ class Library(Estimator):
         for key in ("rows", "passes", "folds"):
             if self.training.get(key) not in (None, AUTO if key == "passes" else None):
                 base.positive(f"model.fit.{key}", self.training[key])
+
         if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError(
                 "C003", "model.fit.passes", what, "leave it out, or name another class"
             )
+
         if self.device == "cpu":  # the driver may have no GPU
             sparse = bool(self.categorical) and not self.dense
             model = base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=sparse)
@@ -378,6 +385,7 @@ class Library(Estimator):
             own = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
             taken = [rows_at(*part) for part in zip(own, *sides, strict=True)]
             return self.learn(taken, features, seed, threads)
+
         at = self.places(features)
         steps = self.preprocessing([moments(frame, at) for frame in sides[0]], features)
         offset = self.offset([rows_and_sum(target) for target in sides[1]])
@@ -385,6 +393,7 @@ class Library(Estimator):
         passes = self.passes(steps.scaler.n_samples_seen_)
         for frame, target in [*zip(*sides, strict=True)] * passes:
             model = self.learnt(model, frame, target, steps, offset)
+
         return self.fitted(moved(model, offset), features, steps)
 
     def fit_distributed(
@@ -400,6 +409,7 @@ class Library(Estimator):
         run = partial(client.map, pure=False)
         at = self.places(features)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
+
         if self.by_part and not self.distributed:
             workers = workers_of(client, sides[0])
             steps = self.preprocessing(
@@ -413,6 +423,7 @@ class Library(Estimator):
                 learning = client.submit(self.learnt, learning, frame, target, **given)
             model = watched(client, workers, learning.result)
             return self.fitted(moved(model, offset), features, steps)
+
         most = self.training.get("rows")
         if most is not None or not self.distributed:
             own = chosen_by_part(client.gather(run(len, sides[0])), most, seed)
@@ -420,6 +431,7 @@ class Library(Estimator):
             taken = [
                 client.submit(rows_at, *part, pure=False) for part in zip(own, *sides, strict=True)
             ]
+
         if not self.distributed:
             address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
             task = client.submit(
@@ -427,15 +439,19 @@ class Library(Estimator):
             )
             fitted: Fitted = watched(client, [address], task.result)
             return fitted
+
         if most is not None:
             sides = [run(itemgetter(at), taken) for at in range(len(sides))]
+
         homes = [min(holding) for holding in holders(client, sides[0])]
         workers = sorted(set(homes))
         steps = self.preprocessing(client.gather(run(moments, sides[0], categories=at)), features)
+
         with worker_lock(client, workers):
             model = watched(
                 client, workers, lambda: self._together(client, sides, homes, seed, steps)
             )
+
         return self.fitted(model, features, steps)
 
     def _together(
@@ -536,12 +552,15 @@ class Library(Estimator):
         vars(model).pop("feature_names_in_", None)
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
+
         if hasattr(model, "classes_"):
             self.need_classes(np.arange(len(model.classes_)))
+
         info: dict[str, str | float] = {"device": self.device, "rows": steps.scaler.n_samples_seen_}
         iterations = getattr(model, "n_iter_", None)
         if iterations is not None and np.ndim(iterations) == 0:
             info["iterations"] = int(iterations)
+
         weights, kind = _importance(model, steps)
         return Fitted(
             scorer=native.SklearnScorer(steps.pipeline(model)),

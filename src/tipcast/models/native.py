@@ -59,6 +59,7 @@ def shared_out(
     step = step if most is None else min(step, most)
     if len(rows) <= step:
         return function(rows)
+
     with ThreadPoolExecutor(threads) as pool:
         return np.concatenate(
             [*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])]

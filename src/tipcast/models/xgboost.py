@@ -149,19 +149,23 @@ class XGBoost(Estimator):
         given = {name: value for name, value in self.params.items() if value is not None}
         if given.get("tree_method") == "gpu_hist":
             given["tree_method"] = "hist"
+
         for name in ABOVE_ZERO:
             if name in given:
                 base.positive(f"model.params.{name}", given[name], whole=False)
+
         boosting = self.kind.boosting
         if boosting is None:
             what = f"XGBoost has no objective for {self.kind}"
             raise TipcastError("C003", "task.kind", what, "choose another model")
+
         metrics = given.setdefault("eval_metric", boosting.metric)
         for metric in [metrics] if isinstance(metrics, str) else metrics:
             if not boosting.metrics.fullmatch(str(metric)):
                 what = f"{metric} does not judge {self.kind}"
                 fix = f"use {boosting.metric}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
+
         trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
         rounds = base.positive(
             "model.fit.num_boost_round", self.training.get("num_boost_round") or trees
@@ -170,6 +174,7 @@ class XGBoost(Estimator):
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
             raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
+
         stop = self.training.get("early_stopping_rounds")
         params = {
             "objective": boosting.objective,
@@ -179,6 +184,7 @@ class XGBoost(Estimator):
         }
         if self.kind.column_per_class:
             params["num_class"] = self.classes or 2
+
         return (
             params,
             rounds,
@@ -199,6 +205,7 @@ class XGBoost(Estimator):
             logging.getLogger("tipcast").warning(
                 message, "gpu" if self.device == "cuda" else self.device
             )
+
         x = np.arange(16, dtype=np.float32).reshape(8, 2)
         settings = planned | {"device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
         try:
@@ -292,6 +299,7 @@ class XGBoost(Estimator):
         if self.categorical:
             types = ["c" if name in self.categorical else "q" for name in features]
             options |= {"feature_types": types, "enable_categorical": True, "missing": self.missing}
+
         return options
 
     def _options(self, seed: int, held_out: Any, train: Any, **more: Any) -> dict[str, Any]:
@@ -327,14 +335,17 @@ class XGBoost(Estimator):
             raise TipcastError(
                 "C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu"
             )
+
         trained = booster.num_boosted_rounds()
         info: dict[str, str | float] = {"device": used, "rounds": trained}
         if booster.attr("best_iteration") is not None:
             info["best_iteration"] = booster.best_iteration
             if booster.best_iteration + 1 < trained:
                 booster = booster[: booster.best_iteration + 1]
+
         if self.categorical:
             booster.set_attr(**{native.MISSING: str(self.missing)})
+
         booster.feature_names = names = native.booster_names(list(features))
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(

@@ -146,12 +146,15 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
             item = Item(name, uri, storage, draft)
         except TipcastError as problem:
             return _of_one_file(problem)
+
         if entry := _kept(item, present, config.storage_options):
             return entry
+
         try:
             scan = dataset.scan_file(uri, request)  # the footer or the header alone
         except TipcastError as problem:
             return _of_one_file(problem)
+
         notes.update(scan.notes)
         return replace(item, fragments=scan.fragments)
 
@@ -186,12 +189,14 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
             place = uri if address.scheme(uri) else os.path.realpath(uri)  # a link may lead there
             if place.startswith(f"{folder}/"):
                 continue
+
             name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
             if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
                 where = address.shown(uri)
                 raise TipcastError(
                     "C003", "input", f"scores of {where} would leave their folder", "rename it"
                 )
+
             if files.setdefault(name, uri) != uri:
                 what = (
                     f"scores of {address.shown(files[name])} and {address.shown(uri)} would "
@@ -203,8 +208,10 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
                     what,
                     "score them into two folders, or name a folder above both",
                 )
+
     if not files:
         raise refused(folder, "holds all files of the input", "name a folder beside it")
+
     return dict(sorted(files.items()))
 
 
@@ -214,6 +221,7 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
     new = item.entry
     if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
         return None
+
     # "": an interrupted job has noted no stamp
     scores = f"{present.folder}/{item.name}"
     known = entry.input_stamp
@@ -221,12 +229,14 @@ def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | No
     size = address.size(scores, storage)
     if entry.bytes not in (0, size):
         return None
+
     same = new.input_stamp == known and not known.endswith("-")  # a size alone tells too little
     if not same and known and address.scheme(item.uri):
         return None
     # a copy on a disk has a time of its own
     if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:
         return None
+
     sha256 = entry.sha256 or file_sha256(scores, storage)
     return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
 

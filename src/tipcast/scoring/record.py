@@ -48,14 +48,17 @@ def score(workers: Session, scoring: Scoring) -> None:
         workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage
     )
     held = hold(client, fetched.path, fetched.format, workers.device)
+
     with failures(folder):
         # by the driver: a late worker must bring none back
         for item in () if address.scheme(folder) else scoring.due:
             Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
+
     # Few files leave cores idle that their parts can use.
     threads = max(workers.n_threads // max(workers.n_workers, total), 1)
     most = min(work.frames.batch_rows, ROW_GROUP)
     files = {}
+
     for item in scoring.due:
         joined = replace(item, fragments=merged(item.fragments, most))
         replaces = item.name in scoring.present.files
@@ -64,6 +67,7 @@ def score(workers: Session, scoring: Scoring) -> None:
             score_file, joined, held, work, replaces=replaces, threads=threads, pure=False
         )
         files[future] = item.name
+
     with progress("score") as report:
         for done, future in enumerate(as_completed(files), 1):
             report(done, total)
@@ -76,9 +80,11 @@ def score(workers: Session, scoring: Scoring) -> None:
                 raise problem
             else:
                 scoring.refused[name] = problem
+
             if worth_a_line(done, total):
                 rows = "refused" if problem else f"{scoring.made[name].rows:,} rows"
                 LOG.info("file %d/%d  %s  %s", done, total, name, rows)
+
             gate(f"scored-{len(scoring.made)}")
 
 
@@ -105,6 +111,7 @@ def record(
     metrics |= {f"unscored/{reason}": number for reason, number in unscored.items()}
     if labelled:
         metrics |= logged(judge, labelled, "labelled", classes) | {"labelled/rows": labelled.rows}
+
     pace = {"score/rows_per_s": rows / measured["seconds/score"]} if rows else {}
     files = {
         "score/files": len(made),
@@ -112,6 +119,7 @@ def record(
         "score/refused_files": len(refused),
     }
     run.log_metrics({**metrics, **pace, **files, **measured})
+
     if made:
         together = "\n".join(entry.input_sha256 for _, entry in sorted(made.items()))
         digest = hashlib.sha256(together.encode()).hexdigest()
@@ -123,6 +131,7 @@ def record(
             "score",
             {"rows": rows, "files": len(made)},
         )
+
     names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
     lines: list[tuple[object, ...]] = [
         (
@@ -143,10 +152,12 @@ def record(
     run.log_table(
         {name: [line[at] for line in lines] for at, name in enumerate(names)}, "tables/files.json"
     )
+
     if labelled:
         about = f"{model}, {labelled.rows:,} rows whose answer is known"
         for path, drawn in judge.figures({"scored": labelled}, about, classes):
             run.log_bytes(drawn, path)
+
     parts = [
         f"### {model} scored {rows:,} rows",
         f"Model `{fetched.uri}`, scores in `{to_plain(scoring.present.folder)}`.",

@@ -84,9 +84,11 @@ def score_file(
     # then a worker has one thread, for its GPU
     sums = judge.total([])
     on_gpu = work.frames.batch_rows > 0
+
     with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if on_gpu:
             secede()  # the worker begins its next file
+
         _check_task()
         # beside scoring: both need the file's pages
         digest = pool.submit(file_sha256, item.uri, item.storage)
@@ -105,16 +107,20 @@ def score_file(
                     sums = judge.total([sums, counted])
                     unscored.update(reasons)
                     part = next(parts, None)
+
                 entry = replace(
                     item.entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored)
                 )
                 writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
+
             # or one file has scores of two contents
             if file_stamp(item.uri, item.storage) != entry.input_stamp:
                 raise address.changed(item.uri)
+
             _check_task()
             if replaces:  # who follows the manifest must not find new scores under the old digests
                 remove(f"{work.folder}/{MANIFEST}", work.storage)
+
     return replace(entry, bytes=file.size, sha256=file.digest.hexdigest()), sums
 
 
@@ -131,6 +137,7 @@ def ahead(
         waiting.append(pool.submit(function, item))
         if len(waiting) > most:
             yield waiting.popleft().result()
+
     while waiting:
         yield waiting.popleft().result()
 
@@ -182,11 +189,13 @@ def _predict(
     lacking = {name: xp.full(rows, np.nan) for name in needed if name not in columns}
     with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
         matrix = dataset.compute(columns | lacking, work.task.features, xp)
+
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
     predicted = scorer.score(frames.frame(matrix, work.task.features))
     good = slice(None) if bad is None else ~bad
     answers = None if target is None else target[good]
     sums = evaluator(work.task.kind).count(predicted[good], answers, threshold=work.threshold)
+
     return to_host(predicted), None if bad is None else to_host(bad), unscored, sums
 
 
@@ -202,9 +211,11 @@ def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array 
         if target is None:
             return None
         keep, _ = work.dataset.clean(columns, fragment.period, xp)
+
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if keep is not None:
         values[~keep] = task.kind.no_answer
+
     return values
 
 
@@ -235,6 +246,7 @@ def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
     """
     if fragment.format != "parquet":
         return _csv(fragment, work)
+
     uri = fragment.uri
     remote = address.scheme(fragment.uri)
     with (
@@ -269,6 +281,7 @@ def _csv(fragment: Fragment, work: Work) -> pa.Table:
     read = {name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()}
     table = read_table(fragment, chosen or header[:1], read)
     columns = []
+
     for name, column in zip(table.column_names, table.columns, strict=True):
         text = types[name] == pa.string()
         columns.append(
@@ -276,6 +289,7 @@ def _csv(fragment: Fragment, work: Work) -> pa.Table:
             if text
             else column.cast(types[name], safe=False)
         )
+
     return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
 
 
@@ -285,6 +299,7 @@ def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
     """
     if work.keep is None:
         return [name for name in names if name not in added_columns(work.task)]
+
     where = address.shown(fragment.uri)
     known = {
         **work.dataset.own_names(names, where),
@@ -292,6 +307,7 @@ def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
         **fragment.options.get(COLUMN_NAMES, {}),
     }
     missing = [name for name in work.keep if name not in names and name not in known]
+
     if missing:
         what = (
             "missing "
@@ -301,5 +317,6 @@ def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
         raise TipcastError(
             "D007", where, what, "take what is missing out of keep, or use a file that has it"
         )
+
     wanted = {name if name in names else known[name] for name in work.keep}
     return [name for name in names if name in wanted]

@@ -81,10 +81,12 @@ def written(uri: str, storage: Mapping[str, Any]) -> Iterator[Output]:
     remote = address.scheme(uri)
     path = Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+
     with failures(uri):
         file: Any = (
             address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("xb")
         )
+
     try:
         yield Output(uri, file)
         with failures(uri):
@@ -189,8 +191,10 @@ def write_manifest(scores: Scores, obsolete: Collection[str], options: Mapping[s
     content = {**KIND, "rows": rows, **scores.about, "files": files}
     with written(f"{scores.folder}/{MANIFEST}", storage) as file:
         file.write(json.dumps(content, indent=2).encode())
+
     for name in obsolete:
         remove(f"{scores.folder}/{name}", storage)
+
     if obsolete:
         LOG.warning(
             "%d files of scores removed whose input is not named any more or is refused",
@@ -212,6 +216,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
         else:  # one after another: the first that is refused ends the listing of a home
             _refuse_link(output, Path(folder), Path(folder, MANIFEST))
             paths = _files(output, Path(folder))
+
         named, about = _read_manifest(f"{folder}/{MANIFEST}", storage)
         files = {}
         for path in paths:
@@ -225,6 +230,7 @@ def look(output: str, options: Mapping[str, Any]) -> Scores:
                 what = f"holds {name}, which is none of tipcast's scores"
                 raise refused(output, what, "name a new or an empty folder, or move the file away")
             files[name] = entry
+
     return Scores(folder, files, about if files.keys() == named.keys() else {})
 
 
@@ -293,6 +299,7 @@ def _read_manifest(
             raise
     except (ValueError, KeyError, TypeError, AttributeError):
         pass  # whoever wrote it: what is in the folder decides whether it may get scores
+
     return {}, {}
 
 
@@ -318,6 +325,7 @@ def alone(folder: str) -> Iterator[None]:
     if address.scheme(folder):
         yield
         return
+
     with disk.alone(Path(folder), "another job is scoring into it") as locked:
         try:
             if locked:  # without a lock it may be another job's that looks unfinished

@@ -103,18 +103,22 @@ class Pool:
             for job in self._running:
                 if job.worker in free:
                     free[job.worker] -= slots[job.worker] if job.alone else 1
+
             if self._again and free:
                 emptiest = min(free, key=lambda address: slots[address] - free[address])
                 if free.pop(emptiest) == slots[emptiest]:
                     events.append(self._submit(self._again.popleft(), emptiest))
                     continue  # else no other trial gets there until it is empty
+
             worker = max(free, key=free.__getitem__, default=None)
             full = worker is None or not free[worker]
             if full and (self._running or self._again):
                 return True
+
             proposal = None if self._now() > self._until else searcher.next()
             if proposal is None:
                 return bool(self._again)
+
             if worker is None or full:  # no worker at all: it waits for one that comes
                 self._again.append(_Job(proposal))
             else:
@@ -151,8 +155,10 @@ class Pool:
                     job.late = True
                     job.future.cancel(force=True)
                     self._workers.restart(job.worker)  # a thread cannot be ended
+
             if ended or (self._workers.slots and not self._running):
                 return ended
+
             if self._workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
@@ -166,10 +172,12 @@ class Pool:
         problem = job.future.exception() if job.future.status == "error" else None
         if job.future.status == "cancelled":  # for which Dask has no exception
             problem = CancelledError(job.future.key)
+
         job.future.release()  # or Dask computes it again if the worker dies
         if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
             searcher.tell(trial.number, trial.score)
             return trial
+
         retried = False
         gone = isinstance(problem, CancelledError) and job.future.key in self._workers.lost
         if job.late:
@@ -191,13 +199,17 @@ class Pool:
             else:
                 job.deaths += 1
                 retried = job.deaths < self._attempts
+
             problem = TipcastError(code, self._key(job), what, fix)
+
         if not isinstance(problem, TipcastError):
             raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
+
         if retried:  # alone on its worker: if that dies too, no other trial goes with it
             self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
         else:
             searcher.tell(job.proposal.number, None)
+
         return Failed(job.proposal.number, problem, retried)
 
     def _key(self, job: _Job) -> str:
@@ -262,6 +274,7 @@ class TrialWorkers:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
             except TimeoutError:
                 raise idle(self.wait_s) from None
+
             self.look()
             answers = self.client.run(
                 worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return"
@@ -272,8 +285,10 @@ class TrialWorkers:
                 # as Dask tells that the connection to a worker has ended
                 if not isinstance(read, OSError):
                     raise read
+
             if any(self.ended_for_memory(address) for address in answers):
                 break  # the next would run out of memory as well
+
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:

@@ -81,6 +81,7 @@ def tried(space: Space) -> list[tuple[str, Any]]:
                 else [axis.low + INSIDE * (axis.high - axis.low)]
             )
             values += [(name, value) for value in (axis.low, axis.high, *between)]
+
     return values
 
 
@@ -132,6 +133,7 @@ def check_space(
         raise TipcastError(
             "C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}"
         )
+
     for name, value in tried(space):
         try:
             trial = dataclasses.replace(model, params={**model.params, name: value})
@@ -161,6 +163,7 @@ def _axis(name: str, form: Any) -> Axis:
             if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
                 distribution = IntDistribution if kind in WHOLE else FloatDistribution
                 return distribution(low, high, log=kind in LOGARITHMIC)
+
     fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
     raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
 
@@ -178,6 +181,7 @@ def searcher(
     """
     if spec.name == "tpe":
         return Tpe(space, seed, objective, spec, known, baseline)
+
     return Listed(
         grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known
     )
@@ -216,15 +220,18 @@ def random(
         # asked and never told: draws are independent
         study = optuna.create_study(sampler=RandomSampler(seed))
         draws = (study.ask({**space}).params for _ in itertools.count())
+
     chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
     for params in draws:
         if len(chosen) == wanted:
             break
         chosen.setdefault(repr(params), params)
+
     if len(chosen) < wanted:
         logging.getLogger("tipcast").warning(
             "there are %d points to try only: as many trials", len(chosen)
         )
+
     return [Proposal(number, params) for number, params in enumerate(chosen.values())]
 
 
@@ -299,6 +306,7 @@ class Tpe:
                 if number not in self._known:
                     return Proposal(number, params)
                 continue
+
             while (told := self._told) <= number - self._most:
                 if told not in self._scores:
                     return None
@@ -309,14 +317,17 @@ class Tpe:
                     TrialState.FAIL if score is None else TrialState.COMPLETE,
                 )
                 self._told += 1
+
             # A seed of its own: a sampler that goes on drawing would depend on how many it had
             # proposed.
             (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of options that are experimental
                 self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
+
             self._asked.append(self._study.ask({**self._space}))
             return Proposal(number, self._asked[number].params)
+
         return None
 
     def tell(self, number: int, score: float | None) -> None:

@@ -235,6 +235,7 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     secede()
     cache = CACHES[sweep]
     gate(f"trial-{proposal.number}")
+
     try:
         trial = fit(cache, proposal, attempt)
         # Dask takes as an event only what msgpack can write.
@@ -266,10 +267,12 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     predictions = fitted.scorer.score(x)
     metrics: Mapping[str, float] = {}
     curve: Sequence[float] = ()
+
     if bool(study.frames.xp.isfinite(predictions).all()):
         metrics, curve = study.measure(
             predictions, fitted.scorer.judged(x) if y is None else y
         )  # rows themselves judge clusters
+
     clock.append(time.perf_counter())
     score = float(metrics.get(study.objective.metric, math.nan))
     if not math.isfinite(score):
@@ -279,6 +282,7 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
         )
         fix = "search a smaller learning rate, or rank by another search.metric"
         raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
+
     phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))}
     where = str(worker.address)
     return Trial(
@@ -299,10 +303,12 @@ def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
     at = 0
     y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
     parts.reverse()
+
     while parts:
         part = parts.pop()
         x[at : at + part.counts.rows] = part.x.values
         if y is not None and part.y is not None:
             y[at : at + part.counts.rows] = part.y.values
         at += part.counts.rows
+
     return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")

@@ -102,6 +102,7 @@ class Task:
             values = (self.resolved or _function(self.function))(columns, xp, **self.params)
         else:
             values = columns[self.columns[0]]
+
         # of whole numbers too, of which one below 0 is a value like any other
         if not self.kind.has_classes:
             return values.astype(xp.float64, copy=False)
@@ -113,6 +114,7 @@ class Task:
             return xp.where(known[at] == values, at, -1).astype(xp.int32)
         if values.dtype.kind != "f":
             return values
+
         return xp.where(values == values, values, -1).astype(xp.int32)
 
     def facts(self) -> dict[str, Any]:
@@ -207,6 +209,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         raise TipcastError(
             "C003", f"task.{given[0]}", "changes nothing of this task", "leave it out"
         )
+
     params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
     resolved: Target | None = None
     values: tuple[float, ...] = ()
@@ -214,6 +217,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
     classes = tuple(spec.classes)
     columns = tuple(spec.columns)
     description = spec.description
+
     if spec.function is not None:
         resolved = _function(spec.function)
         try:
@@ -223,11 +227,14 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
             raise TipcastError(
                 "C003", "task.params", what, "name the parameters that it has"
             ) from problem
+
         if kind is None or not kind.has_target:
             choices = ", ".join(name for name, choice in KINDS.items() if choice.has_target)
             raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
+
         if kind.has_classes:
             classes = classes or kind.default_classes
+
         if kind.has_classes and not classes:
             raise TipcastError(
                 "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
@@ -242,6 +249,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         columns = (found.name,)
         values = found.values
         description = description or found.name
+
     features = _features(spec, dataset, columns)
     positive = _in_the_form_of(classes, spec.positive)
     if positive is not None and not (kind.has_positive and positive in classes):
@@ -250,6 +258,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
             what = f"{spec.positive} is none of two classes"
         fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
         raise TipcastError("C003", "task.positive", what, fix)
+
     swapped = positive is not None and positive == classes[0]
     return Task(
         name=spec.name,
@@ -282,11 +291,13 @@ def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str
     known = [name for name in dataset.features if spec.function is not None or name not in columns]
     usual = [name for name in known if name not in (*columns, *dataset.nominal)]
     chosen = usual if spec.features is None else list(spec.features)
+
     if not chosen or len(set(chosen)) < len(chosen):
         what = "a feature is named twice" if chosen else "no feature is named"
         raise TipcastError(
             "C003", "task.features", what, f"use some of {', '.join(known)}, each once"
         )
+
     for key, names, choices in (
         ("features", chosen, known),
         ("categorical", spec.categorical, chosen),
@@ -294,4 +305,5 @@ def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str
         for name in names:
             if name not in choices:
                 raise unknown(f"task.{key}", "feature", name, choices, "C003")
+
     return tuple(chosen)

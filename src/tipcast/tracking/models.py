@@ -163,6 +163,7 @@ def check_parses(fetched: Fetched) -> None:
     features = list(fetched.manifest["features"])
     facts = _parsed(fetched.path, fetched.format, fetched.uri)
     named = fetched.format == "xgboost-ubj"  # the other formats know no names
+
     if facts["number"] != len(features) or (
         named and facts["names"] != native.booster_names(features)
     ):
@@ -182,10 +183,12 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as problem:
         what = f"its {format} file was not parsed within {PARSE_LIMIT_S:g} s"
         raise TipcastError("M007", where, what, AGAIN) from problem
+
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
         how = errors[-1] if errors else f"exit code {ended.returncode}, below 0 a signal"
         raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
+
     return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
@@ -215,6 +218,7 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
                 f"its manifest is of version {version}",
                 "use the tipcast that logged it",
             )
+
         if format not in native.PATHS:
             raise TipcastError(
                 "M004",
@@ -222,10 +226,12 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
                 f"its format {format!r} is not read",
                 f"use {', '.join(native.PATHS)}",
             )
+
         if Path(file).name != file or file == "..":
             raise TipcastError(
                 "M005", where, f"its manifest names a file outside the model: {file!r}", AGAIN
             )
+
         if (
             not names
             or len(set(names)) < len(names)
@@ -235,6 +241,7 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
             raise TipcastError(
                 "M002", where, what, "use the tipcast that trained it, or train it again"
             )
+
         return manifest
     # it may hold anything of any type
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
@@ -268,6 +275,7 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
             f"the run has logged no model {match[2]!r}",
             "name another run, or train first",
         )
+
     if match := LOGGED.fullmatch(model_uri):
         model_id = match[1]
     elif match := REGISTERED.fullmatch(model_uri):
@@ -279,12 +287,14 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
         with absent("M001", uri, what, SEE):
             ask = client.get_model_version if number else client.get_model_version_by_alias
             version = ask(name, number or alias)
+
         uri = f"models:/{name}/{version.version}"
         original = version
         with absent("M001", uri, "the version that it is a copy of is not there", SEE):
             while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
                 # copy_model_version copies no model_id
                 original = client.get_model_version(copied[1], copied[2])
+
         source = LOGGED.fullmatch(original.source or "")
         model_id = original.model_id or (source[1] if source else "")
         if not model_id:
@@ -297,6 +307,7 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
     else:
         fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
+
     with absent("M001", uri, "no such logged model", SEE):
         return uri, client.get_logged_model(model_id), version
 
@@ -321,14 +332,17 @@ def _check_location(client: Any, uri: str, location: str, root: str | None) -> N
     if scheme not in {"", "file"}:
         what = f"its files are at {scheme}://, which is not fetched from"
         raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
+
     path = Path(local_file_uri_to_path(location)).resolve()
     shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
     stores = [urlsplit(store) for store in (client.tracking_uri, mlflow.get_registry_uri())]
+
     if shared or all(
         store.scheme not in {"http", "https"} and is_loopback(store.hostname or "localhost")
         for store in stores
     ):
         return
+
     what = f"the tracking server says that its files are on this machine, at {path}"
     fix = (
         "let the server serve artifacts, or set tracking.artifact_root to the folder that you "
@@ -375,6 +389,7 @@ def move_alias(
         )
         fix = "promote again: it will be compared with the new holder"
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
+
     client.set_registered_model_alias(name, alias, version)
     _record_holder(
         client,

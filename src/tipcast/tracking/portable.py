@@ -132,6 +132,7 @@ def log_model(
     made = run.client.create_logged_model(
         run.experiment_id, logged_name(facts), run.id, tags, params
     )
+
     with temporary_folder() as folder, quiet():
         run.client.log_outputs(run.id, [LoggedModelOutput(made.model_id, step=0)])
         with writing(folder):
@@ -157,6 +158,7 @@ def log_model(
             )
             _of_any_machine(described, format, file.name)
             described.save(str(folder / "model" / "MLmodel"))
+
         run.client.log_model_artifacts(made.model_id, str(folder / "model"))
         run.client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
         return Logged(f"models:/{made.model_id}", manifest=manifest, manifest_sha256=digest(path))
@@ -183,6 +185,7 @@ def _of_any_machine(model: Model, format: str, file: str) -> None:
     pyfunc["model_code_path"] = CODE.name
     for artifact in pyfunc["artifacts"].values():
         artifact["uri"] = artifact["path"]
+
     if format == "xgboost-ubj":
         model.add_flavor(
             "xgboost",
@@ -191,6 +194,7 @@ def _of_any_machine(model: Model, format: str, file: str) -> None:
             model_class="xgboost.core.Booster",
             model_format="ubj",
         )
+
     if format == "skops":
         model.add_flavor(
             "sklearn",
@@ -216,6 +220,7 @@ def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str
             last = run.client.get_metric_history(run.id, key)[-1]
             of = logged.model_id, cut(name, MAX_DATASET), digest[:MAX_DIGEST]
             metrics.append(Metric(key, last.value, last.timestamp, last.step, *of))
+
     run.client.log_batch(run.id, metrics=metrics)
 
 
@@ -255,6 +260,7 @@ def register(
         raise TipcastError(
             "M011", name, what, "report this with the run's artifacts; nothing was registered"
         )
+
     client = run.client
     manifest = logged.manifest
     facts = {
@@ -278,6 +284,7 @@ def register(
         **{metric: f"{value:.6g}" for metric, value in metrics.items()},
     }
     tags = taken({key: value for key, value in facts.items() if value})
+
     with quiet():
         for version in client.search_model_versions(f"run_id='{run.id}'") if trial else ():
             if (
@@ -291,9 +298,11 @@ def register(
                     name,
                 )
                 return replace(logged, registered=f"models:/{name}/{version.version}")
+
         if not client.search_registered_models(f'name="{name}"'):
             with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
                 client.create_registered_model(name)
+
         # Not by mlflow.register_model: it gives no description, and a version would be seen
         # without.
         about = description[:MAX_DESCRIPTION]
@@ -304,6 +313,7 @@ def register(
         noted = client.get_logged_model(logged.model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
         versions = [*json.loads(noted), {"name": name, "version": made.version}]
         client.set_logged_model_tags(logged.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
+
     return replace(logged, registered=f"models:/{name}/{made.version}")
 
 
@@ -340,6 +350,7 @@ def _labels(task: Mapping[str, Any]) -> list[Any]:
             int(number) if float(number).is_integer() else float(number) for number in numbers
         ]
         return labels[::-1] if task.get("swapped") else labels
+
     made = task.get("function", True) is not None and len(classes) == 2
     return (
         list(range(len(classes)))
@@ -369,12 +380,14 @@ def _signature(
         )
         required = column.required and len(forms) == 1
         inputs += [ColSpec(type=AnyType(), name=spelling, required=required) for spelling in forms]
+
     names: Sequence[str | None] = kind.prediction_columns(classes) or [None]
     params = [ParamSpec("output", DataType.string, outputs[0])]
     if kind.has_positive:
         params.append(
             ParamSpec("threshold", DataType.double, 0.5 if threshold is None else float(threshold))
         )
+
     predicted = Schema([ColSpec(DataType.double, name) for name in names])
     return ModelSignature(inputs=Schema(inputs), outputs=predicted, params=ParamSchema(params))
 

@@ -77,13 +77,16 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
         here = _machine()
         if sqlite_file(store):
             here.pop("boot")
+
         if not here.items() <= known.items():
             return False
+
         pid = int(known["pid"])
         start = float(known["start"])
         # of another user's process, which psutil may not see
         with contextlib.suppress(PermissionError):
             os.kill(pid, 0)
+
         ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # it waits to be reaped
         return ended or abs(started(pid) - start) > SAME_S  # the number is another process's by now
     except ProcessLookupError:
@@ -118,6 +121,7 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
     lock = filelock.FileLock(lock_file(run_id), timeout=LOCK_S, mode=0o600)
     with contextlib.suppress(filelock.Timeout):
         lock.acquire()
+
     try:
         run = client.get_run(run_id)  # by now nobody else here changes it
         written = run.data.tags
@@ -133,6 +137,7 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
                 "run's status to KILLED"
             )
             raise TipcastError("S002", run_id, what, fix)
+
         yield
     finally:
         lock.release()

@@ -27,6 +27,7 @@ def in_turn(
     lock = filelock.FileLock(f"{path}.lock", mode=0o600)
     begun = changed = now()
     state = _state(path)
+
     while True:
         try:
             return lock.acquire(timeout=min(wait_s, LOOK_S))

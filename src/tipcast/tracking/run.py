@@ -226,6 +226,7 @@ class Run:
                 # a path may be read as two kinds of source; the first is right
                 warnings.simplefilter("ignore")
                 source = resolve_dataset_source(uri)
+
         made = source or CodeDatasetSource(tags={"made_by": uri})
         dataset = MetaDataset(made, cut(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
         entity = Dataset(**dataset, profile=json.dumps(dict(profile), allow_nan=False))
@@ -309,6 +310,7 @@ def open_run(
     joined = resume or os.environ.get("MLFLOW_RUN_ID")
     store = resolve(spec)
     client = open_store(spec)
+
     try:
         with failures(store):
             process.close_abandoned(client, store, keep=joined)
@@ -317,6 +319,7 @@ def open_run(
             "runs that ended without closing stay open: %s",
             " ".join(str(problem).split()) or repr(problem),
         )
+
     with failures(store):
         if resume:
             claim(client, resume)
@@ -324,6 +327,7 @@ def open_run(
             for tag in {"error.code", "error.message"} & set(client.get_run(resume).data.tags):
                 client.delete_tag(resume, tag)
         run = _join(client, joined, spec, name) if joined else create(client, spec, name, parent)
+
     os.environ.pop("MLFLOW_RUN_ID", None)
     opened = Run(run.info.run_id, run.info.experiment_id, store, client)
     try:
@@ -334,6 +338,7 @@ def open_run(
                 client.set_experiment_tag(
                     opened.experiment_id, VIEW, json.dumps({"selectedColumns": COLUMNS})
                 )
+
             check_artifacts(run.info.artifact_uri, store, insecure=spec.insecure)
             check_not_moved(run.info.artifact_uri, store)
             opened.set_tags({**tags, **spec.tags, **process.tags()})
@@ -347,6 +352,7 @@ def open_run(
                 # A transaction that was cut off keeps the database that the thread waits for.
                 stack.push(lambda _, problem, __: release(problem) if problem else None)
                 monitor.start()
+
             yield opened
             stack.close()
             client.set_terminated(opened.id, "FINISHED")
@@ -453,7 +459,9 @@ def check_store(spec: TrackingSpec) -> str:
         finally:
             client.set_terminated(run.run_id)
             client.delete_run(run.run_id)
+
         client.search_registered_models(max_results=1)
+
     artifacts = redact_address(run.artifact_uri.partition(run.run_id)[0])
     return f"{redact_address(store)} takes runs, and {artifacts} takes artifacts"
 
@@ -471,6 +479,7 @@ def find_experiment(client: Any, spec: TrackingSpec) -> tuple[str, Any]:
         ):
             experiment = client.get_experiment(number)
             return experiment.name, experiment
+
     name = spec.experiment or os.environ.get(NAME) or DEFAULT
     return name, client.get_experiment_by_name(name)
 
@@ -483,12 +492,14 @@ def beside(client: Any, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
     """
     if spec.experiment or os.environ.get(NAME) or os.environ.get(ID) or run_id is None:
         return spec
+
     try:
         experiment = client.get_experiment(client.get_run(run_id).info.experiment_id)
     except MlflowException as problem:
         if problem.error_code not in ABSENT:
             raise
         return spec
+
     return (
         replace(spec, experiment=experiment.name)
         if experiment.lifecycle_stage == "active"
@@ -508,9 +519,11 @@ def experiment_id(client: Any, spec: TrackingSpec) -> str:
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
+
     if found.lifecycle_stage != "active":
         fix = f"`mlflow experiments restore -x {found.experiment_id}`, or set tracking.experiment"
         raise TipcastError("T004", f"experiment {name}", "was deleted", fix)
+
     return str(found.experiment_id)
 
 
@@ -530,6 +543,7 @@ def find_run(
             what = f"stands for {len(begun)} runs, as {names}"
             raise TipcastError("T004", f"run {name}", what, "name more of its id")
         name = begun[0].info.run_id if begun else name
+
     if name == LAST and spec is not None:
         experiment, entity = find_experiment(client, spec)
         wanted = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
@@ -544,6 +558,7 @@ def find_run(
         raise TipcastError(
             "T004", f"run {name}", what, "name a run by its id, or set tracking.experiment"
         )
+
     fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
     with absent("T004", f"run {name}", "is not there", fix):
         return client.get_run(name)

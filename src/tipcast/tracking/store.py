@@ -400,6 +400,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         raise TipcastError(
             "T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri"
         )
+
     try:
         with in_turn(path, wait_s):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
@@ -502,15 +503,18 @@ def check_not_moved(uri: str, store: str, code: str = "T005") -> None:
     parts = urlsplit(uri)
     if database is None or parts.scheme not in {"", "file"}:
         return
+
     folder = Path(unquote(parts.path))
     at = next((at for at in folder.parents if at.name == ARTIFACTS), None)
     if at is None or at.parent.resolve() == database.parent.resolve():
         return
+
     here = database.parent / ARTIFACTS
     if not at.parent.exists():
         what = "its folder was moved, and it names artifacts where that was"
         fix = f"`ln -s {database.parent} {at.parent}`, or move it back"
         raise TipcastError(code, database.name, what, fix)  # the line has room for two long paths
+
     if here.is_dir() and here.resolve() != at.resolve():
         LOG.warning("artifacts are in %s, which the store names, not in %s beside it", at, here)
 

@@ -105,8 +105,10 @@ class Taxi(Dataset):
         )
         if isinstance(data, SampleData):
             return sample.list_sample(data, named, request, key)
+
         if isinstance(data, TlcData):
             named = [files.fetch(*month) for month in files.months_of(data, which).items()]
+
         return files.list_files(named, request, key)
 
     def check_facts(self, facts: Mapping[str, Any]) -> None:
@@ -138,6 +140,7 @@ class Taxi(Dataset):
     ) -> dict[str, Array]:
         if fragment.format != "sample":
             return read_fragment(fragment, frames, columns)
+
         own = {
             name: fragment.columns[name]
             for name in (fragment.columns if columns is None else columns)
@@ -152,6 +155,7 @@ class Taxi(Dataset):
             colour,
             tuple(own.values()),
         )
+
         return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
 
     def clean(
@@ -169,14 +173,17 @@ class Taxi(Dataset):
         rules = {"pickup": (first, last, base.OUTSIDE_PERIOD, "pickup_missing"), **RULES}
         keep: Array | None = None
         dropped: Counter[str] = Counter()
+
         for name, (low, high, reason, missing) in rules.items():
             values = columns.get(name, ())
             # extremes, which NaN spoils, show of most columns that all is good
             if not len(values) or (values.min() >= low and values.max() <= high):
                 continue
+
             good = (values >= low) & (values <= high)  # which NaN is not
             if not missing:
                 good |= values != values
+
             # few: each further look at them is cheap
             wrong = values[~good if keep is None else ~good & keep]
             keep = good if keep is None else keep & good
@@ -189,6 +196,7 @@ class Taxi(Dataset):
             ):
                 if rows:
                     dropped[why] += rows
+
         return (keep, dict(dropped)) if dropped else (None, {})
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:

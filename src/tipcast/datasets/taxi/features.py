@@ -101,6 +101,7 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
             if len(week) and columns["pickup"].min() == NULL_TIME
             else None
         )
+
     for at, name in enumerate(names):
         column = matrix[:, at]
         if name in _OF_TIME:
@@ -121,6 +122,7 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
                 column[...] = values
             if values.dtype.kind == "f":
                 column[values != values] = MISSING
+
     return matrix
 
 
@@ -151,4 +153,5 @@ def impossible(
         if rows := int(xp.count_nonzero(wrong)):
             counts[reason] = counts.get(reason, 0) + rows
             bad = wrong if bad is None else bad | wrong
+
     return bad, counts

@@ -63,8 +63,10 @@ def parse_months(wanted: Any, key: str) -> list[str]:
         if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last) and first <= last):
             raise TipcastError("C003", key, f"{str(item)!r} is not a month or more", MONTHS)
         found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
+
     if not found:
         raise TipcastError("C003", key, "names no month", MONTHS)
+
     return sorted(found)
 
 
@@ -83,10 +85,12 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
         )
         months.update(dict(zip(names.astype(str).tolist(), counts.tolist(), strict=True)))
         rows += len(pickup)
+
     common = sorted(month for month, count in months.items() if count * MOST_MONTHS >= rows)
     if not common:
         what = f"no month from 2009 to 2049 has 1 % of its {rows} pickup times"
         raise TipcastError("D010", where, what, "check the pickup column")
+
     return split.of_months(common[0], common[-1])
 
 
@@ -117,10 +121,12 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
     period = split.of_months(months[0], months[-1]) if months else None
     scan = _scan_parquet if check_format(uri) == "parquet" else _scan_csv
     file = scan(uri, request, period)
+
     if period is None:
         period = _inferred(file.fragments, address.shown(uri))
         parts = tuple(replace(part, period=period) for part in file.fragments)
         file = replace(file, fragments=parts, period=period)
+
     return file
 
 
@@ -128,12 +134,14 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request)
     columns, colour, notes = _columns(footer.names, uri, request)
+
     for canonical, own in columns.items():
         kind = footer.schema.field(own).type
         if canonical not in schema.TIMES and not parquet.is_number(kind):
             raise TipcastError(
                 "D008", where, f"column {own!r} is {kind}, not a number", "write it as a number"
             )
+
         if canonical in schema.TIMES:
             if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
                 what = f"column {own!r} is {kind}, not a timestamp of New York's wall clock"
@@ -145,6 +153,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
                     f"column {own} says {kind.tz}: taken as New York wall-clock time, as the "
                     "TLC's values are"
                 )
+
         if (
             canonical in _FILLED
             and canonical not in request.nullable
@@ -156,6 +165,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
             raise TipcastError(
                 code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES
             )
+
     return FileScan(
         uri,
         footer.fragments(columns, period),
@@ -178,11 +188,13 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
         for name in columns
         if ends and name in _FILLED and name not in (*schema.TIMES, *request.nullable)
     ]
+
     for end in ends:  # so that most damage shows before a cluster starts
         read = read_fragment(parts[end], CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)
+
     if empty:
         raise TipcastError(
             "D012",
@@ -190,6 +202,7 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
             f"column {columns[empty[0]]!r} has no value where it was looked",
             WITH_VALUES,
         )
+
     return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
 
 
@@ -208,6 +221,7 @@ def _columns(
         [name for name, _ in names], where, request.columns, request.optional, request.key
     )
     colour = schema.colour_of(own)
+
     if colour and wanted and colour != wanted:
         lacks = schema.tlc_name("pickup", wanted)
         has = schema.tlc_name("pickup", colour)
@@ -215,6 +229,7 @@ def _columns(
         raise TipcastError(
             "D007", where, what, f"ask for the colour {colour}, or name {wanted}-taxi files"
         )
+
     colour = colour or next(
         (colour for colour in schema.COLOURS if colour in address.last_name(uri).lower()), None
     )
@@ -233,6 +248,7 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
     if "{month}" not in data.url or ending is None:
         fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
         raise TipcastError("C003", "data.url", "is not an address of months", fix)
+
     folder = Path(data.cache).expanduser().absolute()
     months = parse_months(named_by(data, which), f"data.{which}")
     url = data.url.replace("{colour}", colour)
@@ -248,6 +264,7 @@ def fetch(file: Path, url: str) -> str:
     """
     if file.exists():
         return str(file)
+
     # of its own, as other jobs may fetch the month too
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
     try:

@@ -126,12 +126,14 @@ def _pair_shares(made: dict[str, Any], miles: Array) -> Array:
     table = (np.exp(-miles / REACH) + ANYWHERE) * np.outer(pu, do)
     rows, columns, hundred_thousandths = np.array(made["pairs"]).T
     same = np.arange(LAST_ZONE)
+
     for _ in range(30):
         table *= np.divide(pu, table.sum(1))[:, None]
         table *= np.divide(do, table.sum(0))[None]
         table[same, same] *= made["same_zone"] / table[same, same].sum()
         table[rows - 1, columns - 1] = hundred_thousandths / 1e5
         table /= table.sum()
+
     return table
 
 
@@ -165,6 +167,7 @@ def tables(colour: str) -> SimpleNamespace:
     middles = (np.arange(8192) + 0.5) / 8192
     steps = np.arange(-2048, 2048) / 100
     distances = np.log(np.arange(8192) / 100 + 0.005)
+
     return SimpleNamespace(
         pair=alias(_pair_shares(made, line).ravel(), np.uint32),
         people=alias(np.array(made["passengers"]), np.uint16),
@@ -328,6 +331,7 @@ def _tip(kind: Array, fare: Array, due: Array, dice: Array) -> Array:
     below = (kind == BELOW) | ((kind == WHOLE_DOWN) & (fare < 500))
     at = np.flatnonzero(pressed | below)
     tip[at] = fifth[at] * (80 + (dice[at] >> 9)) // 1280 * 5
+
     return tip
 
 
@@ -364,11 +368,13 @@ def sample_block(
         np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i in range(len(STREAMS))
     ]
     made: dict[str, Any] = {}
+
     for start in range(0, max(rows, 1), CHUNK):
         trips = _simulate(min(CHUNK, rows - start), tables(colour), slots(*period, colour), streams)
         for name in canonical if columns is None else columns:
             values = trips[canonical[name]]()
             made.setdefault(name, np.empty(rows, values.dtype))[start : start + CHUNK] = values
+
     return made
 
 
@@ -387,6 +393,7 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     lasts = list(itertools.accumulate(stop - start for start, stop in periods.values()))
     scans = []
     first = 0
+
     for (month, period), passed in zip(periods.items(), lasts, strict=True):
         last = data.rows * passed // lasts[-1]
         uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
@@ -399,4 +406,5 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
             )
         scans.append(FileScan(uri, tuple(fragments), period, f"{digest} {data.block_rows}"))
         first = last
+
     return gather(scans, f"{data.colour} trips", options)

@@ -114,6 +114,7 @@ def map_columns(
             what = f"columns {mapping[canonical]!r} and {name!r} are the same"
             raise TipcastError("D006", where, what, "drop or rename one of them")
         mapping[canonical] = name
+
     if missing := [name for name in needed if name not in mapping]:
         # before its names: what a file before 2016-07 lacks cannot be mapped
         refuse_coordinates(names if set(missing) & set(ZONES) else (), where)
@@ -121,6 +122,7 @@ def map_columns(
         what = f"missing column{'s' if usual[1:] else ''} {', '.join(map(repr, usual))}"
         fix = f"map its own names by {key}={{{usual[0]}: ITS_NAME}}"
         raise TipcastError("D007", where, f"{what} ({count(len(names), 'column')} found)", fix)
+
     return {name: mapping[name] for name in wanted if name in mapping}
 
 

@@ -78,28 +78,35 @@ class Model(mlflow.pyfunc.PythonModel):
         if output not in outputs:
             what = f"output {output!r} is none of this {self.manifest['format']} model"
             raise _refused(what, f"use {', '.join(outputs)}")
+
         # on held-out rows, of which the best may be above all scores
         chosen = self.manifest.get("threshold")
         threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
+
         names = self.manifest["features"]
         columns: dict[str, Any] = {}
         spelled = {_one_form(name): name for name in model_input}
         for column in self.manifest["columns"]:
             columns |= _filled(self._column(model_input, column, spelled), column)
+
         # of numbers too large for float32, whose rows get no score
         with np.errstate(over="ignore"):
             x = self.features.compute(columns, names)
+
         if output == "features":
             return pd.DataFrame(x, columns=names)
+
         bad, _ = self.features.impossible(columns, list(columns))
         if bad is not None:
             x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
+
         made = self.scorer.contributions(x) if output == "contributions" else self.scorer.score(x)
         scores = np.array(made, np.float64)
         if bad is not None:
             scores[bad] = np.nan
+
         return self._named(scores, output, threshold)
 
     def _column(self, frame: pd.DataFrame, column: dict[str, Any], spelled: dict[str, Any]) -> Any:
@@ -114,6 +121,7 @@ class Model(mlflow.pyfunc.PythonModel):
             if not column["required"]:
                 return np.full(len(frame), np.nan)
             raise _refused(f"missing column {own!r}; the model needs raw rows")
+
         values = frame[own]
         if values.ndim != 1:
             raise _refused(f"column {own!r} is there twice")
@@ -122,18 +130,21 @@ class Model(mlflow.pyfunc.PythonModel):
             return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
             return _numbers(values, own, column, self.manifest.get("missing", []))
+
         lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
         if lost and any(isinstance(value, float) for value in values[values.isna()]):
             what = f"column {own!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
             raise _refused(
                 what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
             )
+
         places, found = _distinct(values)
         try:
             codes = self.features.codes(found, column["categories"])
         except ValueError as problem:
             fix = f"pandas.read_csv(..., dtype={{{own!r}: str}}) keeps it"
             raise _refused(f"column {own!r} has lost its text: {problem}", fix) from None
+
         return np.array([*codes, np.nan])[places]
 
     def _named(self, scores: Any, output: str, threshold: float) -> Any:
@@ -354,12 +365,14 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
     """
     if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
         return read(csv_input, schema)
+
     try:
         rows = pd.read_csv(csv_input, header=None, dtype=object, keep_default_na=False).fillna("")
     except ValueError as problem:
         raise MlflowException(
             f"Failed to parse input as CSV: {problem}", error_code=BAD_REQUEST
         ) from None
+
     rows = rows.map(str.strip)  # blanks around a cell of CSV do not count
     # pandas would rename what is there twice
     return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)
