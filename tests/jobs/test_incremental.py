@@ -14,6 +14,7 @@ from tests.conftest import shipped_model
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
+from tipcast.tasks.kinds import REGRESSION
 
 PARAMS = {"loss": "log_loss", "alpha": 0.0001, "penalty": "l2", "average": True}
 
@@ -70,7 +71,7 @@ def test_values_far_from_0_with_texts_are_learnt_as_well_as_by_ridge(
         collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
     ]
     held_out, rents = flats(1000, 7, base)
-    model = build(shipped_model("incremental_linear"), "cpu", ["town"], "regression")
+    model = build(shipped_model("incremental_linear"), "cpu", ["town"], REGRESSION)
     model.check()
     found = model.fit_distributed(client, Split(*sides), seed=3).scorer.score(held_out)
     here = model.fit(Split(*map(list, zip(*parts, strict=True))), seed=3).scorer.score(held_out)
@@ -88,7 +89,7 @@ def test_targets_are_learnt_as_differences_from_their_mean() -> None:
     parts = [flats(n, n, 100.0) for n in (300, 200)]
     parts = [(x[["size"]], y) for x, y in parts]
     spec = shipped_model("incremental_linear", fit={"passes": 3})
-    found = build(spec, "cpu", (), "regression").fit(
+    found = build(spec, "cpu", (), REGRESSION).fit(
         Split(*map(list, zip(*parts, strict=True))), seed=3
     )
     x, y = (np.concatenate([part[side] for part in parts]).astype(float) for side in (0, 1))
@@ -103,10 +104,10 @@ def test_targets_are_learnt_as_differences_from_their_mean() -> None:
 
 @pytest.mark.parametrize(("rows", "passes"), [(100, 50), (20_000, 50), (300_000, 4), (10**9, 2)])
 def test_few_rows_are_gone_over_more_often(rows: int, passes: int) -> None:
-    model = build(shipped_model("incremental_linear"), "cpu", (), "regression")
+    model = build(shipped_model("incremental_linear"), "cpu", (), REGRESSION)
     assert model.passes(rows) == passes
 
 
 def test_a_model_without_an_intercept_keeps_its_targets() -> None:
     spec = shipped_model("incremental_linear", fit_intercept=False)
-    assert build(spec, "cpu", (), "regression").offset([(4, 40.0)]) == 0
+    assert build(spec, "cpu", (), REGRESSION).offset([(4, 40.0)]) == 0

@@ -22,6 +22,7 @@ from tipcast.models import fit as fits
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import holders, parts_of, predict, watched, worker_lock
+from tipcast.tasks.kinds import BINARY, REGRESSION
 
 HOLD = """
 import sys
@@ -142,7 +143,7 @@ def test_a_distributed_fit_waits_until_another_on_its_workers_has_ended(
 ) -> None:
     """The other is the lock that it holds, of another client of the scheduler."""
     monkeypatch.setattr(fits, "WAIT_S", 0.3)
-    kind = "classification" if name == "xgboost" else "regression"
+    kind = BINARY if name == "xgboost" else REGRESSION
     model = build(spec(name, fit={}), "cpu", (), kind)
     x, y = scattered([rows(900, 0)])
     ended = threading.Event()

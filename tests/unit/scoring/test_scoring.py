@@ -336,7 +336,7 @@ def test_a_model_of_rows_that_are_in_no_files_scores_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(registry.NAMES, "drawn", Drawn)
-    task = Task("t", "clustering", ("x0",)).facts()
+    task = Task("t", CLUSTERING, ("x0",)).facts()
     manifest = {"dataset_columns": 1, "dataset": "drawn", "task": task, "features": ["x0"]}
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
     pd.DataFrame({"x0": [1.0]}).to_parquet(tmp_path / "a.parquet")
@@ -487,7 +487,7 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(tmp_path: Path
     folder = tmp_path / "scored"
     folder.mkdir()
     dataset = Table((RawColumn("number", ("number",)),))
-    task = Task("t", "regression", ("number",), columns=("answer",))
+    task = Task("t", REGRESSION, ("number",), columns=("answer",))
     work = Work(Batches(), dataset, task, None, None, "m", "7", str(folder), {})
     items = []
     for name in (f"{at}.parquet" for at in range(12)):
