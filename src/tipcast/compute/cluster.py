@@ -528,7 +528,8 @@ def _safe_path() -> Iterator[None]:
         yield
     finally:
         if before is None:
-            del os.environ[SAFE_PATH]
+            # another cluster of this process, opened later, may have ended before
+            os.environ.pop(SAFE_PATH, None)
         else:
             os.environ[SAFE_PATH] = before
 
