@@ -99,7 +99,7 @@ def main() -> None:
 
     dist.init_process_group("nccl" if gpu else "gloo")
     plan = make_plan(config)
-    if plan.task.kind != "classification":
+    if not plan.task.kind.has_positive:
         raise SystemExit(f"task={plan.task.name} has no two classes")
 
     x, y = own_rows(plan.train, plan.recipe, device)

@@ -270,8 +270,8 @@ class Table(Dataset):
                 "D015", "data.train", what, note or "name another column as task.target"
             )
 
-        found = BINARY if len(classes) == 2 else MULTICLASS
-        if kind not in (None, found) or not 2 <= len(classes) <= MOST_CLASSES:
+        asked = kind or (BINARY if len(classes) == 2 else MULTICLASS)
+        if not asked.takes_classes(len(classes)) or len(classes) > MOST_CLASSES:
             what = (
                 f"column {name!r} has {len(classes):,} different values: not "
                 f"for {kind or 'classes'}"
@@ -283,7 +283,7 @@ class Table(Dataset):
             )
             raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
 
-        return TargetColumn(name, found, classes, values)
+        return TargetColumn(name, asked, classes, values)
 
     def check_categories(self, names: Sequence[str]) -> None:
         """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may

@@ -24,7 +24,7 @@ def check_type(cls: Any, name: str, kind: Kind, where: str) -> None:
     probabilities.
     """
     estimator_type = type_of(cls)
-    if estimator_type in kind.estimator_types:
+    if estimator_type is None or estimator_type in kind.estimator_types:
         return
 
     wanted = _with_article(kind.estimator_types[0])
@@ -32,15 +32,16 @@ def check_type(cls: Any, name: str, kind: Kind, where: str) -> None:
     raise TipcastError("C002", where, what, f"name one, as {kind.estimator_example}")
 
 
-def type_of(cls: Any) -> str:
-    """Return the type of an estimator's class, as scikit-learn's tags name it.
+def type_of(cls: Any) -> str | None:
+    """Return the type of an estimator's class, as scikit-learn's tags name it; None where nothing
+    tells.
 
     The class alone is asked, as an object may need parameters or a cluster of Dask. Classes of cuML
     have an attribute; of others, as Dask-ML's, the methods tell.
     """
     declared = getattr(cls, "_estimator_type", None)
-    if declared:
-        return str(declared)
+    if isinstance(declared, str):
+        return declared
 
     for mixin, estimator_type in MIXINS.items():
         if issubclass(cls, mixin):
@@ -50,7 +51,7 @@ def type_of(cls: Any) -> str:
         return "clusterer"
     if hasattr(cls, "predict_proba") or hasattr(cls, "decision_function"):
         return "classifier"
-    return "regressor"
+    return "regressor" if cls.__module__.startswith("dask_ml.") else None
 
 
 def _with_article(estimator_type: str) -> str:

@@ -74,6 +74,10 @@ class Kind(ABC):
         """Return the type of a target's array, where ``real`` is the type of numbers."""
         return np.dtype(np.int32) if self.has_classes else real
 
+    def takes_classes(self, number: int) -> bool:
+        """Tell whether the target may be a column of so many different values."""
+        return self.has_classes and number >= 2
+
     @abstractmethod
     def example_target(self, rows: int) -> Array | None:
         """Return a (rows,) target by which a library judges parameters; None without a target."""
@@ -111,6 +115,10 @@ class Binary(Kind):
         metrics=re.compile(r"(logloss|auc|aucpr|pre|error(@[\d.]+)?|rmse|mae)"),
     )
 
+    def takes_classes(self, number: int) -> bool:
+        """Tell whether there are two."""
+        return number == 2
+
     def example_target(self, rows: int) -> Array:
         """Return both classes in turn."""
         return np.arange(rows) % 2
@@ -142,6 +150,10 @@ class Multiclass(Kind):
         metric="mlogloss",
         metrics=re.compile(r"(mlogloss|merror|auc)"),
     )
+
+    def takes_classes(self, number: int) -> bool:
+        """Tell whether there are more than two."""
+        return number > 2
 
     def example_target(self, rows: int) -> Array:
         """Return three classes in turn."""

@@ -21,6 +21,7 @@ from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import make_task
+from tipcast.tasks.kinds import Multiclass
 
 HOURS = 300
 
@@ -96,6 +97,18 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     assert x["flag"].tolist() == expected["flag"].astype(int).tolist()
     known = expected["size"].notna()
     np.testing.assert_allclose(x["size"][known], expected["size"][known].astype(np.float32))
+
+
+class Ordinal(Multiclass):
+    """A user's kind: classes in an order."""
+
+    name = "ordinal"
+
+
+def test_a_kind_of_a_user_s_own_takes_a_column_of_classes(table: Callable[..., Table]) -> None:
+    target = table().target_column("word", Ordinal())
+    assert target.kind == Ordinal()
+    assert target.classes == ("apple", "fig", "pear")
 
 
 def test_the_kind_is_what_the_column_says(table: Callable[..., Table]) -> None:
