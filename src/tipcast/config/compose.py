@@ -43,6 +43,15 @@ from tipcast.config.streams import show
 FOLDER = "--config-dir="
 MOST_MEANT = 3
 """Keys that a hint names."""
+SYNONYMS = {
+    "random_state": "seed",
+    "label": "task.target",
+    "n_jobs": "cluster.threads_per_worker",
+    "experiment_name": "tracking.experiment",
+    "tracking_uri": "tracking.uri",
+    "data.name": "data.source",
+}
+"""What scikit-learn, MLflow and other options call a key -> the key."""
 QUOTES = (
     """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
     "or add --multirun to run each"
@@ -345,6 +354,9 @@ def _meant(key: str, keys: Sequence[str]) -> list[str]:
     """Return the keys that an unknown one may stand for: those that end with it, else the
     nearest.
     """
+    if SYNONYMS.get(key) in keys:
+        return [SYNONYMS[key]]
+
     leaf = key.rpartition(".")[2]
     # `~key` may name one that is there; a space has a search's values of what params have
     others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]

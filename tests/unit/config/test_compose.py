@@ -90,6 +90,8 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["target=y"], "C001", ["did you mean task.target?"]),
         (["register=m"], "C001", ["did you mean tracking.register?"]),
         (["max_depth=3"], "C001", ["did you mean model.params.max_depth?"]),
+        (["random_state=1"], "C001", ["did you mean seed?"]),
+        (["data.name=table"], "C001", ["did you mean data.source?"]),
         (
             ["model.tiny.max_depth=3"],
             "C001",
