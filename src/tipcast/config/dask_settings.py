@@ -2,6 +2,7 @@
 meets it in a process that it starts.
 """
 
+import functools
 import importlib.util
 import logging
 import os
@@ -45,15 +46,19 @@ def check() -> None:
         return
 
     _read_files()
-    kinds = {key: _kind(key, value) for key, value in _leaves(_shipped("distributed.yaml"))}
-    kinds |= dict(_choices(_shipped("distributed-schema.yaml")))
-
     for where, key, value in _given():
-        rule = kinds.get(key) or _of_key(key)
+        rule = _rules().get(key) or _of_key(key)
         if rule and value is not None and not _passes(rule[1], value):
             raise must_be(where, rule[0], repr(value), FIX)
 
     _import_distributed()
+
+
+@functools.cache  # a command checks twice: before processes start, and as the job runs
+def _rules() -> dict[str, "Rule | None"]:
+    """Return the rules of Dask's keys, by what it ships and by its schema."""
+    rules = {key: _kind(key, value) for key, value in _leaves(_shipped("distributed.yaml"))}
+    return rules | dict(_choices(_shipped("distributed-schema.yaml")))
 
 
 def _configured() -> bool:

@@ -153,11 +153,15 @@ class Library(Estimator):
         }
         base.check_names("params", list(self.params), valid - set(base.RESERVED), base.RESERVED)
         base.check_names("fit", list(self.training), FIT, {})
-        for key in ("rows", "passes", "folds"):
-            if self.training.get(key) not in (None, AUTO if key == "passes" else None):
-                base.positive(f"model.fit.{key}", self.training[key])
+        passes = self.training.get("passes")
+        counts = {"rows": self.training.get("rows"), "folds": self.training.get("folds")}
+        if passes != AUTO:
+            counts["passes"] = passes
+        for key, value in counts.items():
+            if value is not None:
+                base.positive(f"model.fit.{key}", value)
 
-        if self.training.get("passes") is not None and not hasattr(cls, "partial_fit"):
+        if passes is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
             raise TipcastError(
                 "C003", "model.fit.passes", what, "leave it out, or name another class"

@@ -59,6 +59,8 @@ class Kind(ABC):
     """Types of scikit-learn's estimators, by its tags, that predict it; errors name the first."""
     estimator_example: ClassVar[str]
     """Dotted name of such a class."""
+    example_values: ClassVar[int] = 2
+    """How many different values ``example_target`` has, from 0 on."""
     boosting: ClassVar[Boosting | None] = None
     """None where XGBoost cannot learn it."""
 
@@ -78,9 +80,11 @@ class Kind(ABC):
         """Tell whether the target may be a column of so many different values."""
         return self.has_classes and number >= 2
 
-    @abstractmethod
     def example_target(self, rows: int) -> Array | None:
-        """Return a (rows,) target by which a library judges parameters; None without a target."""
+        """Return a (rows,) target by which a library judges parameters: its values in turn; None
+        without a target.
+        """
+        return np.arange(rows) % self.example_values if self.has_target else None
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str] | None:
         """Return the columns of a portable model's predictions; None: they are (rows,) values."""
@@ -119,10 +123,6 @@ class Binary(Kind):
         """Tell whether there are two."""
         return number == 2
 
-    def example_target(self, rows: int) -> Array:
-        """Return both classes in turn."""
-        return np.arange(rows) % 2
-
     def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of the probability and of the class, 0 or 1."""
         return ("probability", "prediction")
@@ -143,6 +143,7 @@ class Multiclass(Kind):
     column_per_class = True
     outputs = ("probability", "label")
     label = "largest"
+    example_values = 3
     estimator_types = ("classifier",)
     estimator_example = "sklearn.linear_model.LogisticRegression"
     boosting = Boosting(
@@ -154,10 +155,6 @@ class Multiclass(Kind):
     def takes_classes(self, number: int) -> bool:
         """Tell whether there are more than two."""
         return number > 2
-
-    def example_target(self, rows: int) -> Array:
-        """Return three classes in turn."""
-        return np.arange(rows) % 3
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str]:
         """Return the classes."""
@@ -191,10 +188,6 @@ class Regression(Kind):
         metrics=re.compile(r"(rmse|rmsle|mae|mape|mphe)"),
     )
 
-    def example_target(self, rows: int) -> Array:
-        """Return 0 and 1 in turn."""
-        return np.arange(rows) % 2
-
     def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
         """Return the column of the predicted number."""
         return ("prediction",)
@@ -221,9 +214,6 @@ class Clustering(Kind):
     # the components of a mixture, which estimates a density, are clusters
     estimator_types = ("clusterer", "density_estimator")
     estimator_example = "sklearn.cluster.KMeans"
-
-    def example_target(self, rows: int) -> None:
-        """Return None: there is no target."""
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str]:
         """Return the columns of the cluster and of the distance."""
