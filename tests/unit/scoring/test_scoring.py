@@ -36,19 +36,10 @@ from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
-from tipcast.scoring.plan import Item, Scoring, output_names, plan_files
+from tipcast.scoring.folder import FOOTER, MANIFEST, Entry, ScoreFolder, locked_folder, read_folder
+from tipcast.scoring.plan import DueFile, ScorePlan, output_names, plan_files
 from tipcast.scoring.worker import Work, read_passthrough, score_file, with_predictions
-from tipcast.scoring.writing import (
-    FOOTER,
-    MANIFEST,
-    UNFINISHED,
-    Entry,
-    Scores,
-    alone,
-    file_stamp,
-    look,
-    written,
-)
+from tipcast.scoring.writing import UNFINISHED, atomic_write, file_stamp
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION
 
@@ -95,7 +86,7 @@ def test_folders_that_may_get_scores_and_those_that_must_not(here: Path) -> None
     before = everything(here)
     for output in ("scored", "empty", "new/deep"):
         for given in (output, f"{output}/", str(here / output), f"file://{here / output}"):
-            assert look(given, {}) == Scores(
+            assert read_folder(given, {}) == ScoreFolder(
                 str(here / output), {}, ABOUT if output == "scored" else {}
             )
     assert everything(here) == before
@@ -104,7 +95,7 @@ def test_folders_that_may_get_scores_and_those_that_must_not(here: Path) -> None
         {FOOTER: json.dumps(SCORED.footer)}
     )
     pq.write_table(table, here / "scored" / "a.parquet")
-    assert look("scored", {}) == Scores(str(here / "scored"), {"a.parquet": SCORED}), (
+    assert read_folder("scored", {}) == ScoreFolder(str(here / "scored"), {"a.parquet": SCORED}), (
         "of a job that was killed"
     )
     (here / "scored" / "deep").mkdir()
@@ -126,14 +117,14 @@ def test_folders_that_may_get_scores_and_those_that_must_not(here: Path) -> None
     outputs += [f"other/{at}" for at in range(len(OF_OTHERS))]
     for output in [*outputs, "s3://bucket", "s3://bucket/", "https://example.org/scored"]:
         with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
-            look(output, {})
+            read_folder(output, {})
         assert caught.value.exit_code == 2
         assert (
             output != "scored"
             or "holds deep/mine.parquet, which is none of tipcast's scores" in str(caught.value)
         )
     with pytest.raises(TipcastError, match="C004"):
-        look(" ", {})
+        read_folder(" ", {})
     assert everything(here) == before
 
 
@@ -201,22 +192,26 @@ def test_one_job_scores_into_a_folder_at_a_time_and_the_stamp_of_a_link_is_its_f
     for name in ("2019/a", f"2019/{UNFINISHED}killed"):
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).touch()
-    with alone(str(output)), pytest.raises(TipcastError, match="S011"), alone(str(output)):
+    with (
+        locked_folder(str(output)),
+        pytest.raises(TipcastError, match="S011"),
+        locked_folder(str(output)),
+    ):
         pass
     assert [path.name for path in output.rglob("*") if path.is_file()] == ["a"], (
         "what a killed job left is gone"
     )
     (output / "2019" / "a").unlink()
-    with pytest.raises(RuntimeError), alone(str(output)):
+    with pytest.raises(RuntimeError), locked_folder(str(output)):
         raise RuntimeError
     assert (output / "2019").is_dir(), "it was there before"
     (output / "2020").mkdir()
     (output / "2020" / f"{UNFINISHED}killed").touch()
-    with alone(str(output)):
+    with locked_folder(str(output)):
         pass
     assert not (output / "2020").exists(), "a killed job had made it"
     new = tmp_path / "new"
-    with pytest.raises(RuntimeError), alone(str(new)):
+    with pytest.raises(RuntimeError), locked_folder(str(new)):
         raise RuntimeError
     assert not new.exists(), "it got no scores"
 
@@ -229,7 +224,7 @@ def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> Non
     foreign.mkdir()
     (output / link).symlink_to(foreign)
     with pytest.raises(TipcastError, match=f"C011.*{link}, a link"):
-        look(str(output), {})
+        read_folder(str(output), {})
 
 
 def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,14 +236,14 @@ def test_a_file_is_synced_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         Path, "replace", lambda path, to: (steps.append(to.name), rename(path, to))[1]
     )
-    with written(str(tmp_path / "a"), {}) as file:
+    with atomic_write(str(tmp_path / "a"), {}) as file:
         file.write(b"1")
         assert [path.name[0] for path in tmp_path.iterdir()] == ["_"], (
             "readers of the folder do not see it"
         )
     assert steps == ["sync", "a"]
     assert (file.size, file.digest.hexdigest()) == (1, hashlib.sha256(b"1").hexdigest())
-    with pytest.raises(BlockingIOError), written(str(tmp_path / "a"), {}) as file:
+    with pytest.raises(BlockingIOError), atomic_write(str(tmp_path / "a"), {}) as file:
         raise BlockingIOError  # of something else
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("a", b"1")]
 
@@ -264,19 +259,19 @@ def test_an_object_whose_writing_fails_is_not_there(bucket: Any, size: int) -> N
         TipcastError("D005", "trips", "damaged", "mend them"),
         MemoryError("of the GPU"),
     ):
-        with pytest.raises(type(problem)), written(f"{folder}/a", storage) as file:
+        with pytest.raises(type(problem)), atomic_write(f"{folder}/a", storage) as file:
             file.write(bytes(size))
             raise problem
     gc.collect()  # a file that is closed as it goes would be written now
     bucket.invalidate_cache()
     assert bucket.find("trips") == [beside]
     assert bucket.list_multipart_uploads("trips") == []
-    assert look(folder, {}) == Scores(folder)
-    with written(f"{folder}/a", storage) as file:
+    assert read_folder(folder, {}) == ScoreFolder(folder)
+    with atomic_write(f"{folder}/a", storage) as file:
         file.write(bytes(size))
     assert bucket.size(f"{folder}/a") == size
     with pytest.raises(TipcastError, match=r"C011.*holds a, which is none of tipcast's scores"):
-        look(folder, {})
+        read_folder(folder, {})
 
 
 def test_files_that_are_passed_over_or_refused(
@@ -299,11 +294,11 @@ def test_files_that_are_passed_over_or_refused(
     }
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
 
-    def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> Scoring:
+    def plan(given: object, output: str = "scored", keep: list[str] | None = None) -> ScorePlan:
         config: Any = SimpleNamespace(
             input=given, keep=keep, columns={}, facts={}, storage_options={}, block_bytes=1 << 20
         )
-        return plan_files(config, Scores(str(tmp_path / output)), model)
+        return plan_files(config, ScoreFolder(str(tmp_path / output)), model)
 
     parts = plan("parts")
     assert ([item.name for item in parts.due], parts.refused) == (["a.parquet"], {})
@@ -350,7 +345,7 @@ def test_a_model_of_rows_that_are_in_no_files_scores_none(
     )
     says = "M006. model_uri: is a model of drawn, whose rows are not read from files. Fix: use a"
     with pytest.raises(TipcastError, match=says):
-        plan_files(config, Scores(str(tmp_path / "scored")), model)
+        plan_files(config, ScoreFolder(str(tmp_path / "scored")), model)
 
 
 # A worker's part
@@ -405,7 +400,7 @@ def score(tmp_path: Path) -> Score:
             replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables)
         )
         draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
-        item = Item("a.parquet", given, {}, draft, parts)
+        item = DueFile("a.parquet", given, {}, draft, parts)
         return score_file(item, Doubles(), work, replaces=False, threads=2)
 
     return run
@@ -416,9 +411,9 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     tell.
     """
     tables = [rows(size, seed) for seed, size in enumerate((0, 1000, 1, 0, 2500, 0))]
-    entry, sums = score(tables)
+    scored = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
-    assert (sums.scored, sums.rows) == (entry.rows, 0), "no row has an answer"
+    assert (scored.sums.scored, scored.sums.rows) == (scored.entry.rows, 0), "no row has an answer"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
     whole = pa.concat_tables(tables)
@@ -495,7 +490,7 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(tmp_path: Path
         pq.write_table(rows(10, 0), given)
         parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments
         draft = Entry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
-        items.append(Item(name, given, {}, draft, parts))
+        items.append(DueFile(name, given, {}, draft, parts))
 
     score_one = partial(score_file, scorer=InHand(folder), work=work, replaces=False, threads=1)
     with (
