@@ -17,8 +17,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import Task, from_facts
@@ -45,7 +46,7 @@ class Item:
     """For it, as ``address.storage`` returns them."""
     entry: Entry
     """What is known of its scores before they are made: input, stamp and recipe."""
-    fragments: tuple[Fragment, ...] = ()
+    fragments: tuple[FilePart, ...] = ()
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tipcast.compute.base import Session
 from tipcast.config.gate import gate
 from tipcast.config.plain import to_plain
 from tipcast.datasets import address
-from tipcast.datasets.base import merged
+from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot, repeat

@@ -30,8 +30,9 @@ from tests.waiting import wait_until
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, registry
-from tipcast.datasets.base import Dataset, Fragment, RawColumn, ScanRequest
+from tipcast.datasets.base import Dataset, RawColumn, ScanRequest
 from tipcast.datasets.made import Blobs
+from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
@@ -402,7 +403,7 @@ def score(tmp_path: Path) -> Score:
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
         first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
         parts = tuple(
-            replace(first, part=(at,), rows=table.num_rows) for at, table in enumerate(tables)
+            replace(first, row_groups=(at,), rows=table.num_rows) for at, table in enumerate(tables)
         )
         draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
         item = Item("a.parquet", given, {}, draft, parts)
@@ -513,7 +514,7 @@ def test_columns_that_are_kept(tmp_path: Path) -> None:
     files typed.
     """
 
-    def kept_of(fragment: Fragment, keep: list[str] | None = None) -> pa.Table:
+    def kept_of(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
         task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
         return read_passthrough(
             fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
