@@ -22,8 +22,9 @@ from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets import address, split
-from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
+from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Listing
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
+from tipcast.datasets.parts import Fragment, Period, timed
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,
@@ -63,7 +64,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
         period = split.of_months(month)
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
-            parts = [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]
+            parts = [[f.digest, f.extent, f.rows, sorted(f.columns.items())] for f in fragments]
             recipe = hashlib.sha256(
                 json.dumps([VERSION, period, layout, parts]).encode()
             ).hexdigest()

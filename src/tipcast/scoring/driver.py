@@ -11,7 +11,7 @@ from distributed import Future, as_completed
 from tipcast.compute.base import Session
 from tipcast.config.gate import gate
 from tipcast.datasets import address
-from tipcast.datasets.base import merged
+from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import hold

@@ -17,8 +17,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, check_names
+from tipcast.datasets.base import COLUMN_NAMES, Dataset, ScanRequest, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
@@ -46,7 +47,7 @@ class DueFile:
     """For it, as ``address.storage`` returns them."""
     entry: Entry
     """What the manifest can say before the file is scored: input, stamp and recipe."""
-    fragments: tuple[Fragment, ...] = ()
+    fragments: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
 

@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-import fsspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from distributed import get_worker, secede
 from distributed.core import Status
@@ -21,9 +19,8 @@ from distributed.core import Status
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, Fragment, ScanRequest, seen_names
-from tipcast.datasets.delimited import read_table
-from tipcast.datasets.parquet import undamaged
+from tipcast.datasets.base import Dataset
+from tipcast.datasets.parts import FilePart, Fragment
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
@@ -164,7 +161,7 @@ def map_ahead(
         yield waiting.popleft().result()
 
 
-def score_part(fragment: Fragment, scorer: Scorer, work: Work) -> ScoredPart:
+def score_part(fragment: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
     """Score all rows of a fragment, and add what is kept of its columns."""
     with GPU if work.frames.batch_rows else nullcontext():
         predictions = predict_part(fragment, scorer, work)
@@ -239,6 +236,36 @@ def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
     return matrix
 
 
+def read_passthrough(part: FilePart, work: Work) -> pa.Table:
+    """Read what is kept of a part, on the host: in its row order, without the file's metadata.
+
+    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. Raises
+    D001 if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a
+    column, D022 if it cannot be reached.
+    """
+    return part.read_kept(lambda names: kept_names(names, part, work), work.dataset.csv_types)
+
+
+def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
+    """Return the file's own names of what is kept, in the file's order; by default all but an
+    earlier scoring's.
+    """
+    if work.keep is None:
+        return [name for name in names if name not in added_columns(work.task)]
+
+    where = address.shown(part.uri)
+    own_names = {**work.dataset.own_names(names, where), **part.columns, **part.column_names}
+    missing = [name for name in work.keep if name not in names and name not in own_names]
+    if missing:
+        columns = "column" if len(missing) == 1 else "columns"
+        what = f"missing {columns} {', '.join(map(repr, missing))}, which keep names"
+        fix = "take what is missing out of keep, or use a file that has it"
+        raise TipcastError("D007", where, what, fix)
+
+    wanted = {name if name in names else own_names[name] for name in work.keep}
+    return [name for name in names if name in wanted]
+
+
 def with_predictions(table: pa.Table, values: Array, invalid: Array | None, work: Work) -> pa.Table:
     """Return a table of kept columns with what scoring adds; predictions are null where
     ``invalid``, (rows,), is true.
@@ -286,92 +313,3 @@ def write_parts(
         writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
 
     return entry, sums
-
-
-# The columns of their input that scored files keep: as the file has them, in the file's order, row
-# by row
-
-
-def read_passthrough(fragment: Fragment, work: Work) -> pa.Table:
-    """Read what is kept of a fragment, on the host: in its row order, without the file's metadata.
-
-    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. D001
-    gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not
-    reached.
-    """
-    if fragment.format != "parquet":
-        return _csv(fragment, work)
-
-    uri = fragment.uri
-    remote = address.scheme(fragment.uri)
-    with (
-        undamaged(fragment),
-        fsspec.open(uri, "rb", **fragment.options["storage"])
-        if remote
-        else nullcontext(uri) as source,
-    ):
-        file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
-        names = file.schema_arrow.names
-        chosen = _chosen(names, fragment, work)
-        # then no name is looked up: a dot in one would be taken for a path into a struct
-        every = chosen == names
-        table = file.read_row_groups(
-            list(fragment.part), columns=None if every else chosen, use_threads=False
-        )
-        return table.select(chosen).replace_schema_metadata(None)
-
-
-def _csv(fragment: Fragment, work: Work) -> pa.Table:
-    header = fragment.options["header"]
-    where = address.shown(fragment.uri)
-    # as the reader calls columns without a name
-    named = [name for at, name in enumerate(header) if name != f"_{at}"]
-    chosen = _chosen(named, fragment, work)
-    mapped = ScanRequest((), names=fragment.options.get(COLUMN_NAMES, {}), strict=False)
-    names = seen_names(header, mapped, where)
-    known = work.dataset.csv_types([seen for seen, _ in names], where)
-    # A column whose name another one is mapped to is not seen: it stays text.
-    types = dict.fromkeys(header, pa.string()) | {name: known[seen] for seen, name in names}
-    # some files write 1.0
-    read = {name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()}
-    table = read_table(fragment, chosen or header[:1], read)
-    columns = []
-
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        text = types[name] == pa.string()
-        columns.append(
-            pc.if_else(pc.equal(column, ""), None, column)
-            if text
-            else column.cast(types[name], safe=False)
-        )
-
-    return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
-
-
-def _chosen(names: Sequence[str], fragment: Fragment, work: Work) -> list[str]:
-    """Return the file's own names of what is kept, in the file's order; by default all but an
-    earlier scoring's.
-    """
-    if work.keep is None:
-        return [name for name in names if name not in added_columns(work.task)]
-
-    where = address.shown(fragment.uri)
-    known = {
-        **work.dataset.own_names(names, where),
-        **fragment.columns,
-        **fragment.options.get(COLUMN_NAMES, {}),
-    }
-    missing = [name for name in work.keep if name not in names and name not in known]
-
-    if missing:
-        what = (
-            "missing "
-            f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which "
-            "keep names"
-        )
-        raise TipcastError(
-            "D007", where, what, "take what is missing out of keep, or use a file that has it"
-        )
-
-    wanted = {name if name in names else known[name] for name in work.keep}
-    return [name for name in names if name in wanted]
