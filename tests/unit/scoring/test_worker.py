@@ -191,56 +191,95 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(tmp_path: Path
     assert max(scored["prediction"].to_pylist()) == 8
 
 
-def test_columns_that_are_kept(tmp_path: Path) -> None:
-    """Of Parquet files as they are, also where a column has the name of one that is added; of CSV
-    files typed.
-    """
+# Columns of the input that scored files keep
 
-    def kept_of(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
-        task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
-        return read_passthrough(
-            fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
-        )
 
-    blocks = replace(WANTED, block_bytes=2000)
-    at = np.arange(100)
-    trips = pd.DataFrame(
-        {"VendorID": 1, "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100)}
-    )
-    trips = trips.assign(
-        **{"note.of.mine": [None, "a"] * 50}, fare_amount=at / 4, PULocationID=at + 1
-    )
+def read_kept(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
+    task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
+    return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+
+
+@pytest.fixture
+def trips() -> pd.DataFrame:
+    """100 trips with a column of a user's own, whose name has dots."""
+    fares = np.arange(100) / 4
+    columns = {
+        "VendorID": 1,
+        "tpep_pickup_datetime": pd.date_range("2019-02-01 10:00", periods=100),
+        "note.of.mine": [None, "a"] * 50,
+        "fare_amount": fares,
+        "PULocationID": np.arange(100) + 1,
+    }
+    return pd.DataFrame(columns)
+
+
+@pytest.fixture
+def table(trips: pd.DataFrame) -> pa.Table:
+    """The trips with columns that pandas would change, and one that scoring adds."""
     table = pa.Table.from_pandas(trips).append_column("list", pa.array([[1, 2]] * 100))
     table = table.append_column("word", pa.array(["a", "b"] * 50).dictionary_encode())
-    table = table.append_column("probability", pa.array([0.5] * 100))
-    pq.write_table(table, tmp_path / "a_2019-02.parquet", row_group_size=30)
-    (fragment,) = scan_file(str(tmp_path / "a_2019-02.parquet"), blocks).fragments
-    kept = kept_of(fragment)
-    assert kept.equals(table.drop_columns(["probability"]).replace_schema_metadata(None))
-    assert kept.schema.metadata is None
-    assert kept_of(fragment, ["PULocationID", "pickup"]).column_names == [
-        "tpep_pickup_datetime",
-        "PULocationID",
-    ]
-    assert kept_of(fragment, []).num_columns == 0
-    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing'"):
-        kept_of(fragment, ["dropoff", "nothing"])
+    return table.append_column("probability", pa.array([0.5] * 100))
 
+
+@pytest.fixture
+def parquet_part(table: pa.Table, tmp_path: Path) -> FilePart:
+    """All trips in a Parquet file of several row groups."""
+    path = tmp_path / "a_2019-02.parquet"
+    pq.write_table(table, path, row_group_size=30)
+    (part,) = scan_file(str(path), WANTED).fragments
+    return part
+
+
+def test_columns_of_parquet_are_kept_as_they_are(parquet_part: FilePart, table: pa.Table) -> None:
+    """All but the one that scoring adds, and without what pandas says of them."""
+    kept = read_kept(parquet_part)
+    assert kept.equals(table.drop_columns(["probability"]))
+    assert kept.schema.metadata is None
+
+
+@pytest.mark.parametrize(
+    ("keep", "names"),
+    [(["PULocationID", "pickup"], ["tpep_pickup_datetime", "PULocationID"]), ([], [])],
+)
+def test_kept_columns_are_in_the_order_of_the_file(
+    parquet_part: FilePart, keep: list[str], names: list[str]
+) -> None:
+    assert read_kept(parquet_part, keep).column_names == names
+
+
+def test_column_to_keep_that_the_file_lacks_is_refused(parquet_part: FilePart) -> None:
+    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep names"):
+        read_kept(parquet_part, ["dropoff", "nothing"])
+
+
+def test_column_of_csv_whose_name_another_one_has_stays_text(
+    trips: pd.DataFrame, tmp_path: Path
+) -> None:
     path = tmp_path / "a_2019-02.csv"
     trips.assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
-    kept = kept_of(
-        scan_file(str(path), replace(WANTED, names={"fare_amount": "cost"})).fragments[0]
-    )
+    request = replace(WANTED, names={"fare_amount": "cost"})
+    (part,) = scan_file(str(path), request).fragments
+
+    kept = read_kept(part)
     assert kept.schema.field("cost").type == pa.float64()
-    assert kept["fare_amount"].to_pylist() == ["none"] * 100, (
-        "text, where another column has its name"
-    )
+    assert kept["fare_amount"].to_pylist() == ["none"] * 100
+
+
+@pytest.fixture
+def damaged_csv(trips: pd.DataFrame, tmp_path: Path) -> Sequence[FilePart]:
+    """Parts of a CSV file with a text among the fares."""
+    path = tmp_path / "a_2019-02.csv"
     lines = trips.to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     path.write_text("\n".join(lines))
-    fragments = scan_file(str(path), blocks).fragments
-    assert sum(kept_of(fragment, ["VendorID"]).num_rows for fragment in fragments) == 100
-    with pytest.raises(
-        TipcastError, match=r"D005.*line 61: column 'fare_amount': cannot read 'much'"
-    ):
-        list(map(kept_of, fragments))
+    return scan_file(str(path), replace(WANTED, block_bytes=2000)).fragments
+
+
+def test_parts_of_csv_have_all_rows(damaged_csv: Sequence[FilePart]) -> None:
+    assert sum(read_kept(part, ["VendorID"]).num_rows for part in damaged_csv) == 100
+
+
+def test_cell_of_csv_that_does_not_parse_is_named(damaged_csv: Sequence[FilePart]) -> None:
+    says = r"D005.*line 61: column 'fare_amount': cannot read 'much'"
+    with pytest.raises(TipcastError, match=says):
+        [read_kept(part) for part in damaged_csv]
