@@ -70,7 +70,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """A fragment's rows as they are written, on the host."""
+    """A part's rows as they are written, on the host."""
 
     table: pa.Table
     unscored: Mapping[str, int]
@@ -80,7 +80,7 @@ class ScoredPart:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model makes of a fragment's rows, on the host."""
+    """What a model makes of a part's rows, on the host."""
 
     values: Array
     """As ``Scorer.score`` returns them."""
@@ -161,22 +161,22 @@ def map_ahead(
         yield waiting.popleft().result()
 
 
-def score_part(fragment: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
-    """Score all rows of a fragment, and add what is kept of its columns."""
+def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
+    """Score all rows of a part, and add what is kept of its columns."""
     with GPU if work.frames.batch_rows else nullcontext():
-        predictions = predict_part(fragment, scorer, work)
+        predictions = predict_part(part, scorer, work)
 
-    table = read_passthrough(fragment, work)
+    table = read_passthrough(part, work)
     table = with_predictions(table, predictions.values, predictions.invalid, work)
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 
-def predict_part(fragment: Fragment, scorer: Scorer, work: Work) -> Predictions:
-    """Make features of a fragment's rows and predict; count what the metrics are made of."""
+def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
+    """Make features of a part's rows and predict; count what the metrics are made of."""
     features = work.task.features
     needed = work.dataset.needed_columns(features)
-    columns = read_columns(fragment, work)
-    target = target_of(columns, fragment, work)
+    columns = read_columns(part, work)
+    target = target_of(columns, part, work)
     invalid, unscored = work.dataset.code.impossible(columns, needed, work.frames.xp)
 
     matrix = compute_features(columns, work)
@@ -190,17 +190,17 @@ def predict_part(fragment: Fragment, scorer: Scorer, work: Work) -> Predictions:
     return Predictions(to_host(values), to_host(invalid), unscored, sums)
 
 
-def read_columns(fragment: Fragment, work: Work) -> dict[str, Array]:
+def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
     """Read the canonical columns that features and target are made of, those that the file has."""
     dataset = work.dataset
     needed = dataset.needed_columns(work.task.features)
     times = [dataset.time] if dataset.time else []
     wanted = dict.fromkeys((*times, *needed, *work.task.columns))
-    names = [name for name in wanted if name in fragment.columns]
-    return dataset.read(fragment, work.frames, names)
+    names = [name for name in wanted if name in part.columns]
+    return dataset.read(part, work.frames, names)
 
 
-def target_of(columns: Mapping[str, Array], fragment: Fragment, work: Work) -> Array | None:
+def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array | None:
     """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop;
     None if the file lacks its columns.
     """
@@ -212,7 +212,7 @@ def target_of(columns: Mapping[str, Array], fragment: Fragment, work: Work) -> A
     # what has no answer, as fares of 0, is among the rows that are dropped
     with np.errstate(all="ignore"):
         target: Any = task.target(columns, xp)
-        usable, _ = work.dataset.clean(columns, fragment.period, xp)
+        usable, _ = work.dataset.clean(columns, part.period, xp)
 
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if usable is not None:
