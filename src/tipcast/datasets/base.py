@@ -18,6 +18,7 @@ import numpy as np
 from tipcast.compute.base import Array, Frame, Frames, count
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
+from tipcast.datasets.parts import FilePart, Fragment, Period
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 
@@ -27,45 +28,11 @@ if TYPE_CHECKING:
 
     from tipcast.datasets.split import Draw
 
-Period = tuple[int, int]
-"""Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
 MOST_BLOCKS = 100_000
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
 COLUMN_NAMES = "column_names"
-"""Of a fragment's options, a listing's facts and a model's manifest: the dataset's name -> a
-file's, where mapped.
-"""
-MADE = "made"
-"""Format of rows that are made by their numbers, from nothing else."""
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """What one Dask task reads: some row groups of a Parquet file, a byte range of a CSV file, or
-    rows made up.
-    """
-
-    uri: str
-    format: str
-    """``parquet``, ``csv``, or a dataset's own word for rows that it makes."""
-    part: tuple[int, ...]
-    """Parquet: row-group numbers. CSV: byte offset and length (-1: to the end, of a compressed
-    file). Rows that are made: what their dataset needs to make them."""
-    columns: Mapping[str, str]
-    """Canonical name -> the file's own spelling; optional columns that the file lacks are
-    absent.
-    """
-    period: Period | None
-    """Rows of another time are stray and are dropped; None where rows have no time."""
-    digest: str
-    """Digest of the file this belongs to."""
-    rows: int | None = None
-    """Rows before filtering, where a footer tells."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Reader options: ``storage`` for fsspec, ``header``, ``dates`` for CSV, ``first``: number of
-    the first row.
-    """
+"""Of a listing's facts and a model's manifest: the dataset's name -> a file's, where mapped."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +123,7 @@ class FileScan:
     """What is learned of one file before any worker reads it."""
 
     uri: str
-    fragments: tuple[Fragment, ...]
+    fragments: tuple[FilePart, ...]
     period: Period | None
     digest: str
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -237,16 +204,13 @@ class Dataset(ABC):
         them. C003 C004 configuration; D-errors, each naming the file.
         """
 
-    @abstractmethod
     def read(
         self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Read columns of a fragment, all by default: canonical name -> (rows,) array of the
-        frames' device.
-
-        Times are int64 microseconds with the smallest int64 for null, numbers integer or float64
-        with NaN for null, categories float64 codes with NaN for null.
+        """Read columns of a fragment, all by default, see ``Fragment.read``; categories are float64
+        codes with NaN for null.
         """
+        return fragment.read(frames, columns)
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
@@ -403,24 +367,6 @@ class Part:
     """Rows of each class, dropped ones too."""
 
 
-def merged(fragments: Iterable[Fragment], most: int) -> tuple[Fragment, ...]:
-    """Join neighbouring parts while their rows are at most ``most``: tasks that cost alike.
-
-    Row groups of a Parquet file, and rows that are made by their numbers, may be read together.
-    """
-    joined: list[Fragment] = []
-    for fragment in fragments:
-        last = joined[-1] if joined else fragment
-        rows = (last.rows or 0) + (fragment.rows or 0)
-        known = fragment.format in ("parquet", MADE) and None not in (last.rows, fragment.rows)
-        if joined and last.uri == fragment.uri and known and rows <= most:
-            joined[-1] = replace(last, part=(*last.part, *fragment.part), rows=rows)
-        else:
-            joined.append(fragment)
-
-    return tuple(joined)
-
-
 def check_blocks(name: str, rows: int, block_rows: int) -> None:
     """Refuse more blocks of made rows than one scheduler takes in without a pause; C003."""
     if rows > MOST_BLOCKS * block_rows:
@@ -428,13 +374,6 @@ def check_blocks(name: str, rows: int, block_rows: int) -> None:
             f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
         )
         raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
-
-
-def timed(period: Period | None) -> Period:
-    """Return a period that is known, as it always is of rows that have a time."""
-    if period is None:
-        raise ValueError("these rows have no time")
-    return period
 
 
 def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:

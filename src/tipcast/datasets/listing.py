@@ -1,5 +1,5 @@
-"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding, listing
-and reading them.
+"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding and
+listing them.
 """
 
 import hashlib
@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from dask.utils import natural_sort_key
 
-from tipcast.compute.base import Array, Frames, count
+from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
-from tipcast.datasets import address, delimited, parquet
-from tipcast.datasets.base import COLUMN_NAMES, FileScan, Fragment, Listing, ScanRequest
+from tipcast.datasets import address
+from tipcast.datasets.base import COLUMN_NAMES, FileScan, Listing, ScanRequest
+from tipcast.datasets.parts import Fragment
 
 PARQUET = (".parquet", ".parq", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -88,7 +88,7 @@ def gather(
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
     periods = [file.period for file in ordered if file.period]
     parts = [part for file in ordered for part in file.fragments]
-    names = next((names for part in parts if (names := part.options.get(COLUMN_NAMES))), None)
+    names = next((part.column_names for part in parts if part.column_names), None)
     said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
 
     return Listing(
@@ -286,31 +286,3 @@ def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
         f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of "
         "them",
     )
-
-
-def read_fragment(
-    fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
-) -> dict[str, Array]:
-    """Read columns of a fragment, all by default: canonical name -> (rows,) array of the frames'
-    device.
-
-    Times are int64 microseconds with the smallest int64 for null, numbers integer or float64 with
-    NaN for null. D001 gone, D005 damaged, D016 not UTF-8, D022 not reached.
-    """
-    wanted = tuple(fragment.columns if columns is None else columns)
-    if not wanted:  # as of a table of texts alone: of a CSV file every column would be parsed
-        return {}
-
-    own = [fragment.columns[name] for name in wanted]
-    if fragment.format == "parquet":
-        read = parquet.read(fragment, own, frames)
-    else:
-        types = [
-            pa.timestamp("us") if name in fragment.options["times"] else pa.float64()
-            for name in wanted
-        ]
-        read = frames.arrays(
-            delimited.read_table(fragment, own, dict(zip(own, types, strict=True))), own
-        )
-
-    return {name: read[column] for name, column in zip(wanted, own, strict=True)}

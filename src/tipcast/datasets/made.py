@@ -14,7 +14,9 @@ import numpy as np
 
 from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import must_be
-from tipcast.datasets.base import MADE, Fragment, Listing, RawColumn, check_blocks
+from tipcast.config.schema import BlobsData, RegressionData
+from tipcast.datasets.base import Listing, RawColumn, check_blocks
+from tipcast.datasets.parts import Fragment, can_join
 from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
@@ -23,6 +25,10 @@ from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 VERSION = 2
 """Of what a seed means: raise it with any change to the rows, and their digests change with it."""
 LEVELS = 1 << 16
+Bits = Callable[[int], Array]
+"""Number of a column -> (rows,) uint64 random bits."""
+Make = Callable[[Any, Bits, Collection[str]], dict[str, Array]]
+"""Makes at least the columns that are wanted by a configuration: (rows,) float64, classes int64."""
 
 
 def normal(bits: Array) -> Array:
@@ -69,12 +75,17 @@ class Made(Table):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        names = [f"x{number}" for number in range(int(manifest["dataset_columns"]))]
-        return cls(tuple(RawColumn(name, (name,)) for name in (*names, cls.target)))
+        names = (*feature_names(int(manifest["dataset_columns"])), cls.target)
+        return cls(tuple(RawColumn(name, (name,)) for name in names))
 
     @property
     def features(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns[:-1])
+
+    @staticmethod
+    @abstractmethod
+    def make(spec: Any, bits: Bits, wanted: Collection[str]) -> dict[str, Array]:
+        """Make at least the ``wanted`` columns, see ``Make``."""
 
     def facts(self) -> dict[str, Any]:
         return {"dataset_columns": len(self.features)}
@@ -103,49 +114,96 @@ class Made(Table):
             if name not in ("limits", "gigabytes")
         )
         digest = hashlib.sha256(f"{uri} {depends} {VERSION}".encode()).hexdigest()
-        names = {column.name: column.name for column in self.columns}
-        part = (int(which == "test"),)
-        fragments = tuple(
-            Fragment(
-                uri,
-                MADE,
-                part,
-                names,
-                None,
-                digest,
-                min(spec.block_rows, rows - first),
-                {"first": first},
-            )
+        whole = MadePart(
+            uri=uri,
+            digest=digest,
+            columns={column.name: column.name for column in self.columns},
+            make=self.make,
+            spec=spec,
+            side=int(which == "test"),
+            first=0,
+        )
+        parts = tuple(
+            replace(whole, first=first, rows=min(spec.block_rows, rows - first))
             for first in range(0, rows, spec.block_rows)
         )
 
-        return Listing(fragments, None, (uri,), digest, f"{self.name} rows")
+        return Listing(parts, None, (uri,), digest, f"{self.name} rows")
 
-    def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
-    ) -> dict[str, Array]:
-        """Make rows on the device, or read those of a file."""
-        if fragment.format != MADE:
-            return super().read(fragment, frames, columns)
-        first = fragment.options["first"]
-        side = 1 + fragment.part[0]
-        wanted = fragment.columns if columns is None else columns
+
+@dataclass(frozen=True, kw_only=True)
+class MadePart(Fragment):
+    """Rows that are made by their numbers, from nothing else."""
+
+    make: Make
+    spec: Any
+    """The configuration."""
+    side: int
+    """0 to train on, 1 to test on."""
+    first: int
+    """Number of the first row."""
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return self.side, self.first
+
+    def joined_with(self, other: Fragment) -> Self | None:
+        if not isinstance(other, MadePart) or not can_join(self, other):
+            return None
+        return replace(self, rows=(self.rows or 0) + (other.rows or 0))
+
+    def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """Make rows on the device."""
+        wanted = self.columns if columns is None else columns
 
         def bits(column: int) -> Array:
-            key = np.random.SeedSequence([self.spec.seed, side, column]).generate_state(
-                1, np.uint64
-            )[0]
+            seeds = np.random.SeedSequence([self.spec.seed, 1 + self.side, column])
+            key = seeds.generate_state(1, np.uint64)[0]
             # by each row's number, so that blocks of any size hold the same rows
-            return random_bits(frames.xp, int(key), first, first + (fragment.rows or 0))
+            return random_bits(frames.xp, int(key), self.first, self.first + (self.rows or 0))
 
-        made = self.make(bits, wanted)
+        made = self.make(self.spec, bits, wanted)
         return {name: made[name] for name in wanted}
 
-    @abstractmethod
-    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        """Make at least some columns, (rows,) float64 or classes as int64, of uint64 random bits by
-        column number.
-        """
+
+def feature_names(columns: int) -> tuple[str, ...]:
+    """Return the names of so many features that are made."""
+    return tuple(f"x{number}" for number in range(columns))
+
+
+def make_blobs(spec: BlobsData, bits: Bits, wanted: Collection[str]) -> dict[str, Array]:
+    """Make Gaussian blobs around centres drawn by the seed within ``spread`` of 0."""
+    centers = np.random.default_rng([spec.seed]).uniform(
+        -spec.spread, spec.spread, (spec.centers, spec.columns)
+    )
+    label = (bits(spec.columns) % np.uint64(spec.centers)).astype(np.int64)
+    made = {Blobs.target: label}
+
+    for at, name in enumerate(feature_names(spec.columns)):
+        if name in wanted:
+            center = module_of(label).asarray(centers[:, at])[label]
+            made[name] = center + spec.cluster_std * normal(bits(at))
+
+    return made
+
+
+def make_regression(spec: RegressionData, bits: Bits, wanted: Collection[str]) -> dict[str, Array]:
+    """Make standard normal features, and a linear function of the first of them with noise."""
+    coefficients = np.random.default_rng([spec.seed]).uniform(
+        0, 100, min(spec.informative, spec.columns)
+    )
+    names = feature_names(spec.columns)
+    made = {name: normal(bits(at)) for at, name in enumerate(names) if name in wanted}
+
+    if Regression.target in wanted:
+        target = spec.noise * normal(bits(spec.columns))
+        # devices round a product of matrices differently
+        for at, coefficient in enumerate(coefficients):
+            feature = made[names[at]] if names[at] in made else normal(bits(at))
+            target += float(coefficient) * feature
+        made[Regression.target] = target
+
+    return made
 
 
 class Blobs(Made):
@@ -155,20 +213,7 @@ class Blobs(Made):
 
     name = "blobs"
     target = "label"
-
-    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        spec = self.spec
-        centers = np.random.default_rng([spec.seed]).uniform(
-            -spec.spread, spec.spread, (spec.centers, spec.columns)
-        )
-        label = (bits(spec.columns) % np.uint64(spec.centers)).astype(np.int64)
-        made = {self.target: label}
-        for at, name in enumerate(self.features):
-            if name in wanted:
-                made[name] = module_of(label).asarray(centers[:, at])[
-                    label
-                ] + spec.cluster_std * normal(bits(at))
-        return made
+    make = staticmethod(make_blobs)
 
 
 class Regression(Made):
@@ -180,18 +225,4 @@ class Regression(Made):
 
     name = "regression"
     target = "y"
-
-    def make(self, bits: Callable[[int], Array], wanted: Collection[str]) -> dict[str, Array]:
-        spec = self.spec
-        coefficients = np.random.default_rng([spec.seed]).uniform(
-            0, 100, min(spec.informative, spec.columns)
-        )
-        made = {name: normal(bits(at)) for at, name in enumerate(self.features) if name in wanted}
-        if self.target in wanted:
-            target = spec.noise * normal(bits(spec.columns))
-            # devices round a product of matrices differently
-            for at, coefficient in enumerate(coefficients):
-                name = self.features[at]
-                target += float(coefficient) * (made[name] if name in made else normal(bits(at)))
-            made[self.target] = target
-        return made
+    make = staticmethod(make_regression)

@@ -22,8 +22,9 @@ from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets import address, split
-from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Fragment, Listing, Period, timed
+from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Listing
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
+from tipcast.datasets.parts import Fragment, Period, timed
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,
@@ -63,7 +64,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
         period = split.of_months(month)
         fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
         if fragments:
-            parts = [[f.digest, f.part, f.rows, sorted(f.columns.items())] for f in fragments]
+            parts = [[f.digest, f.extent, f.rows, sorted(f.columns.items())] for f in fragments]
             recipe = hashlib.sha256(
                 json.dumps([VERSION, period, layout, parts]).encode()
             ).hexdigest()
@@ -155,7 +156,7 @@ def unfinished(out: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def alone(out: str) -> Iterator[None]:
+def locked_folder(out: str) -> Iterator[None]:
     """Keep other jobs out of a folder on a disk, and remove what killed ones left unfinished there.
 
     S011: another job writes into it. Stores, and disks that have no locks, keep nobody out.
@@ -163,7 +164,7 @@ def alone(out: str) -> Iterator[None]:
     if address.scheme(out):
         yield
         return
-    with disk.alone(Path(out), "another job is writing into it") as locked:
+    with disk.locked_folder(Path(out), "another job is writing into it") as locked:
         for path in Path(out).iterdir() if locked else ():
             if UNFINISHED.fullmatch(path.name) and not path.is_dir():
                 path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Parquet files: what their footers tell without reading a row, and reading row groups."""
+"""Parquet files: what their footers tell without reading a row, and parts of some row groups."""
 
 import functools
 import hashlib
@@ -6,10 +6,10 @@ import itertools
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import fsspec
 import pyarrow as pa
@@ -18,7 +18,9 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Fragment, Period, ScanRequest, merged, seen_names
+from tipcast.datasets.arrow_types import plain_text
+from tipcast.datasets.base import ScanRequest, seen_names
+from tipcast.datasets.parts import CsvTypes, FilePart, Fragment, Period, can_join, merged
 
 FOOTER_ENDS = 8
 """Bytes of its length and the magic word after a footer."""
@@ -96,22 +98,124 @@ class Footer:
             name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows
         } | empty
 
-    def fragments(self, columns: Mapping[str, str], period: Period | None) -> tuple[Fragment, ...]:
-        """Return the file's fragments: neighbouring row groups of together at most ``MERGED_ROWS``
+    def parts(self, columns: Mapping[str, str], period: Period | None) -> tuple["ParquetPart", ...]:
+        """Return the file's parts: neighbouring row groups of together at most ``MERGED_ROWS``
         rows.
         """
-        storage = address.storage(self.uri, self.request.storage)
-        options = {"storage": storage, COLUMN_NAMES: dict(self.request.names)}
+        whole = ParquetPart(
+            uri=self.uri,
+            digest=self.digest,
+            columns=columns,
+            period=period,
+            storage=address.storage(self.uri, self.request.storage),
+            column_names=dict(self.request.names),
+            row_groups=(),
+        )
         rows = [
             self.metadata.row_group(group).num_rows for group in range(self.metadata.num_row_groups)
         ]
-        found = (
-            Fragment(self.uri, "parquet", (group,), columns, period, self.digest, number, options)
+        groups = (
+            replace(whole, row_groups=(group,), rows=number)
             for group, number in enumerate(rows)
             if number
         )
 
-        return merged(found, MERGED_ROWS)
+        return merged(groups, MERGED_ROWS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetPart(FilePart):
+    """Some row groups of a Parquet file."""
+
+    row_groups: tuple[int, ...]
+    file_format = "parquet"
+    typed = True
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return self.row_groups
+
+    def joined_with(self, other: Fragment) -> Self | None:
+        if not isinstance(other, ParquetPart) or not can_join(self, other):
+            return None
+        rows = (self.rows or 0) + (other.rows or 0)
+        return replace(self, row_groups=(*self.row_groups, *other.row_groups), rows=rows)
+
+    def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """Read columns onto the frames' device; errors as ``undamaged``, and D005 for a file that
+        changed.
+        """
+        names = self.columns if columns is None else {name: self.columns[name] for name in columns}
+        if not names:
+            return {}
+
+        with self.undamaged():
+            arrays = frames.read_parquet(
+                self.uri, self.row_groups, list(names.values()), self.storage
+            )
+        if any(len(values) != self.rows for values in arrays.values()):
+            raise address.changed(self.uri)
+
+        return {name: arrays[spelling] for name, spelling in names.items()}
+
+    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+        spellings = [self.columns[name] for name in types]
+        with self.undamaged(), fsspec.open(self.uri, "rb", **self.storage) as file:
+            table = pq.ParquetFile(file).read_row_groups(
+                list(self.row_groups), columns=spellings, use_threads=False
+            )
+
+        texts = [plain_text(table[spelling]) for spelling in spellings]
+        return pa.Table.from_arrays(texts, names=list(types))
+
+    def read_beside(
+        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    ) -> tuple[dict[str, Array], pa.Table]:
+        table = self.read_on_host(dict.fromkeys(host)) if host else pa.table({})
+        return self.read(frames, columns), table
+
+    def read_kept(
+        self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
+    ) -> pa.Table:
+        """Read columns of the types that the file has, without its metadata; errors as
+        ``undamaged``.
+        """
+        remote = address.scheme(self.uri)
+        with (
+            self.undamaged(),
+            fsspec.open(self.uri, "rb", **self.storage)
+            if remote
+            else nullcontext(self.uri) as source,
+        ):
+            file = pq.ParquetFile(source, memory_map=not remote, page_checksum_verification=True)
+            names = file.schema_arrow.names
+            chosen = choose(names)
+            # then no name is looked up: a dot in one would be taken for a path into a struct
+            columns = None if chosen == names else chosen
+            table = file.read_row_groups(list(self.row_groups), columns=columns, use_threads=False)
+            return table.select(chosen).replace_schema_metadata(None)
+
+    @contextmanager
+    def undamaged(self) -> Iterator[None]:
+        """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not
+        reached.
+        """
+        where = address.shown(self.uri)
+        try:
+            yield
+        except FileNotFoundError as problem:
+            raise TipcastError("D001", where, "is gone", "put the file back") from problem
+        except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
+            if "cuda error" in str(problem).lower():
+                raise
+            # a remote end that fails looks like damage: see whether it still answers
+            if address.scheme(self.uri):
+                address.size(self.uri, self.storage)
+
+            ends = dict.fromkeys((self.row_groups[0], self.row_groups[-1]))
+            groups = " to ".join(map(str, ends))
+            what = f"row groups {groups} are damaged"
+            raise TipcastError("D005", where, what, "download or write it again") from problem
 
 
 class Hashed:
@@ -169,62 +273,3 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     return Footer(
         uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request
     )
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Whether a column's type is a number, or nothing at all."""
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-    )
-
-
-@contextmanager
-def undamaged(fragment: Fragment) -> Iterator[None]:
-    """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not
-    reached.
-    """
-    where = address.shown(fragment.uri)
-    try:
-        yield
-    except FileNotFoundError as problem:
-        raise TipcastError("D001", where, "is gone", "put the file back") from problem
-    except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
-        if "cuda error" in str(problem).lower():
-            raise
-        # a remote end that fails looks like damage: see whether it still answers
-        if address.scheme(fragment.uri):
-            address.size(fragment.uri, fragment.options["storage"])
-        groups = " to ".join(map(str, dict.fromkeys((fragment.part[0], fragment.part[-1]))))
-        raise TipcastError(
-            "D005", where, f"row groups {groups} are damaged", "download or write it again"
-        ) from problem
-
-
-def read(fragment: Fragment, columns: Sequence[str], frames: Frames) -> dict[str, Array]:
-    """Read columns of a fragment onto the frames' device; errors as ``undamaged``, and D005 for a
-    file that changed.
-    """
-    with undamaged(fragment):
-        found = frames.read_parquet(
-            fragment.uri, fragment.part, columns, fragment.options["storage"]
-        )
-    if any(len(values) != fragment.rows for values in found.values()):
-        raise address.changed(fragment.uri)
-    return found
-
-
-def read_host(fragment: Fragment, names: Sequence[str]) -> pa.Table:
-    """Read columns of a fragment on the host, of the types that the file has; errors as
-    ``undamaged``.
-    """
-    with (
-        undamaged(fragment),
-        fsspec.open(fragment.uri, "rb", **fragment.options["storage"]) as file,
-    ):
-        table = pq.ParquetFile(file).read_row_groups(
-            list(fragment.part), columns=list(names), use_threads=False
-        )
-        return table.select(list(names))

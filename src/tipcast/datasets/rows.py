@@ -18,7 +18,8 @@ from tipcast.compute.base import Array, Frames, Session, module_of
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.schema import Limits
 from tipcast.datasets import address
-from tipcast.datasets.base import Counts, Dataset, Fragment, Listing, Part, merged, raw_frame
+from tipcast.datasets.base import Counts, Dataset, Listing, Part, raw_frame
+from tipcast.datasets.parts import Fragment, merged
 from tipcast.datasets.split import OTHER_SIDE, SIDES, Draw, ends_of, rows_by_class
 from tipcast.tasks.base import Task
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Period
+from tipcast.datasets.parts import Period
 
 OTHER_SIDE = "other_side"
 """Why a row is not used here: by its time it belongs to the other side of the split."""

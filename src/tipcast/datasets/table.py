@@ -27,13 +27,12 @@ from tipcast.datasets import (
     table_features,
     table_gaps,
 )
+from tipcast.datasets.arrow_types import is_text, kind_of
 from tipcast.datasets.base import (
     Dataset,
     FileScan,
-    Fragment,
     Listing,
     Part,
-    Period,
     RawColumn,
     ScanRequest,
 )
@@ -41,13 +40,13 @@ from tipcast.datasets.listing import (
     check_format,
     gather,
     named_by,
-    read_fragment,
     request_of,
     scan_files,
 )
+from tipcast.datasets.parts import FilePart, Fragment, Period
 from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
-from tipcast.datasets.table_columns import Seen, Taken, is_text, kind_of
+from tipcast.datasets.table_columns import Seen, Taken
 from tipcast.datasets.table_time import side_of
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
@@ -108,7 +107,7 @@ class Table(Dataset):
 
         scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
         first = scans[0].facts
-        cells = scans[0].fragments[0].format == "csv"
+        cells = not scans[0].fragments[0].typed
         every = {
             name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()
         }
@@ -432,31 +431,24 @@ class Table(Dataset):
         """Read columns, on the host those whose values a device does not read as they are
         stored.
         """
+        if not isinstance(fragment, FilePart):
+            return fragment.read(frames, columns)
+
         wanted = tuple(self.features if columns is None else columns)
-        host = [name for name in wanted if name in fragment.options["host"]]
+        host = [name for name in wanted if name in fragment.host]
         plain = [name for name in wanted if name not in host]
         if not wanted:
             return {}
 
-        if fragment.format == "parquet":
-            read = read_fragment(fragment, frames, plain)
-            table: Any = table_columns.stored(fragment, dict.fromkeys(host)) if host else None
-        else:
-            types = {
-                name: pa.timestamp("us") if name == self.time else pa.float64() for name in plain
-            }
-            table = table_columns.stored(fragment, {**types, **dict.fromkeys(host, pa.string())})
-            read = frames.arrays(table, plain)
-
-        line = functools.partial(delimited.line_of, fragment) if fragment.format == "csv" else None
+        read, table = fragment.read_beside(frames, plain, host)
+        where = address.shown(fragment.uri)
         for name in host:
             if name == self.time:  # of days
-                read |= frames.arrays(
-                    pa.table({name: table[name].cast(pa.timestamp("us"))}), [name]
-                )
+                times = pa.table({name: table[name].cast(pa.timestamp("us"))})
+                read |= frames.arrays(times, [name])
             else:
-                where = address.shown(fragment.uri)
-                values = table_columns.values_of(table[name], self._by_name[name], where, line)
+                column = self._by_name[name]
+                values = table_columns.values_of(table[name], column, where, fragment.place)
                 read[name] = frames.xp.asarray(values)
 
         return {name: read[name] for name in wanted}
@@ -531,7 +523,7 @@ class Table(Dataset):
 
     def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
-        if scan.fragments[0].format == "csv" or pa.types.is_null(kind):
+        if not scan.fragments[0].typed or pa.types.is_null(kind):
             return True
         return kind_of(kind) in (
             ("time",) if self._type(name) == "time" else ("number", "category")
@@ -551,22 +543,16 @@ class Table(Dataset):
             own[name] = part.columns[name]
             column = self._by_name.get(name)
             if name == self.time:
-                is_host = part.format == "parquet" and not pa.types.is_timestamp(kind)
+                is_host = part.typed and not pa.types.is_timestamp(kind)
             elif column is None or column.type == "category":
                 is_host = column is not None
             else:
-                is_host = is_text(kind) and (
-                    part.format == "parquet" or bool(column.booleans or column.missing)
-                )
+                is_host = is_text(kind) and (part.typed or bool(column.booleans or column.missing))
 
             if is_host:
                 host.append(name)
 
-        options = {"host": tuple(host)} | ({"dates": self.dates} if self.dates else {})
-        parts = tuple(
-            replace(each, columns=own, options={**each.options, **options})
-            for each in scan.fragments
-        )
+        parts = tuple(part.of_table(own, host, self.time, self.dates) for part in scan.fragments)
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
     def _look_at_numbers(
@@ -641,10 +627,10 @@ def _scan_file(uri: str, request: ScanRequest) -> FileScan:
             "footer": footer,
             "index": index,
         }
-        return FileScan(uri, footer.fragments(dict(footer.names), None), None, footer.digest, facts)
+        return FileScan(uri, footer.parts(dict(footer.names), None), None, footer.digest, facts)
 
     look = delimited.look(uri, request, None)
-    parts = look.fragments(dict(look.names), None)
+    parts = look.parts(dict(look.names), None)
     written = dict(zip(look.head.names, look.head.written, strict=True))
     # blanks and all, as rows to predict may be
     spelled = {name: written.get(own, own) for name, own in look.names}

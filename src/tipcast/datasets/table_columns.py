@@ -15,8 +15,10 @@ import pyarrow.compute as pc
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets import address, csv_cells, delimited, parquet, table_features
-from tipcast.datasets.base import FileScan, Fragment, RawColumn
+from tipcast.datasets import address, csv_cells, table_features
+from tipcast.datasets.arrow_types import is_text, kind_of
+from tipcast.datasets.base import FileScan, RawColumn
+from tipcast.datasets.parts import FilePart
 
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;
@@ -189,7 +191,7 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
     first = scans[0]
     types = dict(first.facts["types"])
     for scan in scans[1:]:
-        one, other = (each.fragments[0].format for each in (first, scan))
+        one, other = (each.fragments[0].file_format for each in (first, scan))
         if one != other:
             what = f"is {other} where {address.shown(first.uri)} is {one}"
             raise TipcastError(
@@ -224,12 +226,9 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     """
     seen = {name: Seen() for name in types}
 
-    def look_at(fragment: Fragment, names: Sequence[str]) -> list[Seen]:
-        table = stored(fragment, dict.fromkeys(names, pa.string()))
-        return [
-            count(table[name], cells=fragment.format == "csv", many=seen[name].many)
-            for name in names
-        ]
+    def look_at(part: FilePart, names: Sequence[str]) -> list[Seen]:
+        table = part.read_on_host(dict.fromkeys(names, pa.string()))
+        return [count(table[name], cells=not part.typed, many=seen[name].many) for name in names]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
@@ -247,45 +246,6 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
             for name, other in zip(names, part.result(), strict=True):
                 seen[name].add(other)
     return seen
-
-
-def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of a fragment on the host, texts of CSV without blanks around; ``types``: what
-    CSV is read as.
-    """
-    own = {fragment.columns[name]: kind for name, kind in types.items()}
-    cells = fragment.format == "csv"
-    table = (
-        delimited.read_table(fragment, list(own), own)
-        if cells
-        else parquet.read_host(fragment, list(own))
-    )
-    columns = [table[name] for name in own]
-    plain = [each.cast(pa.string()) if is_text(each.type) else each for each in columns]
-    if cells:  # blanks after commas
-        plain = [pc.utf8_trim_whitespace(each) if is_text(each.type) else each for each in plain]
-
-    return pa.Table.from_arrays(plain, names=list(types))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of a type holds texts."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
-
-
-def kind_of(kind: pa.DataType) -> str:
-    """Return ``number``, ``category``, ``time``, or nothing for a type that no model can use."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if is_text(kind):
-        return "category"
-    if parquet.is_number(kind) or pa.types.is_boolean(kind):
-        return "" if pa.types.is_null(kind) else "number"
-    return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else ""
 
 
 def take(
@@ -429,13 +389,13 @@ def notes(taken: Sequence[Taken]) -> list[str]:
 
 
 def values_of(
-    column: pa.ChunkedArray, known: RawColumn, where: str, line: Callable[[int], str] | None = None
+    column: pa.ChunkedArray, known: RawColumn, where: str, place: Callable[[int], str] | None = None
 ) -> Array:
     """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN
     for null.
 
     Numbers and codes of categories, int64 microseconds of days. D005 a text that is no number;
-    ``line`` tells in words the line of a row, which is counted from 0, where the file has lines.
+    ``place`` says where a row is, see ``FilePart.place``.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -468,8 +428,8 @@ def values_of(
     values, odd = csv_cells.numbers(column, absent)
     if odd is not None:
         what = f"column {known.name!r}: cannot read {column[odd].as_py()[:40]!r} as a number"
-        if line is not None:
-            what = f"{line(odd)}: {what}"
+        if place is not None and (line := place(odd)):
+            what = f"{line}: {what}"
         raise TipcastError("D005", where, what, "correct it, or leave it empty")
 
     return np.asarray(values.to_numpy())

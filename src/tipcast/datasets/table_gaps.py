@@ -6,8 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tipcast.datasets import address, table_columns
-from tipcast.datasets.base import FileScan, Fragment
+from tipcast.datasets import address
+from tipcast.datasets.arrow_types import value_type
+from tipcast.datasets.base import FileScan
+from tipcast.datasets.parts import FilePart
 
 COLUMNS_AT_ONCE = 16
 """Columns of a part that a thread reads together, so that wide tables do not fill the memory."""
@@ -22,28 +24,24 @@ def columns_with_nan(scans: Sequence[FileScan], names: Collection[str]) -> set[s
     """
     seen: set[str] = set()
 
-    def look_at(fragment: Fragment, floating: Sequence[str]) -> None:
+    def look_at(part: FilePart, floating: Sequence[str]) -> None:
         left = [name for name in floating if name not in seen]
         for start in range(0, len(left), COLUMNS_AT_ONCE):
             chosen = left[start : start + COLUMNS_AT_ONCE]
-            table = table_columns.stored(fragment, dict.fromkeys(chosen))
+            table = part.read_on_host(dict.fromkeys(chosen))
             seen.update(name for name in chosen if _has_nan(table[name]))
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         tasks = []
         for scan in scans:
             types = scan.facts["types"]
-            floating = [name for name in names if pa.types.is_floating(_value_type(types[name]))]
-            parquet = [part for part in scan.fragments if part.format == "parquet" and floating]
-            tasks += [pool.submit(look_at, part, floating) for part in parquet]
+            floating = [name for name in names if pa.types.is_floating(value_type(types[name]))]
+            if floating:
+                tasks += [pool.submit(look_at, part, floating) for part in scan.fragments]
         for task in tasks:
             task.result()
 
     return seen
-
-
-def _value_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:

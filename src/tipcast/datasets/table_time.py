@@ -10,7 +10,8 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, split
-from tipcast.datasets.base import FileScan, Fragment, Period
+from tipcast.datasets.base import FileScan
+from tipcast.datasets.parts import Fragment, Period
 
 Times = Callable[[Fragment], Array]
 """Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""

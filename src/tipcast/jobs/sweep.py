@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
-from tipcast.datasets.base import merged
+from tipcast.datasets.parts import merged
 from tipcast.evaluation import ranking
 from tipcast.jobs import check_search, measured, say
 from tipcast.jobs.run_context import given_keys, previous_run, run_context, run_names, without_keys

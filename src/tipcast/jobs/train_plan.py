@@ -13,8 +13,9 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Dataset, Listing, timed
+from tipcast.datasets.base import Dataset, Listing
 from tipcast.datasets.listing import identical
+from tipcast.datasets.parts import timed
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Recipe, Rows
 from tipcast.datasets.table_columns import LEFT_OUT

@@ -21,7 +21,8 @@ from tipcast.compute.base import Array, Frames, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.base import Counts, Fragment, Part
+from tipcast.datasets.base import Counts, Part
+from tipcast.datasets.parts import Fragment
 from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
 from tipcast.models.base import Split
 from tipcast.models.build import build_for_task

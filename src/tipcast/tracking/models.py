@@ -22,7 +22,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
-from tipcast.datasets.base import Period
+from tipcast.datasets.parts import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tasks.kinds import Kind, named

@@ -18,7 +18,6 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
 from tipcast.datasets.base import COLUMN_NAMES, Listing, as_named
-from tipcast.datasets.listing import read_fragment
 
 OWN = {
     "pickup": "started_at",
@@ -46,7 +45,7 @@ def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -
     assert found.fragments[0].columns["pickup"] == "started_at"
 
     def read(listing: Listing) -> Any:
-        parts = [pd.DataFrame(read_fragment(part, CpuFrames())) for part in listing.fragments]
+        parts = [pd.DataFrame(part.read(CpuFrames())) for part in listing.fragments]
         return pd.concat(parts, ignore_index=True)
 
     pd.testing.assert_frame_equal(read(found), read(trip_files.listing(usual, block_bytes=4096)))

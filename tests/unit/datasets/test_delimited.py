@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import csv_cells
+from tipcast.datasets import csv_bytes, csv_cells
 from tipcast.datasets import delimited as csv
 from tipcast.datasets.base import ScanRequest
 
@@ -55,7 +55,7 @@ def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:
 @pytest.mark.parametrize("block_bytes", [1, 7, 30, 1000])
 def test_blocks_end_at_rows_and_cover_all(block_bytes: int) -> None:
     raw = b"header\n" + b"".join(b"row %d\n" % number for number in range(40)) + b"last"
-    cut = csv.blocks(io.BytesIO(raw), 7, len(raw), block_bytes)
+    cut = csv_bytes.blocks(io.BytesIO(raw), 7, len(raw), block_bytes)
     assert b"".join(raw[start : start + length] for start, length in cut) == raw[7:]
     assert all(raw[start - 1 : start] == b"\n" for start, _ in cut)
     assert all(length < block_bytes + len(b"row 39\n") for _, length in cut)
@@ -65,7 +65,7 @@ def test_blocks_end_at_rows_and_cover_all(block_bytes: int) -> None:
     rows = [f"{at},{fields[at % 6]},{fields[at * 5 % 6]}\n".encode() for at in range(300)]
     raw = b"".join(rows)
     ends = {sum(map(len, rows[: at + 1])) for at in range(300)}
-    cut = csv.blocks(io.BytesIO(raw), 0, len(raw), block_bytes, quoted=True)
+    cut = csv_bytes.blocks(io.BytesIO(raw), 0, len(raw), block_bytes, quoted=True)
     assert {start + length for start, length in cut} <= ends
     assert sum(length for _, length in cut) == len(raw)
 
@@ -93,11 +93,11 @@ def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_line
     path.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
     for size in (1, 1 << 20):
         found = csv.look(str(path), ScanRequest((), block_bytes=size), None)
-        parts = found.fragments({"a": "a", "note": "note"}, None)
+        parts = found.parts({"a": "a", "note": "note"}, None)
         with pytest.raises(
             TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"
         ):
-            [csv.read_table(part, ["a"], {"a": pa.float64()}) for part in parts]
+            [part.read_table(["a"], {"a": pa.float64()}) for part in parts]
 
 
 def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:

@@ -13,7 +13,8 @@ from tipcast.compute.base import Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
-from tipcast.datasets.base import Counts, merged
+from tipcast.datasets.base import Counts
+from tipcast.datasets.parts import merged
 from tipcast.datasets.rows import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import Task, high_tip
@@ -118,7 +119,7 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
     listing = trip_files.listing(paths, recipe.columns)
     first, other = listing.fragments
-    parts = (*(dataclasses.replace(first, part=(at,), rows=100) for at in range(10)), other)
+    parts = (*(dataclasses.replace(first, row_groups=(at,), rows=100) for at in range(10)), other)
     listing = dataclasses.replace(listing, fragments=parts)
     found = []
     for opened in (cpu_session, dataclasses.replace(cpu_session, frames=Eager())):

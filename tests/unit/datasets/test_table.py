@@ -318,7 +318,7 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
     recipe = Recipe(opened, task(opened, "class"))
     listings = [opened.scan(which, recipe.columns) for which in ("train", "test")]
     assert listings[0].period[1] == listings[1].period[0]
-    parts = [fragment.part for listing in listings for fragment in listing.fragments]
+    parts = [fragment.extent for listing in listings for fragment in listing.fragments]
     assert len(parts) <= len(table().scan("train", ("class",)).fragments) + 1, (
         "one at the border is of both sides"
     )

@@ -12,22 +12,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tipcast.compute.base import Array, Frames
+from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
 from tipcast.datasets import address, base, split
-from tipcast.datasets.base import (
-    Counts,
-    Dataset,
-    FileScan,
-    Fragment,
-    Listing,
-    Period,
-    RawColumn,
-    ScanRequest,
-)
-from tipcast.datasets.listing import named_by, read_fragment, request_of
-from tipcast.datasets.taxi import features, files, sample, schema
+from tipcast.datasets.base import Counts, Dataset, FileScan, Listing, RawColumn, ScanRequest
+from tipcast.datasets.listing import named_by, request_of
+from tipcast.datasets.parts import Period, timed
+from tipcast.datasets.taxi import features, files, sample_part, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
 
 IDS = ("VendorID", *schema.ZONES)
@@ -104,7 +96,7 @@ class Taxi(Dataset):
             data, needed, optional, nullable=optional, facts={"colour": data.colour}
         )
         if isinstance(data, SampleData):
-            return sample.list_sample(data, named, request, key)
+            return sample_part.list_sample(data, named, request, key)
 
         if isinstance(data, TlcData):
             named = [files.fetch(*month) for month in files.months_of(data, which).items()]
@@ -135,29 +127,6 @@ class Taxi(Dataset):
         own = {column: _type(name) for name, column in self.own_names(header, where).items()}
         return {**dict.fromkeys(header, pa.string()), **own}
 
-    def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
-    ) -> dict[str, Array]:
-        if fragment.format != "sample":
-            return read_fragment(fragment, frames, columns)
-
-        own = {
-            name: fragment.columns[name]
-            for name in (fragment.columns if columns is None else columns)
-        }
-        block, seed = fragment.part
-        colour = str(fragment.options["colour"])
-        made = sample.sample_block(
-            base.timed(fragment.period),
-            block,
-            seed,
-            fragment.rows or 0,
-            colour,
-            tuple(own.values()),
-        )
-
-        return {name: frames.xp.asarray(made[spelling]) for name, spelling in own.items()}
-
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
     ) -> tuple[Array | None, dict[str, int]]:
@@ -169,7 +138,7 @@ class Taxi(Dataset):
         not there are not looked at.
         """
         stray = self.spec is not None and self.spec.limits.stray is None
-        first, last = EVER if stray else (base.timed(period)[0], base.timed(period)[1] - 1)
+        first, last = EVER if stray else (timed(period)[0], timed(period)[1] - 1)
         rules = {"pickup": (first, last, base.OUTSIDE_PERIOD, "pickup_missing"), **RULES}
         keep: Array | None = None
         dropped: Counter[str] = Counter()
@@ -259,7 +228,7 @@ class Taxi(Dataset):
             rest = "" if there == len(months) else "; a job downloads the others"
             return f"{there} of {len(months)} months in {self.spec.cache}{rest}"
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
-        return f"{listing.size}, {listing.name}, {split.describe(base.timed(listing.period))}"
+        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
 
 
 def _type(name: str) -> pa.DataType:

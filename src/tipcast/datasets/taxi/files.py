@@ -19,16 +19,17 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, split
-from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest
+from tipcast.datasets.arrow_types import is_number
+from tipcast.datasets.base import FileScan, Listing, ScanRequest
 from tipcast.datasets.listing import (
     CSV,
     PARQUET,
     check_format,
     gather,
     named_by,
-    read_fragment,
     scan_files,
 )
+from tipcast.datasets.parts import Fragment, Period
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
@@ -78,7 +79,7 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     months = Counter[str]()
     rows = 0
     for part in parts:
-        pickup = read_fragment(part, CpuFrames(), ("pickup",))["pickup"]
+        pickup = part.read(CpuFrames(), ("pickup",))["pickup"]
         inside = pickup[(pickup >= FIRST_PICKUP) & (pickup < LAST_PICKUP)]
         names, counts = np.unique(
             inside.view("datetime64[us]").astype("datetime64[M]"), return_counts=True
@@ -137,7 +138,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
 
     for canonical, own in columns.items():
         kind = footer.schema.field(own).type
-        if canonical not in schema.TIMES and not parquet.is_number(kind):
+        if canonical not in schema.TIMES and not is_number(kind):
             raise TipcastError(
                 "D008", where, f"column {own!r} is {kind}, not a number", "write it as a number"
             )
@@ -168,7 +169,7 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
 
     return FileScan(
         uri,
-        footer.fragments(columns, period),
+        footer.parts(columns, period),
         period,
         footer.digest,
         {"colour": colour},
@@ -180,7 +181,7 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     where = address.shown(uri)
     look = delimited.look(uri, request, period)
     columns, colour, notes = _columns(look.names, uri, request)
-    parts = look.fragments(columns, period, schema.TIMES)
+    parts = look.parts(columns, period, schema.TIMES)
     # what is packed is read from its beginning
     ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
     empty = [
@@ -190,7 +191,7 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
     ]
 
     for end in ends:  # so that most damage shows before a cluster starts
-        read = read_fragment(parts[end], CpuFrames())
+        read = parts[end].read(CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
             schema.refuse_coordinates(look.head.names, where)

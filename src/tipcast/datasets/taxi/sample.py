@@ -2,8 +2,6 @@
 seed.
 """
 
-import hashlib
-import itertools
 import json
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -15,16 +13,10 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array
-from tipcast.config.schema import SampleData
-from tipcast.datasets.base import FileScan, Fragment, Listing, Period, ScanRequest, check_blocks
-from tipcast.datasets.listing import gather
-from tipcast.datasets.split import of_months
+from tipcast.datasets.parts import Period
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import AIRPORTS, EPOCH_HOUR, HOURS_OF_WEEK, LAST_ZONE
-from tipcast.datasets.taxi.files import parse_months
 
-VERSION = 1
-"""Of what a seed means: raise it with any change to the trips, and their digests change with it."""
 # rows simulated at once, so that they stay in a core's cache; part of what a seed means
 CHUNK = 32_768
 HOUR = 3_600_000_000
@@ -376,35 +368,3 @@ def sample_block(
             made.setdefault(name, np.empty(rows, values.dtype))[start : start + CHUNK] = values
 
     return made
-
-
-def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period, over whose months rows are spread by their days; C003 colour,
-    months or numbers.
-    """
-    schema.check_colour(data.colour)
-    check_blocks("rows", data.rows, data.block_rows)
-    names = tuple(column_names(data.colour))
-    options = {"colour": data.colour}
-    columns = schema.map_columns(
-        names, f"sample trips ({data.colour})", request.columns, request.optional
-    )
-    periods = {month: of_months(month) for month in parse_months(months, key)}
-    lasts = list(itertools.accumulate(stop - start for start, stop in periods.values()))
-    scans = []
-    first = 0
-
-    for (month, period), passed in zip(periods.items(), lasts, strict=True):
-        last = data.rows * passed // lasts[-1]
-        uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
-        digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
-        fragments = []
-        for block, start in enumerate(range(first, last, data.block_rows)):
-            rows = min(data.block_rows, last - start)
-            fragments.append(
-                Fragment(uri, "sample", (block, data.seed), columns, period, digest, rows, options)
-            )
-        scans.append(FileScan(uri, tuple(fragments), period, f"{digest} {data.block_rows}"))
-        first = last
-
-    return gather(scans, f"{data.colour} trips", options)

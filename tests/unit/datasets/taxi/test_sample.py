@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
 from tipcast.datasets.split import of_months
-from tipcast.datasets.taxi import sample
+from tipcast.datasets.taxi import sample_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES, compute
 from tipcast.datasets.taxi.files import parse_months
@@ -168,7 +168,7 @@ def test_blocks_are_listed_and_read_like_files(
     february = of_months("2019-02")
     listing = Taxi(spec).scan("train", WANTED[1:], optional=("trip_type",))
     assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
-    assert [fragment.part for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
+    assert [fragment.extent for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
     assert [fragment.period for fragment in listing.fragments] == [
         january,
         january,
@@ -183,7 +183,7 @@ def test_blocks_are_listed_and_read_like_files(
     assert Taxi(dataclasses.replace(spec, seed=4)).scan("train", ()).digest != listing.digest
     with pytest.raises(TipcastError, match="C003.*data.rows.*block_rows"):
         Taxi(dataclasses.replace(spec, rows=10**18)).scan("train", ())
-    monkeypatch.setattr(sample, "VERSION", sample.VERSION + 1)
+    monkeypatch.setattr(sample_part, "VERSION", sample_part.VERSION + 1)
     assert Taxi(spec).scan("train", ()).digest != listing.digest
 
 

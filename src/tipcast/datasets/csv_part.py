@@ -1,0 +1,275 @@
+"""A part of a CSV file: reading its rows, and naming the line, column and cell at fault."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from tipcast.compute.base import Array, Frames
+from tipcast.config.errors import TipcastError
+from tipcast.datasets import address, csv_cells
+from tipcast.datasets.arrow_types import is_text, plain_text
+from tipcast.datasets.base import ScanRequest, seen_names
+from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
+from tipcast.datasets.parts import CsvTypes, FilePart
+
+_NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvPart(FilePart):
+    """A byte range of a CSV file, or all rows of a compressed one."""
+
+    offset: int
+    """Where its first row begins, in bytes of the decompressed file."""
+    length: int
+    """In bytes; -1: to the end, of a compressed file."""
+    header: tuple[str, ...]
+    """One distinct name per field of a row."""
+    dates: str = "iso"
+    """How dates are written, a key of ``csv_cells.DATES``."""
+    times: tuple[str, ...] = ()
+    """Canonical columns that hold times; all others are numbers where nothing else is asked for."""
+    quoted: bool = False
+    """Whether the file has quotes, within which lines may break."""
+    file_format = "csv"
+    typed = False
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        return self.offset, self.length
+
+    def of_table(
+        self, columns: Mapping[str, str], host: Sequence[str], time: str | None, dates: str
+    ) -> Self:
+        return replace(
+            self,
+            columns=columns,
+            host=tuple(host),
+            times=() if time is None else (time,),
+            dates=dates or self.dates,
+        )
+
+    def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """Read numbers and times onto the frames' device; errors as ``read_table``."""
+        names = tuple(self.columns if columns is None else columns)
+        if not names:  # as of a table of texts alone: every column would be parsed
+            return {}
+
+        return frames.arrays(self.read_on_host(self._types(names)), names)
+
+    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+        asked = {self.columns[name]: kind for name, kind in types.items()}
+        table = self.read_table(list(asked), asked)
+        columns = [_without_blanks(plain_text(table[spelling])) for spelling in asked]
+        return pa.Table.from_arrays(columns, names=list(types))
+
+    def read_beside(
+        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    ) -> tuple[dict[str, Array], pa.Table]:
+        """Read all in one pass over the rows."""
+        table = self.read_on_host({**self._types(columns), **dict.fromkeys(host, pa.string())})
+        return frames.arrays(table, columns), table
+
+    def _types(self, names: Sequence[str]) -> dict[str, pa.DataType | None]:
+        return {name: pa.timestamp("us") if name in self.times else pa.float64() for name in names}
+
+    def read_kept(
+        self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
+    ) -> pa.Table:
+        """Read columns as ``csv_types`` says, empty texts as null; errors as ``read_table``."""
+        # as the reader calls columns without a name
+        chosen = choose([name for at, name in enumerate(self.header) if name != f"_{at}"])
+        types = self._kept_types(csv_types)
+        # some files write 1.0
+        read_types = {
+            name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()
+        }
+        table = self.read_table(chosen or self.header[:1], read_types)
+        columns = [
+            _null_for_empty(column)
+            if types[name] == pa.string()
+            else column.cast(types[name], safe=False)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        ]
+
+        return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
+
+    def _kept_types(self, csv_types: CsvTypes) -> dict[str, pa.DataType]:
+        """Return the type of each column by the file's own name."""
+        where = address.shown(self.uri)
+        mapped = ScanRequest((), names=self.column_names, strict=False)
+        names = seen_names(self.header, mapped, where)
+        types = csv_types([canonical for canonical, _ in names], where)
+        # A column whose name another one is mapped to is not seen: it stays text.
+        return dict.fromkeys(self.header, pa.string()) | {
+            spelling: types[canonical] for canonical, spelling in names
+        }
+
+    def read_table(
+        self, spellings: Sequence[str], types: Mapping[str, pa.DataType | None]
+    ) -> pa.Table:
+        """Read columns by the file's own names, on the host by one thread: Dask runs one call per
+        core.
+
+        Numbers and times are null where a cell says one of ``csv_cells.MISSING``, blanks around it
+        apart; texts are as they stand there. Where a cell is not written as most are, numbers and
+        times are read from texts. D001 gone, D005 changed, damaged or a cell or row that does not
+        parse, D016 not UTF-8, D022 not reached.
+        """
+        block = self.block()
+        # a compressed file is looked at as it is read
+        if self.quoted and self.length < 0:
+            self.refuse_open_quote(block)
+
+        asked = {name: kind for name, kind in types.items() if kind is not None}
+        timeless = {
+            name: pa.string() if pa.types.is_timestamp(kind) else kind
+            for name, kind in asked.items()
+        }
+        for attempt in (asked, timeless, dict.fromkeys(asked, pa.string())):
+            try:
+                table = self._parse(block, spellings, attempt)
+            except ValueError as problem:
+                fault = problem
+                continue
+            if not spellings:
+                return table
+            columns = [
+                self._of_cells(block, name, table[name], asked.get(name)) for name in spellings
+            ]
+            return pa.Table.from_arrays(columns, names=list(spellings))
+
+        raise self._at_fault(block, fault) from fault
+
+    def _parse(
+        self, block: bytes, spellings: Sequence[str], types: Mapping[str, pa.DataType]
+    ) -> pa.Table:
+        """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not
+        parse so.
+        """
+        reading = pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=csv_cells.CSV_CHUNK,
+            column_names=list(self.header),
+        )
+        convert = pa.csv.ConvertOptions(
+            include_columns=list(spellings),
+            column_types=dict(types),
+            null_values=csv_cells.MISSING,
+            strings_can_be_null=False,
+            true_values=[],
+            false_values=[],
+            timestamp_parsers=[pa.csv.ISO8601],  # which alone knows how long months are
+        )
+        form = pa.csv.ParseOptions(newlines_in_values=self.quoted)
+        return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
+
+    def _of_cells(
+        self, block: bytes, name: str, column: pa.ChunkedArray, kind: pa.DataType | None
+    ) -> pa.ChunkedArray:
+        """Return a column as the type that is asked for, where it was read as text; D005 names
+        line, column and cell.
+        """
+        if kind is None or column.type == kind:
+            return column
+
+        is_number = pa.types.is_floating(kind)
+        values, row = (
+            csv_cells.numbers(column) if is_number else csv_cells.times(column, self.dates)
+        )
+        if row is None:
+            return values
+
+        text = column[row].as_py()
+        what = f"cannot read {text[:40]!r}"
+        fix = "correct or remove that row, or download the file again"
+        if is_number:
+            what = f"{what} as a number"
+            fix = "correct it, or leave it empty"
+        elif csv_cells.OTHER_ZONE.search(text):
+            what = f"{what}, a time of another zone than UTC"
+            fix = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
+        elif values is not None:
+            what = f"{what}: there is no such time"
+
+        what = f"{self._line(block, row)}: column {name!r}: {what}"
+        raise TipcastError("D005", address.shown(self.uri), what, fix)
+
+    def block(self) -> bytes:
+        """Return the bytes of all rows of the part; D005 the file has changed."""
+        return self._bytes(self.offset, self.length)
+
+    def _bytes(self, start: int, length: int) -> bytes:
+        if self.length < 0:  # gzip can only be read from its beginning
+            whole = b"".join(pieces(self.uri, self.storage))
+            return whole[start:] if length < 0 else whole[start : start + length]
+
+        block = address.read_range(self.uri, self.storage, start, length)
+        if len(block) != length:
+            raise address.changed(self.uri)
+        return block
+
+    def refuse_open_quote(self, block: bytes) -> None:
+        """Refuse rows that end within quotes, of which pyarrow takes all that follows for one
+        field; D005.
+        """
+        if ends_within_quotes(block):
+            opening = last_open_quote(block)
+            line = self._bytes(0, self.offset).count(10) + block[:opening].count(10) + 1
+            what = f"line {line}: a quote opens that is never closed"
+            fix = "close it, or write it twice within quotes"
+            raise TipcastError("D005", address.shown(self.uri), what, fix)
+
+    def place(self, row: int) -> str:
+        return self._line(self.block(), row)
+
+    def _line(self, block: bytes, row: int) -> str:
+        """Return in words the file's line at which a row of the block, counted from 0, begins."""
+        before = self._bytes(0, self.offset)
+        plain = block
+        if self.quoted:
+            plain = QUOTED.sub(lambda field: field[0].translate(_NO_BREAKS), block)
+
+        starts = list[int]()
+        start = 0
+        for line in plain.splitlines(keepends=True):
+            if line.strip(b"\r\n"):  # pyarrow counts no empty lines
+                starts.append(start)
+            start += len(line)
+
+        within = block[: starts[row]].splitlines()
+        return f"line {before.count(10) + len(within) + 1}"
+
+    def _at_fault(self, block: bytes, problem: ValueError) -> TipcastError:
+        """Return the error of a block that does not parse, which names the line and the column."""
+        where = address.shown(self.uri)
+        fault = csv_cells.FAULT.search(str(problem))
+        if fault is None:
+            return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
+
+        line = self._line(block, int(fault["row"]) - 1)
+        fix = "correct or remove that row, or download the file again"
+        if not fault["column"]:
+            what = f"{line} has {fault['fields']} fields, not {fault['expected']}"
+            return TipcastError("D005", where, what, fix)
+
+        column = f"column {self.header[int(fault['column'])]!r}"
+        if fault["value"] is None or "\ufffd" in fault["value"]:
+            fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
+            return TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix)
+
+        what = f"{line}: {column}: cannot read {fault['value'][:40]!r}"
+        return TipcastError("D005", where, what, fix)
+
+
+def _without_blanks(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts without the blanks around them, as they stand after commas."""
+    return pc.utf8_trim_whitespace(column) if is_text(column.type) else column
+
+
+def _null_for_empty(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.equal(column, ""), None, column)

@@ -1,0 +1,135 @@
+"""Parts of the data: what one Dask task reads at once. Each part knows how to read itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from tipcast.compute.base import Array, Frames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Period = tuple[int, int]
+"""Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
+CsvTypes = Callable[[Sequence[str], str], "Mapping[str, pa.DataType]"]
+"""Header and address of a CSV file -> what its columns become where they are kept as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fragment(ABC):
+    """A part of the data: rows of one file, or rows that are made."""
+
+    uri: str
+    digest: str
+    """Digest of the file that this is a part of."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> the file's own spelling; optional columns that the file lacks are
+    absent.
+    """
+    period: Period | None = None
+    """Rows of another time are stray and are dropped; None where rows have no time."""
+    rows: int | None = None
+    """Rows before filtering; None where only reading tells."""
+
+    @abstractmethod
+    def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
+        """Read columns, all by default: canonical name -> (rows,) array of the frames' device.
+
+        Times are int64 microseconds with the smallest int64 for null, numbers integer or float64
+        with NaN for null. D-errors, each naming the file.
+        """
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Numbers that tell these rows from others of the same ``uri`` and ``digest``."""
+        return ()
+
+    def joined_with(self, other: Fragment) -> Self | None:
+        """Return one part with the rows of both, ``other`` last; None: they are read apart."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePart(Fragment):
+    """Rows of a file on a disk or in an object store."""
+
+    storage: Mapping[str, Any]
+    """Options of fsspec for the file, as ``address.storage`` returns them."""
+    column_names: Mapping[str, str] = field(default_factory=dict)
+    """The dataset's name -> the file's own, of the columns that a user maps."""
+    host: tuple[str, ...] = ()
+    """Canonical columns of a table that no device reads as they are stored, as texts."""
+    file_format: ClassVar[str]
+    """For messages."""
+    typed: ClassVar[bool]
+    """Whether the file says what type each column is of; a cell of CSV is a text until it is read
+    as something else.
+    """
+
+    @abstractmethod
+    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+        """Read the canonical columns that ``types`` names on the host, texts as plain strings.
+
+        CSV has columns of these types, texts without blanks around them; a typed file of its own.
+        """
+
+    @abstractmethod
+    def read_beside(
+        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    ) -> tuple[dict[str, Array], pa.Table]:
+        """Read ``columns`` as ``read`` does, and the ``host`` columns as ``read_on_host`` does."""
+
+    @abstractmethod
+    def read_kept(
+        self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
+    ) -> pa.Table:
+        """Read columns on the host in the form that the file has them, in its order, row by row.
+
+        ``choose`` returns those of the file's own names that are wanted. Columns of CSV become what
+        ``csv_types`` says.
+        """
+
+    def of_table(
+        self, columns: Mapping[str, str], host: Sequence[str], time: str | None, dates: str
+    ) -> Self:
+        """Return the part with the columns of a table.
+
+        CSV has no types of its own: there ``time`` is read as one, and ``dates``, where it is not
+        empty, says how dates with slashes are written.
+        """
+        return replace(self, columns=columns, host=tuple(host))
+
+    def place(self, row: int) -> str:
+        """Say where in the file a row of this part is, counted from 0; empty where no line does."""
+        return ""
+
+
+def timed(period: Period | None) -> Period:
+    """Return a period that is known, as it always is of rows that have a time."""
+    if period is None:
+        raise ValueError("these rows have no time")
+    return period
+
+
+AnyPart = TypeVar("AnyPart", bound=Fragment)
+
+
+def merged(fragments: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
+    """Join neighbouring parts while their rows are at most ``most``: tasks that cost alike."""
+    parts: list[AnyPart] = []
+    for fragment in fragments:
+        joined = parts[-1].joined_with(fragment) if parts else None
+        if joined is not None and (joined.rows or 0) <= most:
+            parts[-1] = joined
+        else:
+            parts.append(fragment)
+
+    return tuple(parts)
+
+
+def can_join(one: Fragment, other: Fragment) -> bool:
+    """Whether two parts are of one file and say how many rows they have."""
+    return one.uri == other.uri and one.rows is not None and other.rows is not None
