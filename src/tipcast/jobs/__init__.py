@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.compute.base import Array
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.config.schema import Output
 from tipcast.config.streams import show
-from tipcast.evaluation import evaluator, ranking
-from tipcast.evaluation.base import bounds
+from tipcast.evaluation import ranking
 from tipcast.search import MOST
-from tipcast.tasks.kinds import Kind, named_by
+from tipcast.tasks.kinds import named_by
 
 SEARCHES = ("random", "tpe", "grid")
 
@@ -55,19 +53,6 @@ def _text(value: object) -> str:
         return " ".join(str(item) for item in value)
     form = ".4g" if isinstance(value, float) else "," if isinstance(value, int) else ""
     return f"{value:{form}}"
-
-
-def measured(
-    kind: Kind, predictions: Array, target: Any
-) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Measure a trial of a kind of task on its worker, which imports no job; return its metrics and
-    curve.
-    """
-    judge = evaluator(kind)
-    evaluation = judge.evaluate_here(predictions, target)
-    return {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}, tuple(
-        evaluation.trial_curve
-    )
 
 
 def preflight(config: Any) -> None:

@@ -7,7 +7,6 @@ import logging
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 import scipy.special  # noqa: F401 - early, see train
@@ -20,7 +19,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets import rows
 from tipcast.datasets.base import merged
 from tipcast.evaluation import ranking
-from tipcast.jobs import check_search, measured, say
+from tipcast.jobs import check_search, say
 from tipcast.jobs.run_context import given_keys, previous_run, run_context, run_names, without_keys
 from tipcast.jobs.sweep_record import SweepRecord, whole_result
 from tipcast.jobs.train import train
@@ -159,7 +158,6 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
         model=config.model,
         device=session.device,
         seed=config.seed,
-        measure=partial(measured, plan.task.kind),
     )
     shared = {
         study.estimator(params).sharing

@@ -10,21 +10,24 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
-from tipcast.compute.base import Array, Frames, out_of_memory
+from tipcast.compute.base import Frame, Frames, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.base import Counts, Fragment, Part
 from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.base import bounds
 from tipcast.models.base import Split
 from tipcast.models.build import build_for_task
+from tipcast.models.native import Scorer
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
@@ -75,9 +78,6 @@ class Study:
     model: ModelSpec
     device: str
     seed: int
-    measure: Callable[[Array, Array], tuple[Mapping[str, float], Sequence[float]]]
-    """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one.
-    Importable on the workers."""
     again: bool = True
     """Whether rows are needed again once they are prepared for a fit: another may want them
     otherwise.
@@ -258,36 +258,65 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     """Fit a trial's parameters, and measure on the validation rows."""
     study = cache.study
     worker = get_worker()
-    clock = [time.perf_counter()]
+
+    began = time.perf_counter()
     estimator = study.estimator(proposal.params)
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
-    clock.append(time.perf_counter())
+    had_rows = time.perf_counter()
+
     fitted = estimator.fit(prepared, study.seed)
-    clock.append(time.perf_counter())
-    predictions = fitted.scorer.score(x)
-    metrics: Mapping[str, float] = {}
-    curve: Sequence[float] = ()
+    had_model = time.perf_counter()
 
-    if bool(study.frames.xp.isfinite(predictions).all()):
-        metrics, curve = study.measure(
-            predictions, fitted.scorer.judged(x) if y is None else y
-        )  # rows themselves judge clusters
+    metrics, curve = measure(study, fitted.scorer, x, y)
+    ended = time.perf_counter()
 
-    clock.append(time.perf_counter())
-    score = float(metrics.get(study.objective.metric, math.nan))
-    if not math.isfinite(score):
-        what = (
-            "non-finite metric: the model's predictions, or what is computed of them, are not "
-            "finite"
-        )
-        fix = "search a smaller learning rate, or rank by another search.metric"
-        raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
-
-    phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))}
-    where = str(worker.address)
     return Trial(
-        proposal.number, proposal.params, score, metrics, phases, where, attempt, curve, fitted.info
+        number=proposal.number,
+        params=proposal.params,
+        score=check_score(study, proposal, metrics),
+        metrics=metrics,
+        phases={
+            "wait": had_rows - began,
+            "fit": had_model - had_rows,
+            "score": ended - had_model,
+        },
+        worker=str(worker.address),
+        attempt=attempt,
+        curve=curve,
+        facts=fitted.info,
     )
+
+
+def measure(
+    study: Study, scorer: Scorer, x: Frame, y: Frame | None
+) -> tuple[Mapping[str, float], Sequence[float]]:
+    """Evaluate predictions of the validation rows; return metrics, and a curve of even steps if
+    the kind of task has one.
+
+    There are no metrics where a prediction is not finite. Clusters, which have no target, are
+    judged by the rows themselves.
+    """
+    predictions = scorer.score(x)
+    if not bool(study.frames.xp.isfinite(predictions).all()):
+        return {}, ()
+
+    judge = evaluator(study.recipe.task.kind)
+    targets = scorer.judged(x) if y is None else y
+    evaluation = judge.evaluate_here(predictions, targets)
+
+    metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
+    return metrics, tuple(evaluation.trial_curve)
+
+
+def check_score(study: Study, proposal: Proposal, metrics: Mapping[str, float]) -> float:
+    """Return the metric that trials are ranked by; M010 where it is not finite."""
+    score = float(metrics.get(study.objective.metric, math.nan))
+    if math.isfinite(score):
+        return score
+
+    what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
+    fix = "search a smaller learning rate, or rank by another search.metric"
+    raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
 
 
 def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:

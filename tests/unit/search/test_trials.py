@@ -3,18 +3,15 @@ memory freed.
 """
 
 import dataclasses
-import hashlib
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Status
@@ -28,25 +25,19 @@ from tipcast.config import schema
 from tipcast.datasets.rows import Recipe, prepare_fragment, total
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.jobs import measured
+from tipcast.evaluation import evaluator
 from tipcast.models.base import Split
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
 from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
-from tipcast.tasks.kinds import BINARY
+from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
-
-
-def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Stands for the quality of a trial: the bits of its predictions."""
-    bits = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).digest()
-    return {"auc": int.from_bytes(bits[:6], "big") / 2**48}, ()
 
 
 def swept(
@@ -59,17 +50,18 @@ def swept(
     return {event.number: event for event in events if isinstance(event, Trial)}, events
 
 
-def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
-    """What a loop gets that reads, builds its own matrix and fits for each trial."""
+def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
+    """Metrics of a loop that reads, builds its own matrix and fits for each trial."""
     parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
     sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
     y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
-    scores = {}
+    metrics = {}
     for proposal in proposals:
         fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
-        scores[proposal.number] = digest(fitted.scorer.score(held_x), held_y)[0]["auc"]
-    return scores
+        evaluation = evaluator(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
+        metrics[proposal.number] = evaluation.metrics
+    return metrics
 
 
 @pytest.fixture
@@ -85,9 +77,8 @@ def study() -> Callable[..., Study]:
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
-        judged = partial(measured, BINARY)
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
-        return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)
+        return Study(*plan, model=spec, device="cpu", seed=0, again=again)
 
     return made
 
@@ -107,16 +98,16 @@ def test_trials_are_those_of_a_serial_loop(
     cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
-    common = dataclasses.replace(
-        study(model(name, **more), again=name != "xgboost"), measure=digest
-    )
+    common = study(model(name, **more), again=name != "xgboost")
     proposals = random(
         schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0
     )
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
-    assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals)
+    for number, metrics in serial(common, proposals).items():
+        assert trials[number].score == metrics["auc"]
+        assert metrics.items() <= trials[number].metrics.items(), "to the last bit"
     assert [event for event in events if isinstance(event, Proposal)] == proposals
     assert events[:4] == proposals[:4], "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
@@ -220,21 +211,29 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
     hangs = tmp_path / "hangs"
     hungry = tmp_path / "hungry"
 
-    def measure(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
-        if not hangs.exists():
-            hangs.touch()
-            threading.Event().wait()
-        if not hungry.exists():
-            hungry.touch()
-            held = bytearray(b"x") * (LIMIT_MIB << 20)  # above the limit at once, and no further
-            threading.Event().wait()
-            assert held
-        return {"auc": 0.5}, ()
+    class Hanging(Binary):
+        """Two classes, whose first evaluation on a worker hangs; the second takes all memory."""
+
+        @property
+        def evaluator(self) -> str:
+            if not hangs.exists():
+                hangs.touch()
+                threading.Event().wait()
+
+            if not hungry.exists():
+                hungry.touch()
+                memory = bytearray(b"x") * (LIMIT_MIB << 20)  # above the limit at once
+                threading.Event().wait()
+                assert memory
+
+            return BINARY.evaluator
 
     spec = schema.LocalCluster(
         "local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB"
     )
-    common = dataclasses.replace(study(model("xgboost", n_estimators=2)), measure=measure)
+    common = study(model("xgboost", n_estimators=2))
+    task = dataclasses.replace(common.recipe.task, kind=Hanging())
+    common = dataclasses.replace(common, recipe=dataclasses.replace(common.recipe, task=task))
     ended: list[Any] = []
     with opened(spec) as client:
         workers = TrialWorkers(client, common, 1, 120)
