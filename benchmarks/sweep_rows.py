@@ -74,7 +74,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
         model=spec,
         device=device,
         seed=0,
-        again=False,
+        keep_rows=False,
     )
 
 

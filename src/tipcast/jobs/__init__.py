@@ -11,7 +11,7 @@ from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.config.schema import Output
 from tipcast.config.streams import show
 from tipcast.evaluation import ranking
-from tipcast.search import MOST
+from tipcast.search import MAX_TRIALS
 from tipcast.tasks.kinds import named_by
 
 SEARCHES = ("random", "tpe", "grid")
@@ -110,8 +110,8 @@ def check_search(config: schema.SweepConfig) -> None:
     spec = config.search
     if spec.name not in SEARCHES:
         raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
-    if (spec.trials or 0) > MOST:
-        raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
+    if (spec.trials or 0) > MAX_TRIALS:
+        raise must_be("search.trials", f"at most {MAX_TRIALS:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
         raise incompatible(
             "search.baseline", "search=grid", "add the value to search.space, or use another search"

@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.models.build import build
-from tipcast.search import MOST
+from tipcast.search import MAX_TRIALS
 from tipcast.search.trial import Objective, Proposal, Trial
 from tipcast.tasks.kinds import Kind
 
@@ -195,7 +195,7 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     """
     axes = [points(axis, spec.points) for axis in space.values()]
     number = math.prod(map(len, axes))
-    most = spec.trials or MOST
+    most = spec.trials or MAX_TRIALS
     if number > most:
         what = f"the grid has {number:,} points, more than {most:,}"
         fix = "search fewer parameters or values, or use search=random"
@@ -209,10 +209,10 @@ def random(
     """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a
     shorter one.
     """
-    wanted = spec.trials or MOST
-    if math.prod(map(_size, space.values())) <= MOST:
+    wanted = spec.trials or MAX_TRIALS
+    if math.prod(map(_size, space.values())) <= MAX_TRIALS:
         # Each point of a small space once, in an order that the seed decides.
-        every = list(_every(space, [points(axis, MOST + 1) for axis in space.values()]))
+        every = list(_every(space, [points(axis, MAX_TRIALS + 1) for axis in space.values()]))
         draws: Iterable[Params] = [
             every[at] for at in np.random.default_rng(seed).permutation(len(every))
         ]

@@ -68,7 +68,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, f
 def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
-    def made(spec: schema.ModelSpec, rows: int = 4000, again: bool = False) -> Study:
+    def made(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
         data = schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
@@ -78,7 +78,7 @@ def study() -> Callable[..., Study]:
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
-        return Study(*plan, model=spec, device="cpu", seed=0, again=again)
+        return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
     return made
 
@@ -98,7 +98,7 @@ def test_trials_are_those_of_a_serial_loop(
     cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
-    common = study(model(name, **more), again=name != "xgboost")
+    common = study(model(name, **more), keep_rows=name != "xgboost")
     proposals = random(
         schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0
     )
@@ -122,7 +122,7 @@ def test_rows_are_read_once_and_freed(
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read = Mock(side_effect=prepare_fragment)
         monkeypatch.setattr(worker_side, "prepare_fragment", read)
-        common = study(model("xgboost", **FAST), again=again)
+        common = study(model("xgboost", **FAST), keep_rows=again)
         proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
         workers = TrialWorkers(client, common, 1, WATCHDOG_S)
         with workers.opened():
@@ -162,18 +162,20 @@ def test_slots_are_a_resource_of_the_workers(
     cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
-    begun, gate, fit = threading.Event(), threading.Event(), worker_side.fit
+    begun = threading.Event()
+    gate = threading.Event()
+    fit_trial = worker_side.fit_trial
 
     def held(*given: Any) -> Trial:
         begun.set()
         gate.wait(WATCHDOG_S)
-        return fit(*given)
+        return fit_trial(*given)
 
-    monkeypatch.setattr(worker_side, "fit", held)
+    monkeypatch.setattr(worker_side, "fit_trial", held)
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
-            workers.look()
+            workers.update_slots()
             first, second = sorted(workers.slots)
             assert (workers.slots, workers.lost) == ({first: 2, second: 2}, set())
             resources = [
@@ -183,25 +185,25 @@ def test_slots_are_a_resource_of_the_workers(
             trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
-            wait_until(lambda: workers.look() or not workers.slots)
+            wait_until(lambda: workers.update_slots() or not workers.slots)
             late = workers.submit(second, f"two-{workers.study.sweep}", Proposal(1, {}), 1)
-            wait_until(lambda: workers.look() or workers.lost)
+            wait_until(lambda: workers.update_slots() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
             wait_until(lambda: workers.wait() == [trial])
             assert workers.reports[0, 1].worker == first
             trial.release()
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.running))
-            wait_until(lambda: workers.look() or len(workers.slots) == 2)
+            wait_until(lambda: workers.update_slots() or len(workers.slots) == 2)
             client.retire_workers([second])
-            wait_until(lambda: workers.look() or list(workers.slots) == [first])
+            wait_until(lambda: workers.update_slots() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
-            wait_until(lambda: workers.look() or gone.key in workers.lost)
+            wait_until(lambda: workers.update_slots() or gone.key in workers.lost)
         on_gpus = TrialWorkers(
             client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S
         )
         with on_gpus.opened():  # trials share it, whatever threads there are
-            on_gpus.look()
+            on_gpus.update_slots()
             assert on_gpus.slots == {first: 5}
 
 
