@@ -84,7 +84,7 @@ BESIDE = (
     "jobs/ladder_record.py",
     "datasets/made.py",
     "evaluation/clustering.py",
-    "evaluation/plots.py",
+    "evaluation/plots",
     "models/library.py",
 )
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips

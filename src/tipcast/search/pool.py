@@ -199,7 +199,7 @@ class Pool:
         """Return why a trial has ended without a report: S005 its worker was out of memory, S007 it
         died, S008 the trial took too long, or what its task raised.
 
-        Raises what is no error of the trial's.
+        Raises an error that is not the trial's.
         """
         if task.late:
             what = f"not done after {self._limit_s:g} s"
