@@ -25,7 +25,7 @@ from tipcast.jobs.train_plan import WHERE
 from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool, TrialWorkers
-from tipcast.search.proposals import searcher, tried
+from tipcast.search.proposals import probes, searcher
 from tipcast.search.trial import Study
 
 LOG = logging.getLogger("tipcast")
@@ -132,7 +132,7 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
         device=workers.device,
         seed=plan.config.seed,
     )
-    changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in tried(plan.space))]
+    changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
     preparations = {study.estimator(params).sharing for params in changes}
     return dataclasses.replace(study, keep_rows=len(preparations) > 1 or None in preparations)
 
