@@ -16,7 +16,10 @@ from urllib.parse import urlsplit
 
 import mlflow
 import yaml
+from mlflow import MlflowClient
 from mlflow.entities import LoggedModelInput, LoggedModelStatus
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.utils.file_utils import local_file_uri_to_path
 
@@ -28,7 +31,7 @@ from tipcast.models import native
 from tipcast.tasks.kinds import Kind, named
 from tipcast.tracking.portable import MANIFEST_TAG, MANIFEST_VERSION, digest
 from tipcast.tracking.run import Run, taken
-from tipcast.tracking.store import absent, check_not_moved, first_line, is_loopback
+from tipcast.tracking.store import ABSENT, absent, check_not_moved, first_line, is_loopback
 
 AGAIN = "train and register it again"
 PARSE_LIMIT_S = 120.0
@@ -42,6 +45,8 @@ LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
 ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
 """What MLflow takes for an alias."""
+MOST_NAMED = 10
+"""Versions that a message names: the newest."""
 SEE = "see the models and versions there are with `mlflow ui`"
 
 
@@ -280,14 +285,7 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
         model_id = match[1]
     elif match := REGISTERED.fullmatch(model_uri):
         name, number, alias = match.groups()
-        what = (
-            "no such registered model "
-            f"or {'version' if number else 'alias'} in {redact(mlflow.get_registry_uri())}"
-        )
-        with absent("M001", uri, what, SEE):
-            ask = client.get_model_version if number else client.get_model_version_by_alias
-            version = ask(name, number or alias)
-
+        version = _find_version(client, uri, name, number, alias)
         uri = f"models:/{name}/{version.version}"
         original = version
         with absent("M001", uri, "the version that it is a copy of is not there", SEE):
@@ -310,6 +308,37 @@ def locate(client: Any, model_uri: str) -> tuple[str, Any, Any]:
 
     with absent("M001", uri, "no such logged model", SEE):
         return uri, client.get_logged_model(model_id), version
+
+
+def _find_version(
+    store: MlflowClient, uri: str, name: str, number: str | None, alias: str | None
+) -> ModelVersion:
+    """Return a registered model's version by its number or alias; M001 names those that exist."""
+    try:
+        if number:
+            return store.get_model_version(name, number)
+        return store.get_model_version_by_alias(name, alias)
+    except MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        what = f"no such registered model in {redact(mlflow.get_registry_uri())}"
+        with absent("M001", uri, what, SEE):
+            aliases = sorted(store.get_registered_model(name).aliases)
+
+        if number:
+            what = f"version {number} does not exist; versions: {_version_numbers(store, name)}"
+        else:
+            what = f"alias {alias} does not exist; aliases: {', '.join(aliases) or 'none'}"
+        raise TipcastError("M001", uri, what, SEE) from problem
+
+
+def _version_numbers(store: MlflowClient, name: str) -> str:
+    """Return the numbers of a registered model's newest versions in words, as ``1, 2``."""
+    versions = store.search_model_versions(f'name="{name}"')
+    numbers = sorted(int(version.version) for version in versions)
+    newest = [str(number) for number in numbers[-MOST_NAMED:]]
+    earlier = ["..."] if len(numbers) > MOST_NAMED else []
+    return ", ".join([*earlier, *newest]) or "none"
 
 
 def logged_of(client: Any, run: Any) -> list[Any]:

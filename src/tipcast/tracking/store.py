@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import filelock
@@ -29,6 +29,9 @@ from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.queue import in_turn
+
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import MlflowClient, StoredRun
 
 LOG = logging.getLogger("tipcast")
 
@@ -67,7 +70,7 @@ def resolve(spec: TrackingSpec) -> str:
     return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
 
 
-def open_store(spec: TrackingSpec) -> Any:
+def open_store(spec: TrackingSpec) -> "MlflowClient":
     """Open the store, make it MLflow's current one, and return its ``mlflow.MlflowClient``.
 
     C003 no address, C009 a password or token that would go to another machine in the clear, T001
@@ -144,7 +147,7 @@ def _artifacts_placed(uri: str) -> Iterator[None]:
         os.environ.pop(ROOT, None)
 
 
-def all_runs(condition: str, experiment_id: str | None = None) -> list[Any]:
+def all_runs(condition: str, experiment_id: str | None = None) -> "list[StoredRun]":
     """Return the active runs of the current store that meet a condition, by default of all
     experiments.
     """
