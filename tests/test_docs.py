@@ -96,7 +96,7 @@ def test_the_ways_through_the_code_are_true() -> None:
     drawn = (
         (ROOT / "CONTRIBUTING.md")
         .read_text()
-        .partition("## Two ways through the code")[2]
+        .partition("## Ways through the code")[2]
         .partition("\n## ")[0]
     )
     steps = set(re.findall(r"\b([a-z]+(?:/[a-z_]+)+)\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", drawn))

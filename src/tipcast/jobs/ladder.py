@@ -231,7 +231,7 @@ def climb(
 
     x, groups = shared
     with temporary_folder() as folder:
-        fetched = models.fetch(context.run.client, result["model_uri"], folder, parse=False)
+        fetched = models.fetch(context.run.store, result["model_uri"], folder, parse=False)
         labels = native.load(fetched.path, fetched.format).score(x.astype(np.float32))[:, 0]
     centres = np.stack([x[labels == label].mean(axis=0) for label in np.unique(labels)])
     return {

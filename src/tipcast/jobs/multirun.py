@@ -123,7 +123,7 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
                     train(
                         workers, Record(child, config, training.plan, original=repeated), read_once
                     )
-                training.metrics = child.run.client.get_run(child.run.id).data.metrics
+                training.metrics = child.run.store.get_run(child.run.id).data.metrics
                 training.status = "FINISHED"
             except Exception as problem:  # also of a library: the others may end well
                 held.clear()  # the rows may have gone with a worker
@@ -202,10 +202,10 @@ def _find_done(parent: Run, children: Sequence[Any], trainings: Sequence[Trainin
 
     for child in children:
         if child.info.status in ("RUNNING", "SCHEDULED"):
-            parent.client.set_tag(
+            parent.store.set_tag(
                 child.info.run_id, "error.message", "the process of its multirun was gone"
             )
-            parent.client.set_terminated(child.info.run_id, "KILLED")
+            parent.store.set_terminated(child.info.run_id, "KILLED")
         training = asked.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
             training.run_id = child.info.run_id

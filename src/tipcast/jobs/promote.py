@@ -33,9 +33,12 @@ from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import hold, predict, truth
-from tipcast.tracking.models import Fetched, check_alias, complete_move, move_alias
-from tipcast.tracking.run import beside, error_tags
-from tipcast.tracking.store import failures, open_store, resolve
+from tipcast.tracking.aliases import check_alias, complete_move, move_alias
+from tipcast.tracking.failures import failures
+from tipcast.tracking.lookup import beside
+from tipcast.tracking.models import Fetched
+from tipcast.tracking.run import error_tags
+from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 SIGNED = "+.5f"
@@ -305,7 +308,7 @@ def conclude(context: RunContext, decision: Decision) -> None:
         run.set_tags(error_tags(decision.problem))
     else:
         move_alias(
-            run.client,
+            run.store,
             move.name,
             move.alias,
             move.version,

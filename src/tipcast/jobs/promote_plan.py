@@ -19,8 +19,9 @@ from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.rows import Recipe
 from tipcast.jobs.run_context import given_keys
 from tipcast.tasks.base import from_facts
+from tipcast.tracking.aliases import alias_holder
 from tipcast.tracking.artifacts import config_text
-from tipcast.tracking.models import Fetched, alias_holder, fetch
+from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.portable import MANIFEST_TAG
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tipcast.jobs import say
 from tipcast.measure.progress import Clock
 from tipcast.scoring.plan import REFUSED, Scoring, plan_files
 from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
-from tipcast.tracking.store import failures as store_failures
+from tipcast.tracking.failures import failures as store_failures
 from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -57,8 +57,8 @@ def _score(
     from tipcast.compute.session import peaks
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
+    from tipcast.tracking.lookup import beside
     from tipcast.tracking.models import fetch, start_check, used_by
-    from tipcast.tracking.run import beside
 
     options = config.storage_options
     with ExitStack() as stack:

@@ -57,7 +57,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
             previous, stored = stack.enter_context(
                 previous_run(config.tracking, config.resume, "sweep")
             )
-            text = read_artifact(previous.client, previous.id, CONFIG)
+            text = read_artifact(previous.store, previous.id, CONFIG)
             begun = restored(text, config, f"run {previous.id}")
             config = apply_overrides(config, begun, command)
             trials = begun.search.trials

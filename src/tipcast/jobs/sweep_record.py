@@ -19,7 +19,7 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Space, importance, inside
 from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.models import logged_of
+from tipcast.tracking.locating import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
@@ -244,7 +244,7 @@ class SweepRecord:
             f"[Compare all trials as charts]({charts})",
             self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
             *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
-            run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
+            run.store.get_run(run.id).data.tags.get("mlflow.note.content", ""),
         ]
         run.note("\n\n".join(parts))
         not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
@@ -277,7 +277,7 @@ def whole_result(
     if not done or config.search.trials != trials:
         return None
 
-    versions = run.client.search_model_versions(f"run_id = '{run.id}'") if register else []
+    versions = run.store.search_model_versions(f"run_id = '{run.id}'") if register else []
     if register and register not in [version.name for version in versions]:
         return None
 
@@ -285,7 +285,7 @@ def whole_result(
     return result_of(
         run,
         command,
-        model_uri=f"models:/{logged_of(run.client, stored)[0].model_id}",
+        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
         metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         trials={"finished": int(finished), "failed": 0, "all": int(finished)},
         best={"trial": int(tags[TRIAL_TAG].rpartition("-")[2]), **score, **json.loads(tags[BEST])},
