@@ -67,7 +67,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
 
     def check_tracking() -> str:
         # MLflow takes seconds to load, or may not load at all
-        from tipcast.tracking.run import check_store
+        from tipcast.tracking.lifecycle import check_store
 
         return check_store(config.tracking)
 

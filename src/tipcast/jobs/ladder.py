@@ -173,7 +173,7 @@ def find_clusters(run: Run, model_uri: str, shared: SharedRows) -> Clusters:
 
     x = shared.features
     with temporary_folder() as folder:
-        fetched = models.fetch(run.client, model_uri, folder, parse=False)
+        fetched = models.fetch(run.store, model_uri, folder, parse=False)
         scorer = native.load(fetched.path, fetched.format)
         labels = scorer.score(x.astype(np.float32))[:, 0]
 

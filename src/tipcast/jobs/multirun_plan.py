@@ -147,6 +147,6 @@ def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[Tra
 
 def close_child(parent: Run, run_id: str) -> None:
     """Close a child that an earlier process has left open, as KILLED."""
-    store = parent.client
+    store = parent.store
     store.set_tag(run_id, "error.message", "the process of its multirun was gone")
     store.set_terminated(run_id, "KILLED")

@@ -24,7 +24,7 @@ from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
 from tipcast.scoring.results import Scored, nothing_scored
 from tipcast.scoring.writing import as_artifact_error
-from tipcast.tracking.store import failures as store_errors
+from tipcast.tracking.failures import failures as store_errors
 from tipcast.tracking.store import open_store, resolve
 
 # MLflow takes most of a second to load, which it does while the worker processes start: what needs
@@ -95,8 +95,8 @@ def fetch_model(config: ScoreConfig, downloads: Path) -> tuple["Fetched", ScoreC
     """Fetch the model into a folder; also return the configuration, whose runs are beside the one
     that trained the model.
     """
+    from tipcast.tracking.lookup import beside
     from tipcast.tracking.models import fetch
-    from tipcast.tracking.run import beside
 
     with store_errors(resolve(config.tracking)):
         store = open_store(config.tracking)

@@ -83,7 +83,7 @@ def previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep | None]:
         return
 
     with previous_run(config.tracking, config.resume, "sweep") as (run, stored):
-        text = read_artifact(run.client, run.id, CONFIG)
+        text = read_artifact(run.store, run.id, CONFIG)
         yield PreviousSweep(run, stored, restored(text, config, f"run {run.id}"))
 
 

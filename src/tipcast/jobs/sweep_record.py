@@ -18,7 +18,7 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import importance, inside
 from tipcast.search.trial import Event, Failed, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.models import logged_of
+from tipcast.tracking.locating import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
@@ -248,7 +248,7 @@ class SweepRecord:
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        stored = self.run.client.get_run(self.run.id)
+        stored = self.run.store.get_run(self.run.id)
         parts.append(stored.data.tags.get(NOTE, ""))
         return "\n\n".join(parts)
 
@@ -377,7 +377,7 @@ def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
     return result_of(
         run,
         plan.command,
-        model_uri=f"models:/{logged_of(run.client, stored)[0].model_id}",
+        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
         metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         trials={"finished": finished, "failed": 0, "all": finished},
         best={"trial": number, f"validation/{metric}": score, **params},
@@ -402,5 +402,5 @@ def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
     register = plan.config.tracking.register
     if not register:
         return True
-    versions = previous.run.client.search_model_versions(f"run_id = '{previous.run.id}'")
+    versions = previous.run.store.search_model_versions(f"run_id = '{previous.run.id}'")
     return register in [version.name for version in versions]
