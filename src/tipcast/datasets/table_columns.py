@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets import address, csv_cells, delimited, parquet, table_features
+from tipcast.datasets import address, csv_cells, delimited, parquet, table_features, text_form
 from tipcast.datasets.base import FileScan, Fragment, RawColumn
 
 TAKEN = ("number", "category", "text", "none")
@@ -250,8 +250,10 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
 
 
 def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
-    """Return columns of a fragment on the host, texts of CSV without blanks around; ``types``: what
-    CSV is read as.
+    """Return columns of a fragment on the host, texts in one Unicode form and those of CSV without
+    blanks around.
+
+    ``types``: what CSV is read as. D-errors of reading, D016 a text that is not UTF-8.
     """
     own = {fragment.columns[name]: kind for name, kind in types.items()}
     cells = fragment.format == "csv"
@@ -265,7 +267,24 @@ def stored(fragment: Fragment, types: Mapping[str, pa.DataType]) -> pa.Table:
     if cells:  # blanks after commas
         plain = [pc.utf8_trim_whitespace(each) if is_text(each.type) else each for each in plain]
 
-    return pa.Table.from_arrays(plain, names=list(types))
+    table = pa.Table.from_arrays(plain, names=list(types))
+    return _in_one_form(table, address.shown(fragment.uri))
+
+
+def _in_one_form(table: pa.Table, where: str) -> pa.Table:
+    """Return a table with its texts in one Unicode form; D016 one that is not UTF-8."""
+    for at, name in enumerate(table.column_names):
+        if not is_text(table[at].type):
+            continue
+
+        try:
+            column = text_form.column_in_one_form(table[at])
+        except ValueError as problem:
+            what = f"column {name!r} has a text that is not UTF-8"
+            raise TipcastError("D016", where, what, "write its texts as UTF-8") from problem
+        table = table.set_column(at, name, column)
+
+    return table
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -442,7 +461,9 @@ def values_of(
 
     if known.type == "category":
         if is_text(column.type):
-            codes = pc.index_in(column, value_set=pa.array(known.categories, pa.string()))
+            # a model of an earlier version may have them in any form
+            texts = pa.array(text_form.texts_in_one_form(known.categories), pa.string())
+            codes = pc.index_in(column, value_set=texts)
             return np.asarray(codes.cast(pa.float64()).to_numpy())
         found = column.combine_chunks().dictionary_encode()
         try:
@@ -464,7 +485,8 @@ def values_of(
             pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column)
         )
 
-    absent = pa.array([*csv_cells.MISSING, *(text.strip() for text in known.missing)])
+    missing = text_form.texts_in_one_form(text.strip() for text in known.missing)
+    absent = pa.array([*csv_cells.MISSING, *missing])
     values, odd = csv_cells.numbers(column, absent)
     if odd is not None:
         what = f"column {known.name!r}: cannot read {column[odd].as_py()[:40]!r} as a number"
