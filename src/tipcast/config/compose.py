@@ -4,7 +4,6 @@ line.
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import os
 import re
@@ -24,7 +23,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, environment, help, schema
+from tipcast.config import conf_files, environment, help, hints, schema
 from tipcast.config.arguments import (
     COLUMNS,
     FLAGS,
@@ -41,17 +40,6 @@ from tipcast.config.plain import redact
 from tipcast.config.streams import show
 
 FOLDER = "--config-dir="
-MOST_MEANT = 3
-"""Keys that a hint names."""
-SYNONYMS = {
-    "random_state": "seed",
-    "label": "task.target",
-    "n_jobs": "cluster.threads_per_worker",
-    "experiment_name": "tracking.experiment",
-    "tracking_uri": "tracking.uri",
-    "data.name": "data.source",
-}
-"""What scikit-learn, MLflow and other options call a key -> the key."""
 QUOTES = (
     """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
     "or add --multirun to run each"
@@ -305,11 +293,9 @@ def _explained(
         return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
 
     if isinstance(problem, MissingConfigException):
-        group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
-        options = sorted(conf_files.options(group))
-        return unknown(
-            f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}="
-        )
+        # an address or a path has more of these signs
+        group, _, wanted = str(problem.missing_cfg_file).partition("/")
+        return hints.unknown_option(job, group, wanted, sorted(conf_files.options(group)))
 
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
@@ -337,10 +323,9 @@ def _explained(
     near = list[str]()
     # of another mistake beside it
     with contextlib.suppress(HydraException, OmegaConfBaseException):
-        config, choices = _by_api(
-            job, [word for word in overrides if conf_files.options(word.split("=")[0])]
-        )
-        near = _meant(key, [*choices, *(name for name, *_ in help.keys(config))])
+        groups = (word for word in overrides if conf_files.options(word.split("=")[0]))
+        config, choices = _by_api(job, [word for word in groups if key_of(word) != key])
+        near = hints.meant(key, [*choices, *(name for name, *_ in help.keys(config))])
 
     fix = (
         f"did you mean {' or '.join(near)}?"
@@ -348,20 +333,6 @@ def _explained(
         else f"see tipcast {job} --cfg job for the keys"
     )
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
-
-
-def _meant(key: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that an unknown one may stand for: those that end with it, else the
-    nearest.
-    """
-    if SYNONYMS.get(key) in keys:
-        return [SYNONYMS[key]]
-
-    leaf = key.rpartition(".")[2]
-    # `~key` may name one that is there; a space has a search's values of what params have
-    others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
-    ending = [name for name in others if name.rpartition(".")[2] == leaf]
-    return ending[:MOST_MEANT] or difflib.get_close_matches(key, others, 1, cutoff=0.75)
 
 
 def complete(words: Sequence[str]) -> None:
