@@ -312,9 +312,10 @@ def _explained(
         # which only a job that asks something has
         if key == "task" and file[1].startswith("data/"):
             what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-            return TipcastError(
-                "C003", "data", what, "use data=sample, files or tlc; for a table: tipcast inspect"
-            )
+            fix = "use data=sample, files or tlc"
+            if job == "promote":
+                fix = "leave it out: data.test= names other files of the version's own data"
+            return TipcastError("C003", "data", what, fix)
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError(
             "C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix
@@ -382,5 +383,8 @@ def candidates(line: str) -> list[str]:
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
 
-    hidden = ("hydra", "schema", *schema.TESTS_ONLY)
-    return [item for item in offered if not item.lstrip("+~").startswith(hidden)]
+    hidden = ["hydra", "schema", *schema.TESTS_ONLY]
+    if not any(field.name == "task" for field in dataclasses.fields(schema.JOBS[job])):
+        for_a_task = conf_files.options("data").keys() - conf_files.options_without_task("data")
+        hidden += [f"data={name}" for name in for_a_task]
+    return [item for item in offered if not item.lstrip("+~").startswith(tuple(hidden))]
