@@ -62,7 +62,7 @@ def preflight(config: Any) -> None:
     C003 names that MLflow would refuse, kinds that there are not, and keys that would change
     nothing; see also ``config.schema``.
     """
-    if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
+    if isinstance(config, schema.CheckupConfig):  # which tells all it finds in its table
         return
 
     if hasattr(config, "data"):
