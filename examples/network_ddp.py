@@ -30,7 +30,7 @@ try:
 except ModuleNotFoundError as missing:
     sys.exit(f"{missing.name} is not installed. Fix: pip install 'tipcast[torch]'")
 
-from tipcast.api import compose_jobs
+from tipcast.commands import compose_jobs
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.jobs.train_plan import make_plan

@@ -22,9 +22,9 @@ import pytest
 from tests.conftest import python, without_mlflow
 
 import tipcast
-from tipcast import api
 from tipcast.config.arguments import as_overrides
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.dataframe import write_dataframe
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
 
@@ -195,7 +195,7 @@ def test_a_data_frame(kind: str, store: str, tmp_path: Path) -> None:
         {"age": [20, 40, None, 60], "month": pd.period_range("2019-01", periods=4, freq="M")}
     )
     frame = frame.assign(band=pd.cut(frame["age"], [0, 30, 50, 99]))
-    texts = pd.read_parquet(api._written(of_kind(frame), tmp_path / "t.parquet", "train"))
+    texts = pd.read_parquet(write_dataframe(of_kind(frame), tmp_path / "t.parquet", "train"))
     assert texts["band"].fillna("-").tolist() == ["(0, 30]", "(30, 50]", "-", "(50, 99]"]
     assert texts["month"].tolist() == ["2019-01", "2019-02", "2019-03", "2019-04"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 import tipcast
-from tipcast import api
+from tipcast import commands
 from tipcast.config import schema
 from tipcast.config.errors import EXIT_CODES
 from tipcast.datasets.rows import Recipe
@@ -206,7 +206,7 @@ def test_the_columns_that_tasks_need_are_listed() -> None:
         for cell, row in re.findall(r"^\| ([^|]+) \| (`[^|]+) \|$", text, re.MULTILINE)
     }
     for name in ("high_tip", "high_tip_card", "tip_amount", "duration"):
-        task = make_task(api.compose_jobs("train", [f"task={name}"])[0].config.task, Taxi())
+        task = make_task(commands.compose_jobs("train", [f"task={name}"])[0].config.task, Taxi())
         own = next(columns for cell, columns in rows.items() if f"`{name}`" in cell)
         assert set(Recipe(Taxi(), task).columns) == own | rows["every task on trips"] - {"task"}, (
             name

@@ -25,6 +25,7 @@ from packaging.version import Version
 from tests.conftest import python
 from tests.unit.config.test_arguments import PAYLOADS
 
+from tipcast.config.jobs import JOBS
 from tipcast.jobs import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,11 +62,7 @@ def pip_list() -> dict[str, str]:
 
 
 def test_mlproject_declares_no_parameters() -> None:
-    points = {
-        name: {"command": COMMAND + name}
-        for name in ("train", "sweep", "ladder", "promote", "score", "prepare")
-    }
-    points |= {name: {"command": COMMAND + name} for name in ("doctor", "inspect")}
+    points = {name: {"command": COMMAND + name} for name in JOBS}
     assert MLPROJECT["entry_points"] == points | {"main": points["train"]}
 
 

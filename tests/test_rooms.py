@@ -39,7 +39,7 @@ KNOWS_TRIPS = {
 }
 IMPORTS_BY_TEXT = {
     "__init__.py": "so that `import tipcast` loads nothing",
-    "api.py": "a job is a module",
+    "commands.py": "a job is a module",
     "evaluation/__init__.py": "a kind of task is a module",
     "models/build.py": "a model's yaml names its class",
     "models/library.py": "a model's yaml names its class",

@@ -19,6 +19,7 @@ __all__ = [
     "ladder",
     "prepare",
     "promote",
+    "run_job",
     "score",
     "sweep",
     "train",

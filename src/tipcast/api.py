@@ -1,348 +1,327 @@
-"""Jobs as functions: `tipcast.train(model="xgboost", data={"rows": 100_000})` does what `tipcast
-train ...` does.
+"""Jobs as functions of Python.
+
+`tipcast.train(model="random_forest", data={"rows": 100_000})` does what `tipcast train
+model=random_forest data.rows=100000` does. Each function takes the keys of its command.
 """
 
-import contextlib
-import importlib
-import logging
-import os
-import shlex
-import threading
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from tipcast.compute.forkserver import waiting
-from tipcast.config.errors import TipcastError, failed_to, incompatible, must_be
+from tipcast.calls import Result, call
+from tipcast.config.errors import TipcastError
 
-CHECK_THEMSELVES = ("doctor", "ladder")
-"""Jobs that check their clusters themselves: one tells it in its table, the other has one for each
-rung.
-"""
-STAND_INS = {"train": "FRAME", "test": "TEST_FRAME"}
-"""What a command has in place of the file of a DataFrame."""
-_ONE_AT_A_TIME = threading.RLock()
-"""MLflow's current store and the environment are the process's: jobs that several threads ask for
-run in turn.
-"""
-
-
-@dataclass(frozen=True)
-class Composed:
-    """A job with its checked configuration, ready to run."""
-
-    job: str
-    config: Any  # an instance of the job's schema
-    command: str  # what a shell repeats it with
-    many: Sequence[Any] = ()  # the trainings of ``--multirun``, which share one cluster and one run
-
-    def run(self) -> Mapping[str, Any]:
-        """Run the job and return its details."""
-        from tipcast.config import dask_settings
-
-        checked = hasattr(self.config, "cluster") and self.job not in CHECK_THEMSELVES
-        if checked:
-            from tipcast.compute import gpus
-
-            # before seconds go by loading libraries
-            gpus.check(self.config.backend, self.config.cluster)
-        dask_settings.check()
-        module = importlib.import_module(f"tipcast.jobs.{'multirun' if self.many else self.job}")
-        if checked:
-            from tipcast.compute import session
-
-            session.check(self.config.backend, self.config.cluster)
-        trainings: Any = [(training.config, training.command) for training in self.many]
-        details: Mapping[str, Any] = module.run(trainings or self.config, self.command)
-        return details
-
-
-def compose_jobs(job: str, arguments: Sequence[str]) -> list[Composed]:
-    """Compose and check what follows a job's name; nothing comes of flags that show.
-
-    With ``--multirun`` the trainings are one job, of other jobs there is one for each
-    configuration.
-    """
-    from tipcast.config.arguments import HELP, MULTIRUN, REPEAT, as_given, to_overrides
-    from tipcast.config.compose import compose, to_object
-    from tipcast.config.plain import redact
-    from tipcast.jobs import preflight
-
-    def command(words: Iterable[str]) -> str:
-        return shlex.join(["tipcast", job, *map(redact, words)])
-
-    overrides = to_overrides(arguments)
-    recorded = None
-    repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
-    if repeated and job in ("train", "sweep") and not HELP & set(overrides):
-        from tipcast.jobs.repeat import resolved
-
-        overrides, recorded = resolved(repeated[-1], overrides)
-    jobs: list[Composed] = []
-    for composed in compose(job, overrides, recorded):
-        config = to_object(composed.config)
-        preflight(config)
-        jobs.append(Composed(job, config, command(map(as_given, composed.overrides))))
-    if not jobs or job != "train" or not MULTIRUN & set(arguments):
-        return jobs
-    run = jobs[0].config.repeat  # its whole id: what is the last one now is another soon
-    words = (f"from={run}" if word.startswith(("from=", REPEAT)) else word for word in arguments)
-    return [Composed(job, jobs[0].config, command(words), jobs)]
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a job has done; None is what it has not."""
-
-    run_id: str | None  # of the run in MLflow that records it
-    experiment_id: str | None
-    metrics: Mapping[str, float]  # the headline metrics, as ``test/auc``
-    model_uri: str | None  # of the model that was logged, registered, promoted or scored with
-    tracking_uri: str | None  # of the store that has the run
-    command: str  # what repeats the job in a shell; FRAME stands for a file of a DataFrame
-    details: Mapping[str, Any] = field(repr=False)  # all that the command says with ``print=json``
-
-    def load(self) -> Any:
-        """Load the model as a ``PyFuncModel``, whose ``predict`` takes raw rows as a DataFrame;
-        M001 no model.
-        """
-        if self.model_uri is None:
-            raise TipcastError(
-                "M001", "model_uri", "this job has no model", "load the one of a training"
-            )
-        with _ONE_AT_A_TIME, _kept():
-            from tipcast.tracking.store import load_model
-
-            return load_model(self.model_uri, self.tracking_uri)
+__all__ = [
+    "Result",
+    "TipcastError",
+    "ladder",
+    "prepare",
+    "promote",
+    "run_job",
+    "score",
+    "sweep",
+    "train",
+]
 
 
 def train(
     *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
 ) -> Result:
-    """Fit a model on one period, test it on a later one, log it, and register it where
-    ``tracking.register`` asks.
+    """Train a model on one period, test it on a later one, and log both to MLflow.
 
-    A mistake raises the TipcastError that the command ends with, see docs/errors.md. Runs of
-    several threads are made one after another. Nothing is printed to standard output; progress goes
-    to the logger ``tipcast``.
+    Nothing is printed to standard output; progress goes to the logger ``tipcast``. Calls from
+    several threads run one after another.
 
     Parameters
     ----------
-    target, test
-        Where ``data`` is a pandas, cuDF or Dask DataFrame: its column to predict (None: there is
-        none, and ``task`` says what to do) and the rows to test on (None: a fifth of ``data``, at
-        random).
-    overrides
-        As on the command line: ``["model=xgboost", "data.rows=20000"]``.
+    target : str, optional
+        Column to predict if ``data`` is a DataFrame. If omitted, ``task`` says what the
+        model learns.
+    test : DataFrame, optional
+        Rows to test on if ``data`` is a DataFrame. By default a random fifth of ``data``.
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["model=xgboost", "data.rows=20000"]``.
     **settings
-        Groups and keys of conf/train.yaml: an option's name (``model="random_forest"``), a value
-        (``seed=1``), or a mapping of values (``data={"rows": 100_000}``), which may name its option
-        too (``model={"name": "random_forest", "params": {"max_depth": 4}}``). ``config_dir`` is a
-        folder with options of one's own, as ``task/mine.yaml``. ``repeat`` is the id of a run that
-        is trained again, ``from`` of the command.
+        Groups and keys of conf/train.yaml. The value is the name of an option
+        (``model="random_forest"``), a plain value (``seed=1``), or a mapping of values
+        (``data={"rows": 100_000}``), which may name its option too (``model={"name":
+        "random_forest", "params": {"max_depth": 4}}``). ``data`` may be a DataFrame of pandas, cuDF
+        or Dask. ``config_dir`` is a folder with options of your own, such as ``task/mine.yaml``.
+        ``repeat`` is the id of a run to train again; on the command line it is ``from=RUN``.
 
+    Returns
+    -------
+    Result
+        Its ``metrics`` are those of the test rows. Its ``model_uri`` is the logged model, or the
+        registered version if ``tracking.register`` names a model.
+
+    Raises
+    ------
+    TipcastError
+        With code C001 for an unknown key, C002 for an unknown option and C003 for a value of the
+        wrong type or out of its range. With a D-code for data that cannot be used, a K-code for a
+        cluster that does not start or loses its workers, a T-code for a store that cannot be
+        written, and M010 for a metric that is not finite. docs/errors.md lists all codes.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> result = tipcast.train(data={"rows": 2000}, tracking={"register": "demo"})
+    >>> result.model_uri
+    'models:/demo/1'
+    >>> result.metrics["test/auc"] > 0.5
+    True
     """
-    return _call("train", overrides, settings, target, test)
+    return call("train", overrides, settings, target, test)
 
 
 def sweep(
     *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
 ) -> Result:
-    """Try many parameters in parallel, fit the best again and log it; parameters and errors as of
-    :func:`train`.
+    """Search for a model's best parameters in parallel, then train with them.
 
-    ``details`` have ``best``, the number, score and parameters of the best trial, and ``trials``,
-    how many ended how.
+    Each trial is a child run of the sweep's run in MLflow.
+
+    Parameters
+    ----------
+    target : str, optional
+        Column to predict if ``data`` is a DataFrame.
+    test : DataFrame, optional
+        Rows to test on if ``data`` is a DataFrame. By default a random fifth of ``data``.
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["search=tpe", "search.trials=32"]``.
+    **settings
+        Groups and keys of conf/sweep.yaml, as for :func:`train`. ``search`` says which search
+        proposes trials, how many, and from which space. ``resume`` is the id of a sweep to finish.
+
+    Returns
+    -------
+    Result
+        Of the final training. Its ``details`` have ``best``, the number, score and parameters of
+        the best trial, and ``trials``, the number of trials by how they ended.
+
+    Raises
+    ------
+    TipcastError
+        With code S001 if the sweep is done but some trials failed, S004 if no trial ended well, and
+        S003 if the run to resume is not a sweep. Otherwise as :func:`train`.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> space = {"max_depth": {"int": [2, 6]}}
+    >>> result = tipcast.sweep(data={"rows": 2000}, search={"trials": 2, "space": space})
+    >>> 2 <= result.details["best"]["max_depth"] <= 6
+    True
+    >>> result.details["trials"]
+    {'finished': 2, 'failed': 0, 'all': 2}
     """
-    return _call("sweep", overrides, settings, target, test)
+    return call("sweep", overrides, settings, target, test)
 
 
 def ladder(
     *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
 ) -> Result:
-    """Train the same on one core, all cores, one GPU and all GPUs; parameters and errors as of
-    :func:`train`.
+    """Repeat one training on more and more cores and GPUs, and compare the times.
+
+    Parameters
+    ----------
+    target : str, optional
+        Column to predict if ``data`` is a DataFrame.
+    test : DataFrame, optional
+        Rows to test on if ``data`` is a DataFrame. By default a random fifth of ``data``.
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["cores=[1,8]"]``.
+    **settings
+        Groups and keys of conf/ladder.yaml, as for :func:`train`. ``cores`` and ``gpus`` are the
+        numbers to train on. By default one and all that the machine has.
+
+    Returns
+    -------
+    Result
+        Its ``details`` have ``rungs``, with the times and the speed-up of each, and ``not_run``,
+        the reason why others were left out.
+
+    Raises
+    ------
+    TipcastError
+        With code K006 if the machine has fewer GPUs than asked for. Otherwise as :func:`train`.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> result = tipcast.ladder(data={"rows": 2000}, cores=[1])
+    >>> [rung["rung"] for rung in result.details["rungs"]]
+    ['1 core']
     """
-    return _call("ladder", overrides, settings, target, test)
+    return call("ladder", overrides, settings, target, test)
 
 
 def score(
     model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any
 ) -> Result:
-    """Score files with a model that is logged or registered; the rest as of :func:`train`.
+    """Score files with a logged or registered model, one file of scores for each.
 
-    The model is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or
-    ``runs:/id/MODEL-TASK``; ``input`` is a path, a glob, a folder, an address or a list of them;
-    ``output`` is the folder or s3:// prefix of the scores.
+    Files whose scores are up to date are not read again.
+
+    Parameters
+    ----------
+    model_uri : str
+        Model to score with: ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, ``models:/m-ID`` or
+        ``runs:/ID/MODEL-TASK``.
+    input : str, path or list of them
+        Parquet or CSV files: paths, globs, folders, or ``s3://`` and ``https://`` addresses.
+    output : str or path
+        Folder or ``s3://`` prefix for the scores. It must be new, empty or have scores already.
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["keep=[]"]``.
+    **settings
+        Groups and keys of conf/score.yaml, as for :func:`train`. ``keep`` lists the input columns
+        to keep beside the scores; by default all.
+
+    Returns
+    -------
+    Result
+        Its ``details`` say how many files and rows were scored.
+
+    Raises
+    ------
+    TipcastError
+        With code C011 if ``output`` holds other files, M001 if the model does not exist, S010 if
+        the scoring is done but some files were refused, and T008 if scores cannot be written.
+        Otherwise as :func:`train`.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> months = tipcast.prepare(data={"rows": 2000, "months": "2019-03"}, out="months")
+    >>> result = tipcast.score("models:/tipcast/1", "months", "scored", keep=[])
+    >>> result.details["rows"] == months.details["rows"]
+    True
     """
-    return _call(
+    return call(
         "score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings}
     )
 
 
 def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Move an alias, as champion, to a registered version that is not worse than its holder; else
-    as :func:`train`.
+    """Give an alias to a registered version that is not worse than the alias's holder.
+
+    Both versions are scored on the same test rows.
+
+    Parameters
+    ----------
+    model_uri : str
+        Version to promote: ``models:/NAME/VERSION`` or ``models:/NAME@ALIAS``.
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["margin=0.01"]``.
+    **settings
+        Groups and keys of conf/promote.yaml, as for :func:`train`. ``alias`` is the alias to move,
+        by default ``champion``. ``margin`` is how much worse the version may be, by the headline
+        metric. ``force=True`` moves the alias whatever the checks say.
+
+    Returns
+    -------
+    Result
+        Its ``metrics`` are those of the version, its ``model_uri`` the version.
+
+    Raises
+    ------
+    TipcastError
+        With code M020 if a check failed and the alias stays, M021 if the model is not registered,
+        and M022 if the alias was moved meanwhile. Otherwise as :func:`train`.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> result = tipcast.promote("models:/tipcast/1")
+    >>> result.model_uri
+    'models:/tipcast/1'
     """
-    return _call("promote", overrides, {"model_uri": model_uri, **settings})
+    return call("promote", overrides, {"model_uri": model_uri, **settings})
 
 
 def prepare(*, overrides: Sequence[str] = (), **settings: Any) -> Result:
-    """Write a dataset as Parquet months that spread over workers; parameters and errors as of
-    :func:`train`.
+    """Write a dataset as one Parquet file per month, in row groups that spread over workers.
+
+    Months that are up to date are left alone.
+
+    Parameters
+    ----------
+    overrides : sequence of str, default=()
+        Words of the command line, such as ``["data.months=2019-01..2019-03"]``.
+    **settings
+        Groups and keys of conf/prepare.yaml, as for :func:`train`. ``data`` must have ``months``,
+        and ``out`` is the folder or ``s3://`` prefix for the files.
+
+    Returns
+    -------
+    Result
+        It has no run. Its ``details`` have the number of ``months`` and ``rows``, how many months
+        were ``written``, and the names of the ``files``.
+
+    Raises
+    ------
+    TipcastError
+        With code C004 if ``out`` or ``data.months`` is not given, C011 if ``out`` has a file of the
+        same name that is not prepared, and D023 if the files cannot be written. Otherwise as
+        :func:`train`.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> result = tipcast.prepare(data={"rows": 2000, "months": "2019-01"}, out="months")
+    >>> result.details["months"]
+    1
     """
-    return _call("prepare", overrides, settings)
+    return call("prepare", overrides, settings)
 
 
-def _written(frame: Any, path: Path, side: str) -> str:
-    """Write a DataFrame as Parquet, one of Dask's as a folder of files; intervals and periods
-    become their texts.
-
-    D008 a name that is no text, a column that Parquet does not hold.
-    """
-    where = f"data ({side})"
-    dask = hasattr(frame, "npartitions")
-    if odd := [name for name in frame.columns if not isinstance(name, str)]:
-        raise must_be(
-            where,
-            "named by texts",
-            repr(odd[0]),
-            "rename the columns: map(str, frame.columns)",
-            "D008",
-        )
-
-    kinds = {
-        name: getattr(getattr(kind, "categories", None), "dtype", kind)
-        for name, kind in frame.dtypes.items()
-    }
-    try:
-        for name in [
-            name for name, kind in kinds.items() if str(kind).startswith(("interval", "period"))
-        ]:
-            texts = (
-                frame[name]
-                .astype(object)
-                .map(str, "ignore", **({"meta": (name, "string")} if dask else {}))
-            )
-            frame = frame.assign(**{name: texts})
-        frame.to_parquet(str(path), **{"write_index" if dask else "index": False})
-    except OSError:  # as of a full disk
-        raise
-    except Exception as problem:  # pandas, cuDF and pyarrow have many
-        fix = (
-            "make each column one type that Parquet has, as by astype(str), and each name "
-            "unique, or leave it out"
-        )
-        raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
-
-    return str(path)
-
-
-def _call(
-    job: str,
-    overrides: Sequence[str],
-    settings: Mapping[str, Any],
+def run_job(
+    name: str,
+    /,
+    *,
     target: str | None = None,
     test: Any = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
 ) -> Result:
-    """Run a job; DataFrames become a table of Parquet files, which are gone when it has ended."""
-    if flags := [word for word in overrides if word.startswith("-")]:
-        raise TipcastError(
-            "C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'"
-        )
-    keys = dict(settings)
-    frame = settings.get("data")
-    for key, rows in (("data", frame), ("test", test)):
-        if not (
-            rows is None
-            or hasattr(rows, "to_parquet")
-            or (key == "data" and isinstance(rows, str | Mapping))
-        ):
-            raise must_be(
-                key,
-                "a DataFrame of pandas, cuDF or Dask",
-                type(rows).__name__,
-                "make one of it",
-                "C003",
-            )
-    frames = {"train": frame, "test": test} if hasattr(frame, "to_parquet") else {}
-    if not frames and (target is not None or test is not None):
-        raise TipcastError(
-            "C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}"
-        )
-    if target is not None:
-        task = keys.get("task", {})
-        if not isinstance(task, Mapping) or task.get("name", "target") != "target":
-            raise incompatible("task", "target")
-        keys["task"] = {**task, "name": "target", "target": target}
-    from tipcast.config import arguments
-    from tipcast.config.disk import temporary_folder
-    from tipcast.config.schema import Output
+    """Run any job of the command line by its name, as ``tipcast NAME`` does.
 
-    with _ONE_AT_A_TIME, _kept(), temporary_folder() as place:
-        # before any OpenMP library is loaded; inherited by the workers
-        os.environ.update(waiting())
-        given = {side: rows for side, rows in frames.items() if rows is not None}
-        files = {
-            side: _written(rows, place / f"{side}.parquet", side) for side, rows in given.items()
-        }
-        if files:
-            keys["data"] = {"source": "table", **files}
-        folder = keys.pop("config_dir", None)
-        words = [*arguments.as_overrides(keys), *overrides]
-        (composed,) = compose_jobs(job, [f"--config-dir={folder}", *words] if folder else words)
-        composed.config.print = Output.none
-        if files and not (kind := composed.config.cluster.kind).startswith("local"):
-            what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-            raise TipcastError(
-                "C003", "data", what, "write it where they can read it, and name the files"
-            )
-        stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
-        words = [
-            stand_ins.get(arguments.key_of(word), word)
-            for word in arguments.given(composed.command)
-        ]
-        composed = replace(composed, command=arguments.with_given(composed.command, words))
-        details = composed.run()
-        from tipcast.tracking.store import resolve
+    Jobs without a function of their own are ``doctor`` and ``inspect``.
 
-        tracked = hasattr(composed.config, "tracking")
-        return Result(
-            run_id=details.get("run_id"),
-            experiment_id=details.get("experiment_id"),
-            metrics=details.get("metrics") or {},
-            model_uri=details.get("model_uri"),
-            tracking_uri=resolve(composed.config.tracking) if tracked else None,
-            command=composed.command,
-            details=details,
-        )
+    Parameters
+    ----------
+    name : str
+        One of the jobs that ``tipcast --help`` lists.
+    target : str, optional
+        Column to predict if ``data`` is a DataFrame.
+    test : DataFrame, optional
+        Rows to test on if ``data`` is a DataFrame.
+    overrides : sequence of str, default=()
+        Words of the command line.
+    **settings
+        Groups and keys of conf/NAME.yaml, as for :func:`train`.
 
+    Returns
+    -------
+    Result
+        Its ``details`` are what the command prints with ``print=json``.
 
-@contextlib.contextmanager
-def _kept() -> Iterator[None]:
-    """Leave the process as it was: environment, warnings' filters, levels and handlers of loggers,
-    MLflow's store. Meanwhile MLflow neither logs fits by itself nor sends telemetry.
+    Raises
+    ------
+    TipcastError
+        With code C008 for an unknown job, C005 if ``overrides`` has a flag, and C003 if
+        ``data`` or ``test`` is of a type that cannot be used. Otherwise the error that the command
+        ends with.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import tipcast
+    >>> houses = pd.DataFrame({"rooms": [2, 3, 4], "town": ["A", "B", "A"], "price": [1, 2, 3]})
+    >>> houses.to_csv("houses.csv", index=False)
+    >>> result = tipcast.run_job("inspect", data={"train": "houses.csv"})
+    >>> [column["column"] for column in result.details["columns"]]
+    ['rooms', 'town', 'price']
     """
-    environment = dict(os.environ)  # before the imports, of which one sets a variable
-    import distributed  # noqa: F401 - it sets its loggers up as it is imported
-
-    from tipcast.tracking import disable_telemetry
-    from tipcast.tracking.store import forget_store, without_autologging
-
-    disable_telemetry()
-    loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
-    before = [(logger, logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
-    try:
-        with warnings.catch_warnings(), without_autologging():
-            yield
-    finally:
-        forget_store()
-        # never all of them: other threads read it meanwhile
-        for name in set(os.environ) - set(environment):
-            del os.environ[name]
-        os.environ.update(environment)
-        for logger, level, propagate, handlers in before:
-            logger.setLevel(level)
-            logger.propagate, logger.handlers[:] = propagate, handlers
+    return call(name, overrides, settings, target, test)

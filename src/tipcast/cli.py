@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__, end_quietly
 from tipcast.config.disk import use_own_folder
-from tipcast.config.errors import TipcastError, unknown
-from tipcast.config.schema import JOBS
+from tipcast.config.errors import TipcastError
+from tipcast.config.jobs import JOBS, find_job
 from tipcast.config.streams import check_folder, end_error, show, tell
 from tipcast.measure.progress import shown
 
 if TYPE_CHECKING:
-    from tipcast.api import Composed
+    from tipcast.commands import ComposedJob
 
 LEVELS = {
     "-q": logging.WARNING,
@@ -40,10 +40,6 @@ COMPLETION = {"--shell-completion", "-sc"}
 
 DEBUG = threading.Event()  # set once a configuration asks for tracebacks
 OWN_PROCESS = threading.Event()  # set where the command has the process to itself
-# jobs that are sure to need workers; `score` looks at its files first
-AHEAD = {"train", "sweep", "promote"}
-# jobs without a run of their own, which `mlflow run` gives one
-UNRECORDED = {"prepare", "doctor", "inspect"}
 INTERRUPTED = 130
 TERMINATED = 143
 LOOK_S = 0.25
@@ -91,50 +87,54 @@ def _explain(words: list[str]) -> int:
     return 0 if words else 2
 
 
-def _run(job: str, arguments: list[str]) -> int:
-    if COMPLETION & {job, *arguments[:1]}:
+def _run(name: str, arguments: list[str]) -> int:
+    """Run the job of a name with the words that follow it, or print what completes a line."""
+    if COMPLETION & {name, *arguments[:1]}:
         from tipcast.config.compose import complete
 
-        complete([word for word in (job, *arguments) if "=" in word])
+        complete([word for word in (name, *arguments) if "=" in word])
         return 0
-    if job not in JOBS:
-        raise unknown("tipcast", "job", job, JOBS, "C008")
+
+    job = find_job(name)
     check_folder()
-    from tipcast.api import compose_jobs
+    from tipcast.commands import compose_jobs
     from tipcast.compute.forkserver import waiting
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
-    for composed in compose_jobs(job, arguments):
+
+    for composed in compose_jobs(name, arguments):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():
             _load_ahead(composed)
-        if "MLFLOW_RUN_ID" in os.environ and job in UNRECORDED:
+        if "MLFLOW_RUN_ID" in os.environ and not job.has_run:
             from tipcast.jobs.run_context import run_names
             from tipcast.tracking.lifecycle import mark_launched
 
-            mark_launched(name=run_names([(job, composed.command)])[0])
+            mark_launched(name=run_names([(name, composed.command)])[0])
         composed.run()
+
     return 0
 
 
-def _load_ahead(composed: "Composed") -> None:
+def _load_ahead(composed: "ComposedJob") -> None:
     """Let the libraries of worker processes load while this process loads its own."""
     from tipcast.compute import forkserver
     from tipcast.config import dask_settings
 
     dask_settings.check()  # which those processes would end at
     forkserver.own_process = True
-    if composed.job in AHEAD:
+
+    if JOBS[composed.name].needs_workers:
         config = composed.config
         # not checked yet, and a repeated run may have named it
         classes = (
             {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
         )
-        named = classes.get(config.backend.name) or ""
+        model_class = classes.get(config.backend.name) or ""
         module = (
-            named.rpartition(".")[0]
-            if named.startswith("tipcast.models.")
+            model_class.rpartition(".")[0]
+            if model_class.startswith("tipcast.models.")
             else "tipcast.models.library"
         )
         forkserver.start_ahead(config.cluster, [module])

@@ -19,7 +19,7 @@ import pytest
 from tests import warm
 from tests.conftest import without_mlflow
 
-from tipcast.api import compose_jobs
+from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import models as saved_models

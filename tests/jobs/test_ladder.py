@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tipcast
-from tipcast import TipcastError, api
+from tipcast import TipcastError, commands
 from tipcast.config.schema import LocalCluster
 from tipcast.jobs.ladder_plan import Rung
 from tipcast.jobs.ladder_record import Clusters, RungResult, compare_results
@@ -70,7 +70,7 @@ def test_each_rung_is_a_run_and_the_parent_compares_them(
         "plots/ladder.png"
     ]
     words = shlex.split(children["2 cores"].data.tags["command"])
-    (composed,) = api.compose_jobs(words[1], words[2:])
+    (composed,) = commands.compose_jobs(words[1], words[2:])
     assert words[:2] == ["tipcast", "train"]
     again = composed.config
     assert (again.cluster.n_workers, again.cluster.threads_per_worker) == (2, 1)

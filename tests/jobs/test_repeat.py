@@ -15,7 +15,7 @@ import pytest
 from tests.jobs.conftest import QUICK, QUICK_TRAIN
 
 import tipcast
-from tipcast import api, cli
+from tipcast import cli, commands
 from tipcast.config import conf_files
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.split import of_months
@@ -125,7 +125,7 @@ def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> Non
     client = mlflow.MlflowClient(shared[0])
     run_id = shared[2].run_id
     words = ["-m", f"from={run_id}", "model.params.n_estimators=2,3", "task.threshold=0.1"]
-    (job,) = api.compose_jobs("train", [*words, f"tracking.uri={shared[0]}", *HERE])
+    (job,) = commands.compose_jobs("train", [*words, f"tracking.uri={shared[0]}", *HERE])
     said = job.run()
     for trees, row in enumerate(sorted(said["trainings"], key=lambda row: row["name"]), 2):
         run = client.get_run(row["run_id"])
@@ -181,7 +181,7 @@ def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_sh
         path.write_text(text)
     for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
         words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
-        assert [job.config.seed for job in api.compose_jobs("train", words)] == [7]
+        assert [job.config.seed for job in commands.compose_jobs("train", words)] == [7]
     assert (
         cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"])
         == 0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.jobs.test_repeat import write
 
-from tipcast.api import compose_jobs
+from tipcast.commands import compose_jobs
 
 PLACES = (
     "AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN MLFLOW_TRACKING_PASSWORD MLFLOW_TRACKING_TOKEN "

@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from tests.jobs.conftest import run_job
 from tests.jobs.test_repeat import MONTHS, write
 
-from tipcast.api import compose_jobs
+from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.jobs.train_plan import make_plan
 

@@ -22,7 +22,7 @@ import filelock
 import pytest
 from tests.waiting import wait_until
 
-from tipcast import api
+from tipcast import commands
 
 from .conftest import WATCHDOG_S, environment, run, started
 from .documents import PAGE, ROOT, Entry, entries, page, shown, with_ids
@@ -64,7 +64,7 @@ def test_what_works_ran() -> None:
             assert TABLE[command].cannot in ("", "GPU"), command
             if TABLE[command].cannot:
                 assert "`" in shown_by, command
-                assert api.compose_jobs(shlex.split(command)[1], shlex.split(command)[2:])
+                assert commands.compose_jobs(shlex.split(command)[1], shlex.split(command)[2:])
 
 
 @pytest.mark.typed

@@ -35,7 +35,9 @@ from tipcast.config.arguments import (
     key_of,
     spelt,
 )
+from tipcast.config.bounds import check_bounds
 from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
+from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
 
@@ -47,7 +49,7 @@ QUOTES = (
 
 
 @dataclass(frozen=True)
-class Composed:
+class ComposedConfig:
     """A configuration and the overrides that made it."""
 
     config: DictConfig
@@ -56,7 +58,7 @@ class Composed:
 
 def compose(
     job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None
-) -> list[Composed]:
+) -> list[ComposedConfig]:
     """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of
     ``to_overrides``.
 
@@ -88,7 +90,7 @@ def compose(
                 environment.note(config)
                 OmegaConf.resolve(config)
                 made.append(
-                    Composed(config, [*own, *(word for word in words if word not in chosen)])
+                    ComposedConfig(config, [*own, *(word for word in words if word not in chosen)])
                 )
             return made
     except (HydraException, OmegaConfBaseException) as problem:
@@ -110,7 +112,7 @@ def _register() -> None:
     other keys too.
     """
     environment.register()
-    schemas = {f"{job}_schema": kind for job, kind in schema.JOBS.items()}
+    schemas = {f"{name}_schema": job.config for name, job in JOBS.items()}
     groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
 
     for name, kind in [*schemas.items(), *groups.items()]:
@@ -267,7 +269,7 @@ def _check(specification: Any, prefix: str = "") -> None:
             raise needs_value(f"{prefix}{name}")
         if dataclasses.is_dataclass(value):
             _check(value, f"{prefix}{name}.")
-        schema.check_bounds(fields[name], value, f"{prefix}{name}")
+        check_bounds(fields[name], value, f"{prefix}{name}")
 
 
 def _refused(problem: BaseException) -> TipcastError | None:
@@ -369,8 +371,8 @@ def candidates(line: str) -> list[str]:
     if word.startswith("-"):
         flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
         return sorted(flag for flag in flags if flag.startswith(word))
-    if job not in schema.JOBS:
-        return [] if job else [name for name in schema.JOBS if name.startswith(word)]
+    if job not in JOBS:
+        return [] if job else [name for name in JOBS if name.startswith(word)]
 
     overrides = [
         item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN
@@ -384,7 +386,7 @@ def candidates(line: str) -> list[str]:
         return []
 
     hidden = ["hydra", "schema", *schema.TESTS_ONLY]
-    if not any(field.name == "task" for field in dataclasses.fields(schema.JOBS[job])):
+    if not any(field.name == "task" for field in dataclasses.fields(JOBS[job].config)):
         for_a_task = conf_files.options("data").keys() - conf_files.options_without_task("data")
         hidden += [f"data={name}" for name in for_a_task]
     return [item for item in offered if not item.lstrip("+~").startswith(tuple(hidden))]

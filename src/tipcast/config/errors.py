@@ -16,12 +16,29 @@ MAX_LINE = 300
 
 @final
 class TipcastError(Exception):
-    """A mistake the user can mend, or a failure outside tipcast, told in one line.
+    """A mistake that the user can correct, or a failure outside tipcast, in one line.
 
-    ``code`` is a letter and three digits: C configuration, D data, K cluster, T tracking or
-    artifact store, M model or registry, S sweep or score finished with failures. ``where`` is the
-    file, key, address or model that it is about, ``what`` is wrong there, and ``fix`` says what the
-    user can do.
+    Parameters
+    ----------
+    code : str
+        A letter and three digits. The letter is C for configuration, D for data, K for the cluster,
+        T for tracking and artifact stores, M for models and the registry, and S for a sweep or
+        scoring that finished with failures. docs/errors.md lists all codes.
+    where : object
+        File, key, address or model that the error is about.
+    what : str
+        What is wrong there.
+    fix : str
+        What the user can do.
+
+    Examples
+    --------
+    >>> import tipcast
+    >>> try:
+    ...     tipcast.train(model="xgbost")
+    ... except tipcast.TipcastError as error:
+    ...     print(error.code, error.fix)
+    C002 did you mean model=xgboost?
     """
 
     def __init__(self, code: str, where: object, what: str, fix: str) -> None:
@@ -61,8 +78,9 @@ def needs_value(where: object, fix: str = "", code: str = "C004") -> TipcastErro
 def unknown(
     where: object, what: str, name: str, choices: Collection[str], code: str, prefix: str = ""
 ) -> TipcastError:
-    """Return the error of a name that is not among the choices; it suggests the nearest one, else
-    lists them all.
+    """Return the error of a name that is not among the choices.
+
+    It suggests the nearest choice, with ``prefix`` before it, or else lists them all.
     """
     near = difflib.get_close_matches(name, choices, 1)
     fix = f"did you mean {prefix}{near[0]}?" if near else f"use one of {', '.join(choices)}"
@@ -82,8 +100,9 @@ def incompatible(
 
 
 def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> TipcastError:
-    """Return the error of something that cannot be read, written or parsed, with the first line of
-    the reason.
+    """Return the error of something that cannot be read, written or parsed.
+
+    ``verb`` is the participle, as ``read``. The error has the first line of ``why``.
     """
     return TipcastError(
         code, where, f"cannot be {verb}: {str(why).strip().partition(chr(10))[0]}", fix
@@ -91,8 +110,7 @@ def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> Tip
 
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a worker's task so that its TipcastError reaches the driver whatever library it came
-    from.
+    """Wrap a worker's task so that its TipcastError reaches the driver, whatever raised it.
 
     tblib, which Dask loads, takes along the exceptions that an error came from, and some of those
     cannot be pickled.

@@ -18,7 +18,8 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from tipcast import __version__
 from tipcast.config import conf_files
 from tipcast.config.arguments import FLAGS, OPTION
-from tipcast.config.schema import JOBS, TESTS_ONLY
+from tipcast.config.jobs import JOBS
+from tipcast.config.schema import TESTS_ONLY
 
 WIDTH = 79  # columns of the text
 COLUMN = 36  # where what is said of a key begins
@@ -32,10 +33,7 @@ EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that a
 
 def usage() -> str:
     """Return the text of `tipcast --help`."""
-    purposes = {
-        job: _opening(conf_files.conf_dir() / f"{job}.yaml")[0].partition(": ")[2] for job in JOBS
-    }
-    jobs = [line for job, purpose in purposes.items() for line in _entry(job, purpose, 12)]
+    jobs = [line for job in JOBS for line in _entry(job, purpose(job), 12)]
     flags = [line for flag, what in FLAGS.items() for line in _entry(flag, what, 27)]
     return "\n".join(
         [
@@ -48,6 +46,11 @@ def usage() -> str:
             *flags,
         ]
     )
+
+
+def purpose(job: str) -> str:
+    """Return what a job does, as the first line of its file in conf/ says."""
+    return _opening(conf_files.conf_dir() / f"{job}.yaml")[0].partition(": ")[2]
 
 
 def text(
@@ -64,7 +67,7 @@ def text(
     )
     options_of = conf_files.options if "task" in choices else conf_files.options_without_task
     files = {group: options for group in order if (options := options_of(group))}
-    purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
+    title, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
     comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
     titles = {"": f"keys of {job}"}
 
@@ -76,7 +79,7 @@ def text(
         )
 
     entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
-    lines = [purpose]
+    lines = [title]
     if overrides:
         touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
         for group in ["", *(group for group in files if group in touched)]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from tipcast.config.errors import TipcastError, unknown
+from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
-from tipcast.config.schema import JOBS
 
 MOST_MEANT = 3
 """Keys that a hint names."""
@@ -82,7 +82,7 @@ def unknown_option(job: str, group: str, wanted: str, options: Sequence[str]) ->
         f"{group}={shown}", f"option of conf/{group}", shown, options, "C002", f"{group}="
     )
     is_near = bool(difflib.get_close_matches(wanted, options, 1))
-    is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job]))
+    is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job].config))
     is_path = any(sign in wanted for sign in PATH_SIGNS)
 
     takes_other = {"experiment": is_tracked, "tracking": True, "data": is_path}

@@ -7,45 +7,17 @@ both.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tipcast.config.errors import must_be
+from tipcast.config.bounds import MISSING, bounded
 
 Open = dict[str, Any]
 OpenTexts = dict[str, str]
 """Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their
 keys.
 """
-# OmegaConf's sign of a value that must be given; workers load this without OmegaConf
-MISSING: Any = "???"
-
-
-def bounded(
-    least: float | None = None,
-    *,
-    above: float | None = None,
-    below: float | None = None,
-    default: Any = MISSING,
-) -> Any:
-    """Return a field whose numbers are at least, or above, and below others; null passes."""
-    return field(default=default, metadata={"least": least, "above": above, "below": below})
-
-
-def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
-    """Refuse a number outside the bounds of its field, if that has any; C003."""
-    if value is None or not field.metadata:
-        return
-    least, above, below = (field.metadata[name] for name in ("least", "above", "below"))
-    wanted = f"at least {least}" if below is None else f"{least} to below {below}"
-    if above is not None:
-        least = math.nextafter(above, math.inf)
-        wanted = f"above {above}"
-    if not least <= value < (math.inf if below is None else below):  # nan is neither
-        raise must_be(where, wanted, value, "use a number within these bounds")
 
 
 class Output(Enum):
@@ -328,13 +300,13 @@ SOURCES = {
 
 
 @dataclass
-class _JobConfig:
+class JobConfig:
     print: Output = MISSING  # form of the closing lines; json: the last line is one JSON object
     debug: bool = False  # whether errors come with tracebacks
 
 
 @dataclass
-class InspectConfig(_JobConfig):
+class InspectConfig(JobConfig):
     """A table to look at, and its column that would be predicted."""
 
     data: DataSpec = MISSING
@@ -342,13 +314,13 @@ class InspectConfig(_JobConfig):
 
 
 @dataclass
-class _WorkersConfig(_JobConfig):
+class WorkersConfig(JobConfig):
     backend: BackendSpec = MISSING
     cluster: ClusterSpec = MISSING
 
 
 @dataclass
-class DoctorConfig(_WorkersConfig):
+class DoctorConfig(WorkersConfig):
     """What the doctor looks at, of every job that has it."""
 
     data: DataSpec = MISSING
@@ -399,7 +371,7 @@ class LadderConfig(TrainConfig):
 
 
 @dataclass
-class PrepareConfig(_WorkersConfig):
+class PrepareConfig(WorkersConfig):
     """Months to keep prepared."""
 
     data: DataSpec = MISSING
@@ -433,7 +405,7 @@ FACTS = ("colour",)
 
 
 @dataclass
-class ScoreConfig(_WorkersConfig):
+class ScoreConfig(WorkersConfig):
     """A model, rows, and where their scores go."""
 
     tracking: TrackingSpec = MISSING
@@ -450,15 +422,3 @@ class ScoreConfig(_WorkersConfig):
     def facts(self) -> dict[str, Any]:
         """Return what only the dataset understands, see ``Dataset.check_facts``."""
         return {name: getattr(self, name) for name in FACTS}
-
-
-JOBS = {
-    "train": MultirunConfig,
-    "sweep": SweepConfig,
-    "ladder": LadderConfig,
-    "prepare": PrepareConfig,
-    "score": ScoreConfig,
-    "promote": PromoteConfig,
-    "doctor": CheckupConfig,
-    "inspect": InspectConfig,
-}

@@ -13,7 +13,7 @@ import pytest
 from tipcast import cli
 from tipcast.config import conf_files
 from tipcast.config.compose import candidates
-from tipcast.config.schema import JOBS
+from tipcast.config.jobs import JOBS
 
 
 @pytest.mark.parametrize(

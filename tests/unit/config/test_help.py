@@ -12,7 +12,7 @@ from tipcast import cli
 from tipcast.config import conf_files, help
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import candidates, compose, to_object
-from tipcast.config.schema import JOBS
+from tipcast.config.jobs import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")
 """Keys that a library explains; the comments in conf/model add to that."""

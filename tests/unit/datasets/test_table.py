@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.datasets.conftest import open_table
 
-from tipcast import api
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
+from tipcast.datasets.dataframe import write_dataframe
 from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
@@ -286,7 +286,7 @@ def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows
     (tmp_path / "many").mkdir()
     for number, at in enumerate(range(0, HOURS, 23)):
         rows.iloc[at : at + 23].to_parquet(tmp_path / "many" / f"{number:02}.parquet")
-    api._written(dask.dataframe.from_pandas(rows, npartitions=12), tmp_path / "frame", "train")
+    write_dataframe(dask.dataframe.from_pandas(rows, npartitions=12), tmp_path / "frame", "train")
     for name in ("a.parquet", "a.csv", "many", "frame"):
         opened = open_table(tmp_path / name)
         for features in (["id"], ["id", "size"]):

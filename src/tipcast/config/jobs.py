@@ -1,0 +1,73 @@
+"""The table of jobs: one line each, from which the command line, `--help`, completion and Python
+know them.
+
+MLproject's entry points and the list in docs/command_line.md are written from it by a test.
+CONTRIBUTING.md says how to add a job.
+"""
+
+from dataclasses import dataclass
+
+from tipcast.config import schema
+from tipcast.config.errors import unknown
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job: the command ``tipcast NAME``, its keys in conf/NAME.yaml, and ``run`` in the module
+    ``tipcast.jobs.NAME``.
+    """
+
+    name: str
+    config: type[schema.JobConfig]
+    """Schema of conf/NAME.yaml; ``run`` takes an instance of it and the command that repeats it."""
+    needs_workers: bool = False
+    """Whether it is sure to need workers, so that their processes load libraries while this process
+    does. Jobs that may find nothing to do leave it False.
+    """
+    has_run: bool = True
+    """Whether it records a run of its own. `mlflow run` opens a run for every job: if False, the
+    command names that one and closes it.
+    """
+    checks_cluster: bool = True
+    """Whether its cluster is checked before it starts; False where the job does so itself."""
+    takes_from: bool = False
+    """Whether ``from=RUN`` repeats a run, which ``train`` or ``sweep`` has made."""
+    multirun_module: str | None = None
+    """Module of ``tipcast.jobs`` that runs all configurations of ``--multirun`` as one job; None:
+    one job each, one after another.
+    """
+
+    @property
+    def module(self) -> str:
+        """Name of the module with the job's ``run``."""
+        return f"tipcast.jobs.{self.name}"
+
+
+_TABLE = (
+    Job(
+        "train",
+        schema.MultirunConfig,
+        needs_workers=True,
+        takes_from=True,
+        multirun_module="tipcast.jobs.multirun",
+    ),
+    Job("sweep", schema.SweepConfig, needs_workers=True, takes_from=True),
+    # which checks the cluster of each rung
+    Job("ladder", schema.LadderConfig, checks_cluster=False),
+    Job("prepare", schema.PrepareConfig, has_run=False),
+    Job("score", schema.ScoreConfig),
+    Job("promote", schema.PromoteConfig, needs_workers=True),
+    # which shows a cluster's fault in its table
+    Job("doctor", schema.CheckupConfig, has_run=False, checks_cluster=False),
+    Job("inspect", schema.InspectConfig, has_run=False),
+)
+
+JOBS = {job.name: job for job in _TABLE}
+"""Name -> job, in the order of `tipcast --help`."""
+
+
+def find_job(name: str) -> Job:
+    """Return the job of a name; raise C008, with the nearest name, if there is none."""
+    if name not in JOBS:
+        raise unknown("tipcast", "job", name, JOBS, "C008")
+    return JOBS[name]
