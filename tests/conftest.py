@@ -318,27 +318,43 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
             process.wait(20)
 
 
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """An object store on this machine, with an empty bucket `trips`."""
+@contextlib.contextmanager
+def object_store() -> Iterator[Any]:
+    """Serve an object store on this machine, with an empty bucket `trips`, and set the variables
+    that lead to it.
+    """
     import s3fs
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    # moto keeps one store a process
-    urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"").close()
-    s3fs.S3FileSystem.clear_instance_cache()
-    store = s3fs.S3FileSystem()
-    store.mkdir("trips")
-    yield store
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
+    variables = {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        # moto keeps one store a process
+        urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"").close()
+        s3fs.S3FileSystem.clear_instance_cache()
+        store = s3fs.S3FileSystem()
+        store.mkdir("trips")
+        try:
+            yield store
+        finally:
+            s3fs.S3FileSystem.clear_instance_cache()
+            server.stop()
+
+
+@pytest.fixture
+def bucket() -> Iterator[Any]:
+    """An object store on this machine, with an empty bucket `trips`."""
+    with object_store() as store:
+        yield store
 
 
 @pytest.fixture(scope="session")
@@ -406,7 +422,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     of what they do.
     """
     for item in items:
-        if {"bucket", "database"} & set(getattr(item, "fixturenames", ())):
+        if {"bucket", "stored", "database"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("servers")
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.filterwarnings("default"))

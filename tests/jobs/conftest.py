@@ -85,17 +85,28 @@ def _parsed_here(_parsed_once: None) -> Iterator[None]:
 _alone = pytest.fixture(autouse=True)(without_mlflow)
 
 
-@pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """What the console is told; Dask's local cluster turns caplog's handler down."""
+@contextlib.contextmanager
+def console_lines() -> Iterator[list[str]]:
+    """Collect what the console is told; Dask's local cluster turns caplog's handler down."""
     lines: list[str] = []
     handler = logging.Handler()
     logger = logging.getLogger("tipcast")
+    level = logger.level
     handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)  # put back after every test
-    yield lines
-    logger.removeHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What the console is told during a test."""
+    with console_lines() as lines:
+        yield lines
 
 
 def run_job(store: str, name: str, *overrides: str) -> Ended:

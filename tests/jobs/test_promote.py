@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,20 +53,32 @@ def versions(store: str, tmp_path_factory: pytest.TempPathFactory) -> None:
             )
 
 
+@contextlib.contextmanager
+def _no_alias_left(client: Any) -> Iterator[None]:
+    """Take all aliases of the registered model away at the end."""
+    yield
+    for alias in client.get_registered_model(NAME).aliases:
+        client.delete_registered_model_alias(NAME, alias)
+
+
 @pytest.fixture
 def client(store: str, versions: None) -> Iterator[Any]:
     """The store, and no alias at the end."""
     store_client = mlflow.MlflowClient(store)
-    yield store_client
-    for alias in store_client.get_registered_model(NAME).aliases:
-        store_client.delete_registered_model_alias(NAME, alias)
+    with _no_alias_left(store_client):
+        yield store_client
+
+
+def _promoting(store: str) -> Job:
+    """Return what promotes a version, by its number or by @ and an alias."""
+    return lambda version, *words: run_job(
+        store, "promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words
+    )
 
 
 @pytest.fixture
-def promote(job: Job, client: Any) -> Job:
-    return lambda version, *words: job(
-        "promote", f"model_uri=models:/{NAME}/{version}".replace("/@", "@"), *words
-    )
+def promote(store: str, client: Any) -> Job:
+    return _promoting(store)
 
 
 def _hold(client: Any, version: str, alias: str = "champion") -> None:
@@ -89,95 +102,160 @@ def _trained(client: Any, version: str) -> Any:
     return client.get_run(client.get_model_version(NAME, version).run_id)
 
 
-def test_an_alias_moves_to_what_is_not_worse(promote: Job, client: Any) -> None:
-    def tags() -> dict[str, str]:
-        return {
+@dataclass(frozen=True)
+class Step:
+    """A promotion, and what its registered model has after it."""
+
+    said: dict[str, Any]
+    """Nothing where it was refused."""
+    run: Any
+    holder: str | None
+    tags: dict[str, str]
+    """The model's tags of the alias `champion`, without the beginning that they share."""
+    refused: str = ""
+    """What was wrong with the version."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """Promotions of one registered model in their order."""
+
+    first: Step
+    """Of a worse version, by its alias `challenger`, while nobody is champion."""
+    repeated: Step
+    """Of the champion."""
+    better: Step
+    worse: Step
+    forced: Step
+    """Of the worse version."""
+
+
+@pytest.fixture(scope="module")
+def story(store: str, versions: None, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    client = mlflow.MlflowClient(store)
+    promote = _promoting(store)
+    experiment = client.get_experiment_by_name("trained").experiment_id
+
+    def after(said: dict[str, Any], run: Any, refused: str = "") -> Step:
+        tags = {
             key.removeprefix("alias.champion."): tag
             for key, tag in client.get_registered_model(NAME).tags.items()
         }
+        return Step(said, run, _holder(client), tags, refused)
 
-    trained = _trained(client, WORSE).data.tags
-    assert (trained["mlflow.source.git.commit"], trained["mlflow.source.git.dirty"]) == (
-        COMMIT,
-        "true",
-    )
-    assert f"uncommitted changes on commit `{COMMIT}`" in trained["mlflow.note.content"]
+    def promoted(version: str, *words: str) -> Step:
+        ended = promote(version, *words)
+        return after(ended.said, ended.run)
+
+    def refused(version: str) -> Step:
+        what = _refused(promote, version)
+        (run,) = client.search_runs([experiment], "tags.job = 'promote'", max_results=1)
+        return after({}, run, what)
+
+    with contextlib.chdir(tmp_path_factory.mktemp("story")), _no_alias_left(client):
+        _hold(client, WORSE, "challenger")
+        first = promoted("@challenger")
+        repeated = promoted(WORSE)
+        better = promoted(BETTER)
+        worse = refused(WORSE)
+        forced = promoted(WORSE, "force=true")
+    return Story(first, repeated, better, worse, forced)
+
+
+def test_uncommitted_changes_are_told_by_run_and_version(client: Any) -> None:
+    tags = _trained(client, WORSE).data.tags
+    assert tags["mlflow.source.git.commit"] == COMMIT
+    assert tags["mlflow.source.git.dirty"] == "true"
+    assert f"uncommitted changes on commit `{COMMIT}`" in tags["mlflow.note.content"]
     assert client.get_model_version(NAME, WORSE).tags["git.dirty"] == "true"
-    _hold(client, WORSE, "challenger")
-    first = promote("@challenger").said
-    assert (first["moved"], first["forced"], first["holder"], _holder(client)) == (
-        True,
-        False,
-        None,
-        WORSE,
-    )
-    assert all(check["passed"] for check in first["checks"].values())
-    assert first["checks"]["comparison"]["what"] == "there is no champion to compare with"
-    assert (tags()["previous"], tags()["run"]) == ("none", first["run_id"])
-    assert promote(WORSE).said == {
+
+
+def test_an_alias_that_nobody_holds_is_given_without_a_comparison(story: Story) -> None:
+    first = story.first
+    checks = first.said["checks"]
+    assert (first.said["moved"], first.said["forced"]) == (True, False)
+    assert (first.said["holder"], first.holder) == (None, WORSE)
+    assert all(check["passed"] for check in checks.values())
+    assert checks["comparison"]["what"] == "there is no champion to compare with"
+    assert (first.tags["previous"], first.tags["run"]) == ("none", first.said["run_id"])
+
+
+def test_nothing_is_done_where_the_version_has_the_alias(story: Story) -> None:
+    assert story.repeated.said == {
         "model_uri": f"models:/{NAME}/{WORSE}",
         "alias": "champion",
         "moved": False,
     }
 
-    ended = promote(BETTER)
-    said = ended.said
-    run = ended.run
-    metrics = ended.run.data.metrics
-    assert (said["moved"], said["forced"], said["holder"], _holder(client)) == (
-        True,
-        False,
-        WORSE,
-        BETTER,
-    )
+
+def test_an_alias_moves_to_what_is_not_worse(story: Story) -> None:
+    better = story.better
+    assert (better.said["moved"], better.said["forced"]) == (True, False)
+    assert (better.said["holder"], better.holder) == (WORSE, BETTER)
+
+
+def test_both_versions_are_measured_on_the_rows_they_were_tested_on(
+    story: Story, client: Any
+) -> None:
+    metrics = story.better.run.data.metrics
     for side, version in (("challenger", BETTER), ("champion", WORSE)):
         tested = _trained(client, version).data.metrics["test/auc"]
-        assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-6), (
-            "the rows it was tested on"
-        )
-    assert metrics["difference/auc"] == pytest.approx(
-        metrics["challenger/auc"] - metrics["champion/auc"], abs=1e-12
-    )
-    assert (
-        metrics["difference/auc_low"] < metrics["difference/auc"] < metrics["difference/auc_high"]
-    )
+        assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-6)
+
+
+def test_the_difference_of_two_versions_has_an_interval(story: Story) -> None:
+    metrics = story.better.run.data.metrics
+    difference = metrics["difference/auc"]
+    apart = metrics["challenger/auc"] - metrics["champion/auc"]
+    assert difference == pytest.approx(apart, abs=1e-12)
+    assert metrics["difference/auc_low"] < difference < metrics["difference/auc_high"]
+
+
+def test_a_promotion_is_a_run_beside_the_training(story: Story, client: Any) -> None:
+    run = story.better.run
+    tags = run.data.tags
     assert own_tags(run) == {*TAGS, "model", "promote.moved"}
-    assert client.get_experiment(run.info.experiment_id).name == "trained", (
-        "the experiment of the training"
-    )
-    assert (run.info.status, run.data.tags["job"], run.data.tags["promote.moved"]) == (
-        "FINISHED",
-        "promote",
-        "true",
-    )
-    difference = f"{metrics['difference/auc']:+.5f}"
-    assert (
-        f"{difference} ({metrics['difference/auc_low']:+.5f} to "
-        in run.data.tags["mlflow.note.content"]
-    )
+    assert client.get_experiment(run.info.experiment_id).name == "trained"
+    assert run.info.status == "FINISHED"
+    assert (tags["job"], tags["promote.moved"]) == ("promote", "true")
     assert [entry.tags[0].value for entry in run.inputs.dataset_inputs] == ["test"]
-    assert [file.path for file in client.list_artifacts(said["run_id"], "plots")] == [
+    assert [file.path for file in client.list_artifacts(run.info.run_id, "plots")] == [
         "plots/roc.png"
     ]
-    assert tags()["previous"] == WORSE
-    assert difference in tags()["why"]
-    own = [tag for tag in client.get_model_version(NAME, BETTER).tags if tag.startswith("alias.")]
-    assert not own, "copies keep them"
 
-    before = tags()
-    assert re.search(r"comparison: AUC -0\..*at least -0\.001", _refused(promote, WORSE))
-    assert (_holder(client), tags()) == (BETTER, before)
-    (run,) = client.search_runs([run.info.experiment_id], "tags.job = 'promote'", max_results=1)
-    assert (run.info.status, run.data.tags["promote.moved"]) == ("FINISHED", "false")
-    assert run.data.tags["error.code"] == "M020"
-    forced = promote(WORSE, "force=true").said
-    assert (forced["moved"], forced["forced"], _holder(client), tags()["forced"]) == (
-        True,
-        True,
-        WORSE,
-        "true",
-    )
-    assert "comparison: AUC -0." in tags()["why"]
+
+def test_note_and_alias_tell_why_the_alias_moved(story: Story) -> None:
+    better = story.better
+    metrics = better.run.data.metrics
+    difference = f"{metrics['difference/auc']:+.5f}"
+    low = f"{metrics['difference/auc_low']:+.5f}"
+    assert f"{difference} ({low} to " in better.run.data.tags["mlflow.note.content"]
+    assert difference in better.tags["why"]
+    assert better.tags["previous"] == WORSE
+
+
+def test_a_version_has_no_tags_of_its_alias_which_copies_would_keep(
+    story: Story, client: Any
+) -> None:
+    assert story.better.holder == BETTER
+    tags = client.get_model_version(NAME, BETTER).tags
+    assert not [tag for tag in tags if tag.startswith("alias.")]
+
+
+def test_an_alias_stays_where_the_challenger_is_worse(story: Story) -> None:
+    worse = story.worse
+    tags = worse.run.data.tags
+    assert re.search(r"comparison: AUC -0\..*at least -0\.001", worse.refused)
+    assert (worse.holder, worse.tags) == (BETTER, story.better.tags)
+    assert worse.run.info.status == "FINISHED"
+    assert (tags["promote.moved"], tags["error.code"]) == ("false", "M020")
+
+
+def test_force_moves_an_alias_to_a_worse_version(story: Story) -> None:
+    forced = story.forced
+    assert (forced.said["moved"], forced.said["forced"]) == (True, True)
+    assert (forced.holder, forced.tags["forced"]) == (WORSE, "true")
+    assert "comparison: AUC -0." in forced.tags["why"]
 
 
 def test_other_features_and_other_rows(promote: Job, client: Any) -> None:

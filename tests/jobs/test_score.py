@@ -11,6 +11,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3fs
-from tests.jobs.conftest import TAGS, damaged, own_tags, run_job
+from tests.conftest import object_store
+from tests.jobs.conftest import TAGS, console_lines, damaged, own_tags, run_job
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
@@ -109,125 +111,256 @@ def same_rows(scored: Any, given: Path) -> None:
     assert table.select(rows.column_names).equals(rows.replace_schema_metadata(None))
 
 
-def test_every_row_in_its_order_as_mlflow_scores_it(
-    score: Job, trips: Path, out: Path, store: str
-) -> None:
-    # below yellow trips green ones of unknown tips
-    names = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]
-    (trips / "more" / "deep").mkdir(parents=True)
-    green = pd.read_parquet(trips / MONTHS[1]).rename(
+@dataclass(frozen=True)
+class Scored:
+    """A scoring: what it was given, what it made, its last line and its run."""
+
+    given: Path
+    out: Path
+    said: dict[str, Any]
+    run: Any
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """The manifest's entries, by the names of files."""
+        return dict(manifest(self.out)["files"])
+
+
+def score_into(
+    store: str, given: Path, out: Path, *words: str, uri: str = "models:/tipcast/1"
+) -> Scored:
+    """Score a folder with the registered model `tipcast`, or another."""
+    addresses = (f"model_uri={uri}", f"input={given}", f"output={out}", SCORING)
+    ended = run_job(store, "score", *addresses, *words)
+    return Scored(given, out, ended.said, ended.run)
+
+
+MIXED = [MONTHS[0], "more/deep/green_tripdata_2019-05.parquet"]
+
+
+@pytest.fixture(scope="module")
+def mixed(store: str, months: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """Scores of yellow trips, and of green ones of unknown tips in a folder below."""
+    folder = tmp_path_factory.mktemp("mixed")
+    given = folder / "trips"
+    green = pd.read_parquet(months / MONTHS[1]).rename(
         columns=lambda name: name.replace("tpep_", "lpep_")
     )
-    green.drop(columns="tip_amount").to_parquet(trips / names[1], index=False)
-    (trips / MONTHS[1]).unlink()
-    ended = score()
-    assert set(state(out)) == {*names, "_manifest.json"}
-    assert [
-        path for path in out.parent.rglob("*") if path.name.startswith((".", "_tipcast-"))
-    ] == []
-    files = manifest(out)["files"]
-    threshold = manifest(out)["model"]["threshold"]
+    (given / "more" / "deep").mkdir(parents=True)
+    shutil.copy2(months / MIXED[0], given)
+    green.drop(columns="tip_amount").to_parquet(given / MIXED[1], index=False)
+    with contextlib.chdir(folder):
+        return score_into(store, given, folder / "scored")
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_every_row_in_its_order_as_mlflow_scores_it(mixed: Scored, store: str, name: str) -> None:
     mlflow.set_tracking_uri(store)
     model = mlflow.pyfunc.load_model("models:/tipcast/1")
-    for name in names:
-        same_rows(out / name, trips / name)
-        rows = pd.read_parquet(trips / name)
-        scored = pd.read_parquet(out / name)
-        rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
-        expected = model.predict(
-            rows[[column.name for column in model.metadata.signature.inputs.inputs]]
-        )
-        assert np.abs(scored["probability"] - np.asarray(expected)).max() <= 1e-6
-        assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
-        assert {*zip(scored["model_name"], scored["model_version"], strict=True)} == {
-            ("tipcast", "1")
-        }
-        assert files[name]["rows"] == len(rows)
-        for digest, folder in (("sha256", out), ("input_sha256", trips)):
-            assert files[name][digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
-    assert pd.read_parquet(out / "more").shape[0] == files[names[1]]["rows"], (
-        "a folder is a data set as it is"
-    )
-    said = ended.said
-    run = ended.run
-    metrics = ended.run.data.metrics
-    client = mlflow.MlflowClient(store)
-    assert said["rows"] == said["scored_rows"] == sum(entry["rows"] for entry in files.values())
+    columns = [column.name for column in model.metadata.signature.inputs.inputs]
+    rows = pd.read_parquet(mixed.given / name)
+    rows = rows.rename(columns=lambda name: name.replace("lpep_", "tpep_"))
+    scored = pd.read_parquet(mixed.out / name)
+    same_rows(mixed.out / name, mixed.given / name)
+    assert np.abs(scored["probability"] - np.asarray(model.predict(rows[columns]))).max() <= 1e-6
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_each_row_has_its_prediction_by_the_threshold_and_its_model(
+    mixed: Scored, name: str
+) -> None:
+    scored = pd.read_parquet(mixed.out / name)
+    threshold = manifest(mixed.out)["model"]["threshold"]
+    models = {*zip(scored["model_name"], scored["model_version"], strict=True)}
+    assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
+    assert models == {("tipcast", "1")}
+
+
+def test_scores_lie_in_the_folders_of_their_trips_and_nothing_else(mixed: Scored) -> None:
+    beside = mixed.out.parent.rglob("*")
+    assert set(state(mixed.out)) == {*MIXED, "_manifest.json"}
+    assert [path for path in beside if path.name.startswith((".", "_tipcast-"))] == []
+    below = pd.read_parquet(mixed.out / "more")
+    assert len(below) == mixed.files[MIXED[1]]["rows"], "a folder is a data set as it is"
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_manifest_has_the_rows_and_digests_of_each_file(mixed: Scored, name: str) -> None:
+    entry = mixed.files[name]
+    assert entry["rows"] == pq.read_metadata(mixed.given / name).num_rows
+    for digest, folder in (("sha256", mixed.out), ("input_sha256", mixed.given)):
+        assert entry[digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+
+
+def test_the_last_line_of_a_scoring_counts_all_rows(mixed: Scored) -> None:
+    said = mixed.said
+    rows = sum(entry["rows"] for entry in mixed.files.values())
+    assert said["rows"] == said["scored_rows"] == rows
     assert said["unscored"] == said["refused"] == {}
 
-    tags = run.data.tags
-    note = run.data.tags["mlflow.note.content"]
+
+def test_a_scoring_is_a_run_of_its_model_and_its_data(mixed: Scored, store: str) -> None:
+    client = mlflow.MlflowClient(store)
+    run = mixed.run
+    (dataset,) = run.inputs.dataset_inputs
+    (used,) = run.inputs.model_inputs
+    training = client.get_model_version("tipcast", "1").run_id
     assert own_tags(run) == {*TAGS, "model.uri"}
-    assert (run.info.status, tags["job"], tags["model.uri"]) == (
-        "FINISHED",
-        "score",
-        "models:/tipcast/1",
-    )
-    (dataset,), (used,) = run.inputs.dataset_inputs, run.inputs.model_inputs
+    assert (run.info.status, run.data.tags["job"]) == ("FINISHED", "score")
+    assert run.data.tags["model.uri"] == "models:/tipcast/1"
     assert dataset.tags[0].value == "score"
-    assert json.loads(dataset.dataset.profile)["rows"] == said["rows"]
-    tested = client.get_run(client.get_model_version("tipcast", "1").run_id)
-    assert client.get_logged_model(used.model_id).source_run_id == tested.info.run_id
+    assert json.loads(dataset.dataset.profile)["rows"] == mixed.said["rows"]
+    assert client.get_logged_model(used.model_id).source_run_id == training
+
+
+def test_known_targets_are_measured_as_the_training_measured_them(
+    mixed: Scored, store: str
+) -> None:
+    client = mlflow.MlflowClient(store)
+    training = client.get_run(client.get_model_version("tipcast", "1").run_id)
     for name in ("auc", "log_loss", "brier", "accuracy", "average_precision"):
-        assert metrics[f"labelled/{name}"] == pytest.approx(
-            tested.data.metrics[f"test/{name}"], abs=1e-4
+        assert mixed.run.data.metrics[f"labelled/{name}"] == pytest.approx(
+            training.data.metrics[f"test/{name}"], abs=1e-4
         ), name
-    assert metrics["score/rows_per_s"] > 0
-    assert [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")] == [
-        2,
-        0,
-        0,
-    ]
+
+
+def test_a_scoring_counts_its_files_and_shows_its_plots(mixed: Scored, store: str) -> None:
+    client = mlflow.MlflowClient(store)
+    metrics = mixed.run.data.metrics
+    note = mixed.run.data.tags["mlflow.note.content"]
+    counts = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
     paths = {
         entry.path
         for folder in ("plots", "tables")
-        for entry in client.list_artifacts(run.info.run_id, folder)
+        for entry in client.list_artifacts(mixed.run.info.run_id, folder)
     }
+    assert metrics["score/rows_per_s"] > 0
+    assert counts == [2, 0, 0]
     assert {"plots/roc.png", "tables/files.json"} <= paths
     assert "models:/tipcast/1" in note
     assert "get-artifact?path=plots%2Froc.png" in note
 
 
-def test_nothing_is_done_twice(score: Job, trips: Path, out: Path, logged: list[str]) -> None:
-    first = score().said
-    assert sorted(line.split()[2] for line in logged if line.startswith("file ")) == MONTHS
-    before = state(out)
-    again = score()
-    assert (again.said["scored"], again.said["rows"], again.run) == (0, first["rows"], None)
-    assert set(again.said["phases"]) == {"list", "model"}
-    assert state(out) == before
+@dataclass(frozen=True)
+class Repeated:
+    """A scoring into a folder that may have scores, and what the folder has after it."""
 
-    (trips / MONTHS[0]).touch()
-    (out / MONTHS[1]).touch()
-    assert (score().said["scored"], score().run) == (0, None), "the same content"
-    entries = manifest(out)["files"]
-    assert entries[MONTHS[0]]["input_stamp"] == file_stamp(str(trips / MONTHS[0]), {}), (
-        "it is not read each time"
+    said: dict[str, Any]
+    run: Any
+    files: dict[str, tuple[int, bytes]]
+    """Name -> the time and the content."""
+    manifest: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """The same scoring again and again, in order; each tells what was changed before it."""
+
+    lines: list[str]
+    """What the console was told by the first."""
+    first: Repeated
+    unchanged: Repeated
+    touched: Repeated
+    """A file of trips and one of scores have another time."""
+    stamp: str
+    """Of the file of trips, then."""
+    cut: Repeated
+    """The first file of trips lost 100 rows, and the manifest was lost."""
+    rows: int
+    """Of the first file of trips before that."""
+    removed: Repeated
+    """The first file of trips is gone; the scores of the second were overwritten."""
+    other_model: Repeated
+
+
+@pytest.fixture(scope="module")
+def repeated(store: str, months: Path, tmp_path_factory: pytest.TempPathFactory) -> Repetitions:
+    folder = tmp_path_factory.mktemp("repeated")
+    trips = Path(shutil.copytree(months, folder / "trips"))
+    out = folder / "scored"
+
+    def score(uri: str = "models:/tipcast/1") -> Repeated:
+        ended = score_into(store, trips, out, uri=uri)
+        return Repeated(ended.said, ended.run, state(out), manifest(out))
+
+    with contextlib.chdir(folder):
+        with console_lines() as lines:
+            first = score()
+        unchanged = score()
+
+        (trips / MONTHS[0]).touch()
+        (out / MONTHS[1]).touch()
+        touched = score()
+        stamp = file_stamp(str(trips / MONTHS[0]), {})
+
+        # as a job that is killed leaves it, of which tests/faults tells more
+        table = pq.read_table(trips / MONTHS[0])
+        (out / "_manifest.json").unlink()
+        pq.write_table(table.slice(100), trips / MONTHS[0])
+        cut = score()
+
+        shutil.copy(out / MONTHS[0], out / MONTHS[1])
+        (trips / MONTHS[0]).unlink()
+        removed = score()
+
+        other_model = score("models:/other/1")
+    return Repetitions(
+        lines, first, unchanged, touched, stamp, cut, table.num_rows, removed, other_model
     )
-    assert {name: state(out)[name][1] for name in MONTHS} == {
-        name: before[name][1] for name in MONTHS
-    }
 
-    before = state(out)
-    table = pq.read_table(trips / MONTHS[0])
-    # as a job that is killed leaves it, of which tests/faults tells more
-    (out / "_manifest.json").unlink()
-    pq.write_table(table.slice(100), trips / MONTHS[0])
-    changed = score()
-    assert (changed.said["scored"], changed.said["scored_rows"]) == (1, table.num_rows - 100)
-    assert manifest(out)["run_id"] == changed.run.info.run_id
-    assert pq.read_metadata(out / MONTHS[0]).num_rows == table.num_rows - 100
-    assert state(out)[MONTHS[1]] == before[MONTHS[1]]
 
-    shutil.copy(out / MONTHS[0], out / MONTHS[1])
-    (trips / MONTHS[0]).unlink()
-    less = score().said
-    assert (less["scored"], less["files"]) == (1, 1), "scores of another size are made again"
-    assert state(out)[MONTHS[1]][1] == before[MONTHS[1]][1]
-    assert set(state(out)) == {MONTHS[1], "_manifest.json"}, "of a file that is not named any more"
+def test_each_file_is_said_once(repeated: Repetitions) -> None:
+    assert sorted(line.split()[2] for line in repeated.lines if line.startswith("file ")) == MONTHS
 
-    assert score(uri="models:/other/1").said["scored"] == 1
-    assert manifest(out)["model"]["name"] == "other"
+
+def test_nothing_is_done_twice(repeated: Repetitions) -> None:
+    again = repeated.unchanged
+    assert (again.said["scored"], again.said["rows"]) == (0, repeated.first.said["rows"])
+    assert again.run is None
+    assert set(again.said["phases"]) == {"list", "model"}
+    assert again.files == repeated.first.files
+
+
+def test_a_file_of_the_same_content_at_another_time_is_not_scored_again(
+    repeated: Repetitions,
+) -> None:
+    touched = repeated.touched
+    assert (touched.said["scored"], touched.run) == (0, None)
+    for name in MONTHS:
+        assert touched.files[name][1] == repeated.first.files[name][1]
+
+
+def test_the_new_time_of_a_file_is_remembered(repeated: Repetitions) -> None:
+    """Else its content would be read each time."""
+    entry = repeated.touched.manifest["files"][MONTHS[0]]
+    assert entry["input_stamp"] == repeated.stamp
+
+
+def test_a_changed_file_alone_is_scored_again_also_without_the_manifest(
+    repeated: Repetitions,
+) -> None:
+    cut = repeated.cut
+    rows = repeated.rows - 100
+    _, scores = cut.files[MONTHS[0]]
+    assert (cut.said["scored"], cut.said["scored_rows"]) == (1, rows)
+    assert cut.manifest["run_id"] == cut.run.info.run_id
+    assert pq.read_metadata(pa.BufferReader(scores)).num_rows == rows
+    assert cut.files[MONTHS[1]] == repeated.touched.files[MONTHS[1]]
+
+
+def test_overwritten_scores_are_made_again(repeated: Repetitions) -> None:
+    removed = repeated.removed
+    assert (removed.said["scored"], removed.said["files"]) == (1, 1)
+    assert removed.files[MONTHS[1]][1] == repeated.touched.files[MONTHS[1]][1]
+
+
+def test_scores_of_a_file_that_is_gone_are_removed(repeated: Repetitions) -> None:
+    assert set(repeated.removed.files) == {MONTHS[1], "_manifest.json"}
+
+
+def test_another_model_scores_all_again(repeated: Repetitions) -> None:
+    assert repeated.other_model.said["scored"] == 1
+    assert repeated.other_model.manifest["model"]["name"] == "other"
 
 
 def test_any_number_of_workers_gives_the_same_files(
@@ -271,9 +404,33 @@ def test_addresses_of_models(score: Job, store: str, out: Path, trips: Path) -> 
     assert score(uri=f"runs:/{run_id}/xgboost-high_tip").said["scored"] == 0
 
 
-def test_no_row_is_dropped_and_few_columns_are_needed(
-    score: Job, out: Path, tmp_path: Path
-) -> None:
+BARE = "a_2019-04"
+"""A file without passengers and fares; `c_2019-04` has the same trips as CSV."""
+EMPTY = "b_2019-04.parquet"
+"""The same trips, whose passengers are all missing."""
+ODD = "yellow_tripdata_2019-04.parquet"
+"""The same trips, of which some rows have odd values."""
+ODD_VALUES = {
+    "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
+    "DOLocationID": {1: -5.0, 3: 2.0**40},
+    "passenger_count": {4: np.inf, 5: np.nan, 6: -np.inf, 7: 1e300},
+    "fare_amount": {8: 0.0, 9: np.nan, 10: np.inf},
+    "tip_amount": {11: np.nan},
+    "tpep_pickup_datetime": {
+        12: pd.NaT,
+        13: pd.Timestamp("2008-12-31"),
+        14: pd.Timestamp("2090-01-01"),
+        15: pd.Timestamp("2018-07-01"),
+    },
+}
+"""Column -> row -> what it has."""
+UNSCORED = {1, 2, 3, 4, 6, 7, 13, 14}
+WITHOUT_TARGET = {0, 8, 9, 10, 11, 12, 15}
+"""Rows of which no target is known, beside those without a score."""
+
+
+def april_trips() -> pd.DataFrame:
+    """Make 400 trips, numbers as floats."""
     start, stop = (int(pd.Timestamp(day).value // 1000) for day in ("2019-04-01", "2019-05-01"))
     names = (
         "tpep_pickup_datetime",
@@ -288,70 +445,83 @@ def test_no_row_is_dropped_and_few_columns_are_needed(
         name: made[name].view("datetime64[us]") if "datetime" in name else made[name]
         for name in names
     }
-    trips = pd.DataFrame(columns).astype(
+    return pd.DataFrame(columns).astype(
         {"PULocationID": float, "DOLocationID": float, "passenger_count": float}
     )
-    folder = tmp_path / "odd"
-    name = "yellow_tripdata_2019-04.parquet"
-    odd = {
-        "PULocationID": {0: np.nan, 1: 300.0, 2: 0.0},
-        "DOLocationID": {1: -5.0, 3: 2.0**40},
-        "passenger_count": {4: np.inf, 5: np.nan, 6: -np.inf, 7: 1e300},
-        "fare_amount": {8: 0.0, 9: np.nan, 10: np.inf},
-        "tip_amount": {11: np.nan},
-        "tpep_pickup_datetime": {
-            12: pd.NaT,
-            13: pd.Timestamp("2008-12-31"),
-            14: pd.Timestamp("2090-01-01"),
-            15: pd.Timestamp("2018-07-01"),
-        },
-    }
-    folder.mkdir()
-    bare = trips.assign(tip_amount=np.nan)
-    few = bare.drop(columns=["passenger_count", "fare_amount"])
-    few.to_parquet(folder / "a_2019-04.parquet")
+
+
+@pytest.fixture(scope="module")
+def odd(store: str, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    """Scores of files that lack columns and values, in blocks of a few rows."""
+    folder = tmp_path_factory.mktemp("odd")
+    given = folder / "trips"
+    given.mkdir()
+
+    trips = april_trips()
+    without_tips = trips.assign(tip_amount=np.nan)
+    bare = without_tips.drop(columns=["passenger_count", "fare_amount"])
+    bare.to_parquet(given / f"{BARE}.parquet")
+    with_flag = bare.assign(store_and_fwd_flag="N", VendorID=2)
     for ending in ("csv", "csv.gz"):
-        few.assign(store_and_fwd_flag="N", VendorID=2).to_csv(
-            folder / f"c_2019-04.{ending}", index=False
-        )
-    bare.assign(passenger_count=np.nan).to_parquet(folder / "b_2019-04.parquet")
-    for column, values in odd.items():
+        with_flag.to_csv(given / f"c_2019-04.{ending}", index=False)
+    without_tips.assign(passenger_count=np.nan).to_parquet(given / EMPTY)
+
+    for column, values in ODD_VALUES.items():
         for row, value in values.items():
             trips.loc[row, column] = value
-    trips.to_parquet(folder / name)
-    ended = score("block_bytes=3000", given=folder)
-    one, other = (
-        pq.read_table(out / bare)["probability"]
-        for bare in ("a_2019-04.parquet", "b_2019-04.parquet")
+    trips.to_parquet(given / ODD)
+    with contextlib.chdir(folder):
+        return score_into(store, given, folder / "scored", "block_bytes=3000")
+
+
+def test_a_column_that_is_missing_is_one_without_values(odd: Scored) -> None:
+    missing, empty = (
+        pq.read_table(odd.out / name)["probability"] for name in (f"{BARE}.parquet", EMPTY)
     )
-    assert one.equals(other)
-    assert one.null_count == 0
-    scored = pd.read_parquet(out / name)
-    metrics = ended.run.data.metrics
-    assert len(scored) == len(trips)
-    unscored = {1, 2, 3, 4, 6, 7, 13, 14}
-    for column in ("probability", "prediction"):
-        assert set(scored.index[scored[column].isna()]) == unscored
-    assert ended.said["unscored"] == {"pickup_impossible": 2, "non_finite": 3, "bad_zone": 3}
-    assert manifest(out)["files"][name]["unscored"] == ended.said["unscored"]
+    assert missing.equals(empty)
+    assert missing.null_count == 0
+
+
+@pytest.mark.parametrize("column", ["probability", "prediction"])
+def test_impossible_rows_are_kept_and_get_no_score(odd: Scored, column: str) -> None:
+    scored = pd.read_parquet(odd.out / ODD)
+    assert len(scored) == pq.read_metadata(odd.given / ODD).num_rows
+    assert set(scored.index[scored[column].isna()]) == UNSCORED
+
+
+def test_rows_without_a_score_are_counted_by_their_reason(odd: Scored) -> None:
+    metrics = odd.run.data.metrics
+    assert odd.said["unscored"] == {"pickup_impossible": 2, "non_finite": 3, "bad_zone": 3}
+    assert odd.files[ODD]["unscored"] == odd.said["unscored"]
     assert (metrics["score/unscored"], metrics["unscored/bad_zone"]) == (8, 3)
-    labelled = len(trips) - len(unscored | {0, 8, 9, 10, 11, 12, 15})
-    assert labelled - 10 <= metrics["labelled/rows"] <= labelled, (
-        "the sample has negative fares of its own"
-    )
+
+
+def test_rows_with_a_score_and_a_target_are_judged(odd: Scored) -> None:
+    labelled = pq.read_metadata(odd.given / ODD).num_rows - len(UNSCORED | WITHOUT_TARGET)
+    of_negative_fares = 10  # at most: the sample has some of its own
+    judged = odd.run.data.metrics["labelled/rows"]
+    assert labelled - of_negative_fares <= judged <= labelled
+
+
+def test_csv_is_scored_as_parquet_packed_or_not(odd: Scored) -> None:
     plain, packed = (
-        pq.read_table(out / f"c_2019-04.{ending}.parquet") for ending in ("csv", "csv.gz")
+        pq.read_table(odd.out / f"c_2019-04.{ending}.parquet") for ending in ("csv", "csv.gz")
     )
+    parquet = pq.read_table(odd.out / f"{BARE}.parquet")
     assert plain.equals(packed)
-    assert plain["probability"].equals(one)
+    assert plain["probability"].equals(parquet["probability"])
+
+
+def test_scores_of_csv_have_types_and_row_groups(odd: Scored) -> None:
+    scores = pq.ParquetFile(odd.out / "c_2019-04.csv.parquet")
     types = {
         "tpep_pickup_datetime": pa.timestamp("us"),
         "PULocationID": pa.int64(),
         "VendorID": pa.int64(),
+        "store_and_fwd_flag": pa.string(),
     }
-    for column, kind in {**types, "store_and_fwd_flag": pa.string()}.items():
-        assert plain.schema.field(column).type == kind
-    assert pq.read_metadata(out / "c_2019-04.csv.parquet").num_row_groups > 3
+    assert {name: scores.schema_arrow.field(name).type for name in types} == types
+    assert scores.metadata.num_row_groups > 3
 
 
 def test_a_scoring_is_recorded_in_the_experiment_of_the_training(
@@ -428,60 +598,114 @@ def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) ->
         assert scores.null_count == sum(entry["unscored"].values()) < 0.05 * len(scores), name
 
 
-def test_trips_and_scores_in_an_object_store(
-    job: Job, months: Path, bucket: Any, tmp_path: Path
-) -> None:
-    def scored() -> dict[str, bytes]:
+IN_BUCKET = [f"2019/{name}" for name in MONTHS]
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """A scoring of trips in an object store, and the objects with scores after it."""
+
+    said: dict[str, Any]
+    """Nothing where it was refused."""
+    objects: dict[str, bytes]
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        return dict(json.loads(self.objects["_manifest.json"]))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Scorings from one bucket into itself, in order, and one of its public address."""
+
+    first: StoredStep
+    unchanged: StoredStep
+    without_manifest: StoredStep
+    """As after a job that was killed."""
+    damaged: StoredStep
+    """The first file of trips is another, the second is damaged."""
+    from_web: dict[str, Any]
+    """What scoring the first file by HTTP says."""
+    web_scores: bytes
+    from_web_again: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def stored(store: str, months: Path, tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    folder = tmp_path_factory.mktemp("stored")
+    with contextlib.chdir(folder), object_store() as bucket:
+        return _score_stored(store, months, folder, bucket)
+
+
+def _score_stored(store: str, months: Path, folder: Path, bucket: Any) -> Stored:
+    def objects() -> dict[str, bytes]:
         bucket.invalidate_cache()
         return {
             path.removeprefix("trips/scored/"): bucket.cat_file(path)
             for path in bucket.find("trips/scored")
         }
 
+    def score(given: str = "s3://trips/months/", out: object = "s3://trips/scored") -> Any:
+        words = ("model_uri=models:/tipcast/1", f"input={given}", f"output={out}", SCORING)
+        return run_job(store, "score", *words).said
+
     for name in MONTHS:
         bucket.put(str(months / name), f"trips/months/2019/{name}")
-    words = [
-        "model_uri=models:/tipcast/1",
-        "input=s3://trips/months/",
-        "output=s3://trips/scored",
-        SCORING,
-    ]
-    said = job("score", *words).said
-    objects = scored()
-    assert set(objects) == {"_manifest.json", *(f"2019/{name}" for name in MONTHS)}
-    entries = json.loads(objects["_manifest.json"])["files"]
-    for name in MONTHS:
-        assert (
-            entries[f"2019/{name}"]["sha256"] == hashlib.sha256(objects[f"2019/{name}"]).hexdigest()
-        )
-        same_rows(io.BytesIO(objects[f"2019/{name}"]), months / name)
-    assert said["rows"] == sum(entry["rows"] for entry in entries.values())
-    assert job("score", *words).said["scored"] == 0
-    bucket.rm_file("trips/scored/_manifest.json")  # as by a job that was killed
-    assert job("score", *words).said["scored"] == 0
-    assert json.loads(scored()["_manifest.json"])["files"] == entries
+    first = StoredStep(score(), objects())
+    unchanged = StoredStep(score(), objects())
+    bucket.rm_file("trips/scored/_manifest.json")
+    without_manifest = StoredStep(score(), objects())
 
-    pq.write_table(pq.read_table(months / MONTHS[0]).slice(7), tmp_path / "changed.parquet")
-    bucket.put(str(tmp_path / "changed.parquet"), f"trips/months/2019/{MONTHS[0]}")
-    bucket.pipe_file(f"trips/months/2019/{MONTHS[1]}", damaged(months / MONTHS[1]))
+    changed = folder / "changed.parquet"
+    pq.write_table(pq.read_table(months / MONTHS[0]).slice(7), changed)
+    bucket.put(str(changed), f"trips/months/{IN_BUCKET[0]}")
+    bucket.pipe_file(f"trips/months/{IN_BUCKET[1]}", damaged(months / MONTHS[1]))
     with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
-        job("score", *words)
-    objects = scored()
-    assert set(objects) == {f"2019/{MONTHS[0]}", "_manifest.json"}, (
-        "a file that is refused has no scores"
-    )
-    found = json.loads(objects["_manifest.json"])
-    assert (set(found["files"]), set(found["refused"])) == (
-        {f"2019/{MONTHS[0]}"},
-        {f"2019/{MONTHS[1]}"},
-    )
+        score()
+    refused = StoredStep({}, objects())
 
-    bucket.chmod(f"trips/months/2019/{MONTHS[0]}", acl="public-read")
-    web = f"{os.environ['AWS_ENDPOINT_URL']}/trips/months/2019/{MONTHS[0]}"
-    local = [words[0], f"input={web}", f"output={tmp_path / 'web'}", SCORING]
-    assert job("score", *local).said["scored"] == 1
-    assert (tmp_path / "web" / MONTHS[0]).read_bytes() == objects[f"2019/{MONTHS[0]}"]
-    assert job("score", *local).said["scored"] == 0
+    bucket.chmod(f"trips/months/{IN_BUCKET[0]}", acl="public-read")
+    web = f"{os.environ['AWS_ENDPOINT_URL']}/trips/months/{IN_BUCKET[0]}"
+    from_web = score(web, folder / "web")
+    web_scores = (folder / "web" / MONTHS[0]).read_bytes()
+    from_web_again = score(web, folder / "web")
+    return Stored(first, unchanged, without_manifest, refused, from_web, web_scores, from_web_again)
+
+
+def test_trips_in_an_object_store_are_scored_below_the_same_names(
+    stored: Stored, months: Path
+) -> None:
+    objects = stored.first.objects
+    assert set(objects) == {"_manifest.json", *IN_BUCKET}
+    for name in MONTHS:
+        same_rows(io.BytesIO(objects[f"2019/{name}"]), months / name)
+
+
+def test_the_manifest_in_an_object_store_tells_rows_and_digests(stored: Stored) -> None:
+    entries = stored.first.manifest["files"]
+    assert {name: entry["sha256"] for name, entry in entries.items()} == {
+        name: hashlib.sha256(stored.first.objects[name]).hexdigest() for name in IN_BUCKET
+    }
+    assert stored.first.said["rows"] == sum(entry["rows"] for entry in entries.values())
+
+
+def test_scores_in_an_object_store_are_kept_also_without_their_manifest(stored: Stored) -> None:
+    assert stored.unchanged.said["scored"] == 0
+    assert stored.without_manifest.said["scored"] == 0
+    assert stored.without_manifest.manifest["files"] == stored.first.manifest["files"]
+
+
+def test_a_damaged_file_in_an_object_store_has_no_scores(stored: Stored) -> None:
+    left = stored.damaged
+    assert set(left.objects) == {IN_BUCKET[0], "_manifest.json"}
+    assert set(left.manifest["files"]) == {IN_BUCKET[0]}
+    assert set(left.manifest["refused"]) == {IN_BUCKET[1]}
+
+
+def test_a_file_of_the_web_is_scored_once_and_as_from_its_store(stored: Stored) -> None:
+    assert stored.from_web["scored"] == 1
+    assert stored.web_scores == stored.damaged.objects[IN_BUCKET[0]]
+    assert stored.from_web_again["scored"] == 0
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):

@@ -3,9 +3,11 @@ sweeps differ in.
 """
 
 import contextlib
+import functools
 import io
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import mlflow
 import numpy as np
 import pytest
 from PIL import Image
-from tests.jobs.conftest import TAGS, children, own_tags, run_job
+from tests.jobs.conftest import TAGS, Ended, children, console_lines, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import base, metric
@@ -24,8 +26,22 @@ QUICK = ("data.rows=5000",)
 FEW = "model.params.n_estimators=12"
 SPACE = "search.space.max_depth=[3,4,5]"
 NOT_TRIED = {"trial", "validation/auc"}
-Swept = tuple[dict[str, Any], Any, list[Any]]
-"""What a sweep said, its run and its children."""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep has left: its last line, its run, and the runs of its trials by number."""
+
+    said: dict[str, Any]
+    parent: Any
+    trials: list[Any]
+
+    @property
+    def best(self) -> Any:
+        """The run of the trial with the highest AUC."""
+        return max(self.trials, key=lambda run: run.data.metrics["validation/auc"])
+
+
 Sweep = Callable[..., Swept]
 
 
@@ -34,13 +50,16 @@ def client(store: str) -> Any:
     return mlflow.MlflowClient(store)
 
 
-@pytest.fixture
-def swept(job: Callable[..., Any], client: Any) -> Sweep:
-    def run(*words: str) -> Swept:
-        ended = job("sweep", *QUICK, *(() if "model=kmeans" in words else (FEW,)), *words)
-        return ended.said, ended.run, children(client, ended.run)
+def run_sweep(store: str, *words: str) -> Swept:
+    """Sweep in this process, over trainings of few rows and trees."""
+    few = () if "model=kmeans" in words else (FEW,)
+    ended = run_job(store, "sweep", *QUICK, *few, *words)
+    return Swept(ended.said, ended.run, children(mlflow.MlflowClient(store), ended.run))
 
-    return run
+
+@pytest.fixture
+def swept(store: str) -> Sweep:
+    return functools.partial(run_sweep, store)
 
 
 def artifact(client: Any, run: Any, path: str) -> bytes:
@@ -62,160 +81,232 @@ def points(client: Any, run: Any, name: str) -> tuple[list[int], list[float]]:
 
 
 @pytest.fixture(scope="module")
-def nine(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def nine(store: str, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """A random search of nine trials."""
     with contextlib.chdir(tmp_path_factory.mktemp("nine")), pytest.MonkeyPatch.context() as patch:
         patch.setattr(page, "DPI", 150)
-        ended = run_job(
-            store, "sweep", *QUICK, FEW, SPACE, "search.trials=9", "tracking.register=swept"
-        )
-    return ended.said, ended.run, children(client, ended.run)
+        return run_sweep(store, SPACE, "search.trials=9", "tracking.register=swept")
 
 
-def test_a_sweep_leaves_one_parent_and_a_child_for_each_trial(nine: Swept, client: Any) -> None:
-    said, parent, runs = nine
-    tags = parent.data.tags
-    metrics = parent.data.metrics
-    logged = parent.data.params
-    assert said["trials"] == {"finished": 9, "failed": 0, "all": 9}
-    assert [run.info.status for run in (parent, *runs)] == ["FINISHED"] * 10
-    assert [run.data.tags["trial.key"] for run in runs] == [
-        f"{tags['sweep.study']}-{at:04d}" for at in range(9)
+def test_each_trial_is_a_finished_child_of_the_sweep(nine: Swept) -> None:
+    study = nine.parent.data.tags["sweep.study"]
+    assert nine.said["trials"] == {"finished": 9, "failed": 0, "all": 9}
+    assert [run.info.status for run in (nine.parent, *nine.trials)] == ["FINISHED"] * 10
+    assert [run.data.tags["trial.key"] for run in nine.trials] == [
+        f"{study}-{at:04d}" for at in range(9)
     ]
-    scores = [run.data.metrics["validation/auc"] for run in runs]
-    best = runs[scores.index(max(scores))]
-    assert said["best"]["trial"] == int(best.data.tags["trial.number"])
-    steps, values = points(client, parent, "sweep/best_validation_auc")
+
+
+def test_the_best_trial_is_the_one_of_the_highest_validation_score(nine: Swept) -> None:
+    tags = nine.parent.data.tags
+    assert nine.said["best"]["trial"] == int(nine.best.data.tags["trial.number"])
+    assert tags["sweep.best"] == nine.best.data.tags["trial.key"]
+    for name, value in json.loads(tags["sweep.best.params"]).items():
+        assert str(value) == nine.best.data.params[f"model.params.{name}"]
+
+
+def test_the_best_score_is_a_curve_that_never_falls(nine: Swept, client: Any) -> None:
+    scores = [run.data.metrics["validation/auc"] for run in nine.trials]
+    steps, values = points(client, nine.parent, "sweep/best_validation_auc")
     assert values == sorted(values)
     assert (steps[0], steps[-1], values[-1]) == (1, 9, max(scores))
-    assert tags["sweep.best"] == best.data.tags["trial.key"]
-    assert own_tags(parent) == {*TAGS, "sweep.study", "sweep.best", "sweep.best.params"}
+
+
+def test_sweep_and_trials_carry_no_tags_but_their_own(nine: Swept) -> None:
     of_trial = {f"trial.{name}" for name in ("key", "number", "attempt", "params")}
-    assert own_tags(best) == {*TAGS, *of_trial} - {"command"}
-    for name, value in json.loads(tags["sweep.best.params"]).items():
-        assert str(value) == best.data.params[f"model.params.{name}"]
-        assert f"model.params.{name}" not in logged, (
-            "it could not change when a better one is found"
-        )
-    assert (logged["model.params.n_estimators"], logged["search.name"]) == ("12", "random")
-    assert said["model_uri"].startswith("models:/swept/")
-    told = {
-        name.partition("/")[0]
-        for name in client.get_model_version("swept", "1").tags
-        if "/" in name
-    }
-    assert told == {"test"}, "its metrics are of the test"
-    assert metrics["test/auc"] == pytest.approx(said["metrics"]["test/auc"])
+    assert own_tags(nine.parent) == {*TAGS, "sweep.study", "sweep.best", "sweep.best.params"}
+    assert own_tags(nine.best) == {*TAGS, *of_trial} - {"command"}
+
+
+def test_the_parent_has_no_parameter_that_a_better_trial_would_change(nine: Swept) -> None:
+    params = nine.parent.data.params
+    tried = json.loads(nine.parent.data.tags["sweep.best.params"])
+    assert not {f"model.params.{name}" for name in tried} & params.keys()
+    assert (params["model.params.n_estimators"], params["search.name"]) == ("12", "random")
+
+
+def test_the_model_of_a_sweep_is_measured_on_test_rows(nine: Swept, client: Any) -> None:
+    metrics = nine.parent.data.metrics
+    tags = client.get_model_version("swept", "1").tags
+    assert nine.said["model_uri"].startswith("models:/swept/")
+    assert {name.partition("/")[0] for name in tags if "/" in name} == {"test"}
+    assert metrics["test/auc"] == pytest.approx(nine.said["metrics"]["test/auc"])
     assert 0.5 < metrics["test/auc"] < 1
     assert metrics["parity/max_abs_diff"] <= 1e-5
-    assert not [run for run in runs if client.list_artifacts(run.info.run_id)], (
-        "only the parent has artifacts"
-    )
-    assert {name for run in runs for name in run.data.metrics if name.startswith("test/")} == set()
+
+
+def test_trials_have_neither_artifacts_nor_test_metrics(nine: Swept, client: Any) -> None:
+    assert not [run for run in nine.trials if client.list_artifacts(run.info.run_id)]
+    metrics = {name for run in nine.trials for name in run.data.metrics}
+    assert not {name for name in metrics if name.startswith("test/")}
+
+
+def test_every_phase_of_a_sweep_is_timed(nine: Swept) -> None:
     phases = {"list", "cluster", "load", "search", "read", "fit", "evaluate", "log"}
-    assert phases <= {*said["phases"]} & {name.removeprefix("seconds/") for name in metrics}
+    assert phases <= nine.said["phases"].keys()
+    assert {f"seconds/{phase}" for phase in phases} <= nine.parent.data.metrics.keys()
 
 
-def test_the_leaderboard_the_plots_the_note_and_the_refit(
-    nine: Swept, client: Any, job: Callable[..., Any]
+def test_the_refit_is_what_train_makes_of_the_best_parameters(
+    nine: Swept, job: Callable[..., Ended]
 ) -> None:
-    said, parent, runs = nine
     best = [
         f"model.params.{name}={value}"
-        for name, value in said["best"].items()
+        for name, value in nine.said["best"].items()
         if name not in NOT_TRIED
     ]
-    assert job("train", *QUICK, FEW, *best).said["metrics"] == said["metrics"], (
-        "the refit is what train makes of them"
-    )
-    rows = leaderboard(client, parent)
+    assert job("train", *QUICK, FEW, *best).said["metrics"] == nine.said["metrics"]
+
+
+def test_the_leaderboard_ranks_all_trials_by_validation_score(nine: Swept, client: Any) -> None:
+    rows = leaderboard(client, nine.parent)
+    scores = [row["validation/auc"] for row in rows]
     assert [row["rank"] for row in rows] == list(range(1, 10))
-    assert [row["validation/auc"] for row in rows] == sorted(
-        (row["validation/auc"] for row in rows), reverse=True
-    )
+    assert scores == sorted(scores, reverse=True)
+    assert {row["run_id"] for row in rows} == {*ids(nine.trials)}
     assert all(
         row["validation/auc_low"] < row["validation/auc"] < row["validation/auc_high"]
         for row in rows
     )
-    assert {row["run_id"] for row in rows} == {*ids(runs)}
-    names = {entry.path for entry in client.list_artifacts(parent.info.run_id, "sweep")}
+
+
+def test_the_parent_has_a_leaderboard_and_a_plot_of_importance(nine: Swept, client: Any) -> None:
+    names = {entry.path for entry in client.list_artifacts(nine.parent.info.run_id, "sweep")}
     assert names == {"sweep/leaderboard.json", "sweep/parameter_importance.png"}
-    with Image.open(
-        io.BytesIO(artifact(client, parent, "sweep/parameter_importance.png"))
-    ) as picture:
+    plot = artifact(client, nine.parent, "sweep/parameter_importance.png")
+    with Image.open(io.BytesIO(plot)) as picture:
         assert picture.size == (900, 900)
+
+
+def test_the_first_trial_has_the_defaults_also_outside_the_space(nine: Swept) -> None:
     defaults = {"max_depth": "6", "learning_rate": "0.1", "gamma": "0.0"}
-    first = {f"model.params.{name}": value for name, value in defaults.items()}
-    assert first.items() <= runs[0].data.params.items(), "the defaults, also outside the space"
-    note = parent.data.tags["mlflow.note.content"]
+    params = {f"model.params.{name}": value for name, value in defaults.items()}
+    assert params.items() <= nine.trials[0].data.params.items()
+
+
+def test_the_note_of_a_sweep_tells_the_best_trial_and_leads_to_all(nine: Swept) -> None:
+    note = nine.parent.data.tags["mlflow.note.content"]
     assert len(note) <= 8000
     for text in (
-        f"trial {said['best']['trial']}]",
+        f"trial {nine.said['best']['trial']}]",
         "Compare all trials as charts",
         "mlflow.parentRunId",
         "test AUC",
     ):
         assert text in note
-    assert said["charts"].endswith("workflowType=machine_learning")
-    steps, rates = points(client, runs[0], "roc/true_positive_rate")
+    assert nine.said["charts"].endswith("workflowType=machine_learning")
+
+
+def test_a_trial_has_its_roc_curve_in_25_steps(nine: Swept, client: Any) -> None:
+    trial = nine.trials[0]
+    steps, rates = points(client, trial, "roc/true_positive_rate")
+    area = sum((a + b) / 2 for a, b in zip(rates[:-1], rates[1:], strict=True)) / 25
     assert steps == list(range(0, 101, 4))
     assert rates == sorted(rates)
     assert (rates[0] < 0.02, rates[-1]) == (True, 1)
-    area = sum((a + b) / 2 for a, b in zip(rates[:-1], rates[1:], strict=True)) / 25
-    assert area == pytest.approx(runs[0].data.metrics["validation/auc"], abs=0.01)
+    assert area == pytest.approx(trial.data.metrics["validation/auc"], abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("words", "metric", "trials"),
-    [
-        (
-            ["task=tip_amount", "search=tpe", "search.max_concurrent=2", "search.trials=6"],
-            "rmse",
-            6,
-        ),
-        (
-            [
-                "data=blobs",
-                "task=clusters",
-                "model=kmeans",
-                "search=grid",
-                "search.space.n_clusters=[2,5]",
-            ],
-            "inertia",
-            2,
-        ),
-    ],
+@dataclass(frozen=True)
+class OfKind:
+    """A sweep of a task whose leading metric is better the less it is."""
+
+    words: tuple[str, ...]
+    metric: str
+    trials: int
+
+
+REGRESSION = OfKind(
+    ("task=tip_amount", "search=tpe", "search.max_concurrent=2", "search.trials=6"), "rmse", 6
 )
-def test_other_kinds_of_tasks(
-    swept: Sweep, client: Any, words: list[str], metric: str, trials: int
+CLUSTERING = OfKind(
+    (
+        "data=blobs",
+        "task=clusters",
+        "model=kmeans",
+        "search=grid",
+        "search.space.n_clusters=[2,5]",
+    ),
+    "inertia",
+    2,
+)
+of_each_kind = pytest.mark.parametrize(
+    "kind", [REGRESSION, CLUSTERING], ids=lambda kind: kind.metric
+)
+
+
+@pytest.fixture(scope="module")
+def swept_for(store: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[OfKind], Swept]:
+    """Sweep for a kind of task, the first time that it is asked for."""
+
+    @functools.cache
+    def sweep_once(kind: OfKind) -> Swept:
+        with contextlib.chdir(tmp_path_factory.mktemp(kind.metric)):
+            return run_sweep(store, *kind.words)
+
+    return sweep_once
+
+
+@of_each_kind
+def test_the_best_trial_is_the_one_of_the_least_error(
+    swept_for: Callable[[OfKind], Swept], kind: OfKind
 ) -> None:
-    """Less of their leading metric is better."""
-    said, parent, runs = swept(*words)
-    assert said["trials"] == {"finished": trials, "failed": 0, "all": trials}
-    key = f"validation/{metric}"
-    scores = [run.data.metrics[key] for run in runs]
-    assert said["best"][key] == min(scores) < max(scores)
-    assert parent.data.metrics[f"sweep/best_{key.replace('/', '_')}"] == min(scores)
-    assert parent.data.metrics[key] == pytest.approx(min(scores), rel=1e-6), (
-        "the refit is the trial's"
-    )
-    assert f"{key}_low" in runs[0].data.metrics
-    assert "orderByAsc=true" in said["charts"]
-    assert [row[key] for row in leaderboard(client, parent)] == sorted(scores)
-    note = parent.data.tags["mlflow.note.content"]
+    swept = swept_for(kind)
+    key = f"validation/{kind.metric}"
+    scores = [run.data.metrics[key] for run in swept.trials]
+    metrics = swept.parent.data.metrics
+    assert swept.said["trials"] == {"finished": kind.trials, "failed": 0, "all": kind.trials}
+    assert swept.said["best"][key] == min(scores) < max(scores)
+    assert metrics[f"sweep/best_validation_{kind.metric}"] == min(scores)
+    assert metrics[key] == pytest.approx(min(scores), rel=1e-6), "the refit is the trial's"
+    assert f"{key}_low" in swept.trials[0].data.metrics
+
+
+@of_each_kind
+def test_trials_are_listed_from_the_least_error(
+    swept_for: Callable[[OfKind], Swept], client: Any, kind: OfKind
+) -> None:
+    swept = swept_for(kind)
+    key = f"validation/{kind.metric}"
+    scores = [run.data.metrics[key] for run in swept.trials]
+    assert [row[key] for row in leaderboard(client, swept.parent)] == sorted(scores)
+    assert "orderByAsc=true" in swept.said["charts"]
+
+
+@of_each_kind
+def test_the_note_tells_the_score_of_the_defaults_where_a_trial_beats_them(
+    swept_for: Callable[[OfKind], Swept], kind: OfKind
+) -> None:
+    swept = swept_for(kind)
+    key = f"validation/{kind.metric}"
+    scores = [run.data.metrics[key] for run in swept.trials]
+    note = swept.parent.data.tags["mlflow.note.content"]
+    gains = "search=tpe" in kind.words and scores[0] > min(scores)
     assert f"Best by {key}" in note
-    gains = "search=tpe" in words and scores[0] > min(scores)
     assert (f"The default parameters, trial 0, have {scores[0]:.4f}." in note) == gains
 
 
-def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
-    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ranked by a metric of the user's own, and with a parameter that the command line sets."""
-    for kind in base.OWN:
-        monkeypatch.setitem(base.OWN, kind, {})
+@dataclass(frozen=True)
+class Resumed:
+    """A sweep of three trials and each time that it was resumed, in order."""
 
-    @metric("classification", maximize=False)
+    first: Swept
+    refused: dict[str, TipcastError]
+    """What could not be changed -> the error."""
+    unchanged: Swept
+    registered: Swept
+    """Registered as `another`."""
+    grown: Swept
+    """To five trials."""
+    unchanged_again: Swept
+
+
+@pytest.fixture(scope="module")
+def resumed(store: str, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    """A sweep by a metric of the user's own, and with a parameter that the command line sets, that
+    is resumed after its end.
+    """
+
     def cost(target: Any, prediction: Any) -> Any:
         return np.where(target == 1, 3 * (1 - prediction), prediction)
 
@@ -225,57 +316,103 @@ def test_a_finished_sweep_is_resumed_without_a_fit_and_grows(
         "search.metric=cost",
         "tracking.register=again",
     )
-    said, parent, runs = swept("search.trials=3", *fixed)
-    assert said["best"]["validation/cost"] == min(
-        run.data.metrics["validation/cost"] for run in runs
-    )
-    assert "validation/cost_low" not in parent.data.tags["mlflow.note.content"], "it has none"
-    assert parent.data.params["model.params.max_depth"] == "3"
-    assert not [run for run in runs if "model.params.max_depth" in run.data.params]
-    resume = f"resume={said['run_id']}"
-    for word, key in (
-        ("search=random", "search"),
-        ("seed=9", "seed"),
-        ("search.trials=2", "search.trials"),
+    changes = {"search": "search=random", "seed": "seed=9", "search.trials": "search.trials=2"}
+    with (
+        contextlib.chdir(tmp_path_factory.mktemp("resumed")),
+        pytest.MonkeyPatch.context() as patch,
     ):
-        with pytest.raises(TipcastError, match="keeps it") as caught:
-            swept(resume, word)
-        assert (caught.value.code, caught.value.where) == ("C003", key)
-    whole, unchanged, _ = swept(resume, "search.attempts=5", "search=tpe")
+        for kind in base.OWN:
+            patch.setitem(base.OWN, kind, {})
+        metric("classification", maximize=False)(cost)
+
+        first = run_sweep(store, "search.trials=3", *fixed)
+        resume = f"resume={first.said['run_id']}"
+        refused = {}
+        for key, word in changes.items():
+            with pytest.raises(TipcastError, match="keeps it") as caught:
+                run_sweep(store, resume, word)
+            refused[key] = caught.value
+        return Resumed(
+            first,
+            refused,
+            unchanged=run_sweep(store, resume, "search.attempts=5", "search=tpe"),
+            registered=run_sweep(store, resume, "tracking.register=another"),
+            grown=run_sweep(store, resume[:15], "search.trials=5"),
+            unchanged_again=run_sweep(store, resume),
+        )
+
+
+def test_trials_are_ranked_by_the_metric_of_a_user(resumed: Resumed) -> None:
+    costs = [run.data.metrics["validation/cost"] for run in resumed.first.trials]
+    note = resumed.first.parent.data.tags["mlflow.note.content"]
+    assert resumed.first.said["best"]["validation/cost"] == min(costs)
+    assert "validation/cost_low" not in note, "it has none"
+
+
+def test_a_parameter_that_the_command_line_sets_is_not_searched(resumed: Resumed) -> None:
+    swept = resumed.first
+    assert swept.parent.data.params["model.params.max_depth"] == "3"
+    assert not [run for run in swept.trials if "model.params.max_depth" in run.data.params]
+    assert "max_depth" not in resumed.grown.said["best"], "also when it is resumed"
+
+
+def test_what_decides_the_trials_cannot_be_changed_on_resuming(resumed: Resumed) -> None:
+    assert {key: (error.code, error.where) for key, error in resumed.refused.items()} == {
+        key: ("C003", key) for key in ("search", "seed", "search.trials")
+    }
+
+
+def test_a_finished_sweep_is_resumed_without_a_fit(resumed: Resumed, client: Any) -> None:
+    said = resumed.first.said
+    parent = resumed.first.parent
+    whole = resumed.unchanged.said
+    run = resumed.unchanged.parent
     same = ("run_id", "best", "trials", "run", "command")
-    assert {name: whole[name] for name in same} == {name: said[name] for name in same}
     tested = {name: value for name, value in said["metrics"].items() if name.startswith("test/")}
+    model = client.get_logged_model(whole["model_uri"].removeprefix("models:/"))
+    assert {name: whole[name] for name in same} == {name: said[name] for name in same}
     assert tested.items() <= whole["metrics"].items()
-    assert unchanged.data.metrics == parent.data.metrics
-    assert (unchanged.info.status, unchanged.info.end_time) == ("FINISHED", parent.info.end_time), (
-        "nothing was done"
-    )
-    assert (
-        mlflow.get_logged_model(whole["model_uri"].removeprefix("models:/")).source_run_id
-        == said["run_id"]
-    )
-    _, resumed, later = swept(resume, "tracking.register=another")
+    assert run.data.metrics == parent.data.metrics
+    assert (run.info.status, run.info.end_time) == ("FINISHED", parent.info.end_time)
+    assert model.source_run_id == said["run_id"]
+
+
+def test_a_finished_sweep_is_registered_later_without_a_trial(
+    resumed: Resumed, client: Any
+) -> None:
     (version,) = client.search_model_versions("name='another'")
-    assert (
-        version.tags["sweep.best"]
-        == resumed.data.tags["sweep.best"]
-        == parent.data.tags["sweep.best"]
-    )
-    assert [run.info.end_time for run in later] == [run.info.end_time for run in runs]
-    more, grown, longer = swept(resume[:15], "search.trials=5")
-    assert more["trials"] == {"finished": 5, "failed": 0, "all": 5}
-    assert "max_depth" not in more["best"], "also when it is resumed"
-    assert ids(longer[:3]) == ids(later) == ids(runs)
-    assert grown.data.metrics["sweep/trials"] == 5
-    assert "search.trials" not in grown.data.params
-    assert [word for word in more["command"].split() if word.startswith("search.trials")] == [
+    best = resumed.first.parent.data.tags["sweep.best"]
+    assert resumed.registered.parent.data.tags["sweep.best"] == best
+    assert version.tags["sweep.best"] == best
+    assert [run.info.end_time for run in resumed.registered.trials] == [
+        run.info.end_time for run in resumed.first.trials
+    ]
+
+
+def test_a_sweep_grows_by_trials_alone(resumed: Resumed) -> None:
+    grown = resumed.grown
+    assert grown.said["trials"] == {"finished": 5, "failed": 0, "all": 5}
+    assert grown.parent.data.metrics["sweep/trials"] == 5
+    assert ids(resumed.registered.trials) == ids(resumed.first.trials)
+    assert ids(grown.trials[:3]) == ids(resumed.first.trials)
+
+
+def test_the_command_of_a_grown_sweep_repeats_the_whole_of_it(resumed: Resumed) -> None:
+    command = resumed.grown.said["command"]
+    run = resumed.grown.parent
+    assert [word for word in command.split() if word.startswith("search.trials")] == [
         "search.trials=5"
     ]
-    assert grown.data.tags["command"] == more["command"], "the command that repeats the whole of it"
-    whole, last, _ = swept(resume)
-    logged = [mlflow.get_logged_model(output.model_id) for output in last.outputs.model_outputs]
-    newest = max(logged, key=lambda model: model.creation_timestamp)
-    assert whole["model_uri"] == f"models:/{newest.model_id}", "the model of the last fit"
+    assert run.data.tags["command"] == command
+    assert "search.trials" not in run.data.params
+
+
+def test_a_resumed_sweep_names_the_model_of_its_last_fit(resumed: Resumed, client: Any) -> None:
+    whole = resumed.unchanged_again
+    outputs = whole.parent.outputs.model_outputs
+    models = [client.get_logged_model(output.model_id) for output in outputs]
+    newest = max(models, key=lambda model: model.creation_timestamp)
+    assert whole.said["model_uri"] == f"models:/{newest.model_id}"
 
 
 def test_a_sweep_of_which_no_trial_ended_well_says_why(
@@ -298,53 +435,74 @@ def test_a_sweep_of_which_no_trial_ended_well_says_why(
     assert f"tipcast sweep resume={parent.info.run_id}" in capsys.readouterr().err
 
 
-def test_a_sweep_that_ends_in_time_goes_on_and_is_whole(
-    swept: Sweep, client: Any, logged: list[str]
-) -> None:
-    """With fewer points than trials."""
+@dataclass(frozen=True)
+class TimedOut:
+    """A sweep of four trials whose time is over as the first begins, and the same resumed."""
+
+    first: Swept
+    lines: list[str]
+    """What the console was told until then."""
+    whole: Swept
+
+
+@pytest.fixture(scope="module")
+def timed_out(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> TimedOut:
+    """With fewer points than trials; resumed as one that had begun on GPUs."""
     others = ("colsample_bytree", "gamma", "learning_rate", "min_child_weight", "subsample")
     few = ("search.trials=8", SPACE, *(f"search.space.{name}=null" for name in others))
-    said, parent, runs = swept(*few, "search.timeout_s=1e-9")  # over as the first begins
-    assert said["trials"] == {"finished": 1, "failed": 0, "all": 4, "not_tried": 3}, (
-        "three points and the defaults"
-    )
-    assert next(line for line in logged if line.startswith("trial")) == "trials   4 in all", (
-        "before the first"
-    )
-    assert {run.info.status for run in (parent, *runs)} == {"FINISHED"}, (
-        "what runs is finished, the best is fitted"
-    )
-    assert "test/auc" in said["metrics"]
-    go_on = f"1 of 4 trials are done; go on with: tipcast sweep resume={said['run_id']}"
-    assert go_on in parent.data.tags["mlflow.note.content"]
-    experiment = client.get_experiment(parent.info.experiment_id).name
-    # as of a sweep on GPUs, which may go on here
-    stored = artifact(client, parent, CONFIG).decode()
-    client.log_text(
-        said["run_id"], stored.replace("trials_per_gpu: 1", "trials_per_gpu: 2"), CONFIG
-    )
-    more, whole, later = swept(
-        "resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}"
-    )
-    assert more["run_id"] == said["run_id"]
-    assert more["trials"] == {"finished": 4, "failed": 0, "all": 4}
-    assert ids(later)[:1] == ids(runs)
-    best = max(later, key=lambda run: run.data.metrics["validation/auc"])
-    assert ids([best]) != ids(runs), "a better one is found"
-    assert (more["best"]["trial"], whole.data.tags["sweep.best"]) == (
-        int(best.data.tags["trial.number"]),
-        best.data.tags["trial.key"],
-    )
-    assert (
-        json.loads(whole.data.tags["sweep.best.params"])["max_depth"] == more["best"]["max_depth"]
-    )
+    with contextlib.chdir(tmp_path_factory.mktemp("timed_out")), console_lines() as lines:
+        first = run_sweep(store, *few, "search.timeout_s=1e-9")
+        told = [*lines]
+
+        experiment = client.get_experiment(first.parent.info.experiment_id).name
+        stored = artifact(client, first.parent, CONFIG).decode()
+        on_gpus = stored.replace("trials_per_gpu: 1", "trials_per_gpu: 2")
+        client.log_text(first.said["run_id"], on_gpus, CONFIG)
+        resume = ("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
+        return TimedOut(first, told, run_sweep(store, *resume))
+
+
+def test_the_number_of_trials_is_said_before_the_first(timed_out: TimedOut) -> None:
+    """Three points and the defaults."""
+    of_trials = [line for line in timed_out.lines if line.startswith("trial")]
+    assert of_trials[0] == "trials   4 in all"
+
+
+def test_a_sweep_out_of_time_finishes_its_trial_and_fits_the_best(timed_out: TimedOut) -> None:
+    swept = timed_out.first
+    assert swept.said["trials"] == {"finished": 1, "failed": 0, "all": 4, "not_tried": 3}
+    assert {run.info.status for run in (swept.parent, *swept.trials)} == {"FINISHED"}
+    assert "test/auc" in swept.said["metrics"]
+
+
+def test_the_note_of_a_sweep_out_of_time_tells_how_it_goes_on(timed_out: TimedOut) -> None:
+    swept = timed_out.first
+    line = f"1 of 4 trials are done; go on with: tipcast sweep resume={swept.said['run_id']}"
+    assert line in swept.parent.data.tags["mlflow.note.content"]
+
+
+def test_a_sweep_out_of_time_is_resumed_to_its_end(timed_out: TimedOut) -> None:
+    whole = timed_out.whole
+    assert whole.said["run_id"] == timed_out.first.said["run_id"]
+    assert whole.said["trials"] == {"finished": 4, "failed": 0, "all": 4}
+    assert ids(whole.trials)[:1] == ids(timed_out.first.trials)
+
+
+def test_a_better_trial_of_the_resumed_sweep_becomes_its_best(timed_out: TimedOut) -> None:
+    whole = timed_out.whole
+    best = whole.best.data.tags
+    tags = whole.parent.data.tags
+    params = json.loads(tags["sweep.best.params"])
+    assert ids([whole.best]) != ids(timed_out.first.trials), "a better one is found"
+    assert whole.said["best"]["trial"] == int(best["trial.number"])
+    assert tags["sweep.best"] == best["trial.key"]
+    assert params["max_depth"] == whole.said["best"]["max_depth"]
 
 
 def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
-    _, parent, (first, *_) = nine
-    run_id = parent.info.run_id
-    trial = first.info.run_id
-    text = artifact(client, parent, CONFIG).decode()
+    run_id = nine.parent.info.run_id
+    trial = nine.trials[0].info.run_id
+    text = artifact(client, nine.parent, CONFIG).decode()
     client.log_text(run_id, text.replace("source: sample", "source: '${oc.env:HOME}'"), CONFIG)
     for name in ("nothing", "0" * 32, trial, trial[:12], run_id):
         with pytest.raises(TipcastError, match="S003" if name in run_id + trial else "T004"):

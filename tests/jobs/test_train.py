@@ -11,8 +11,8 @@ import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlflow
@@ -32,7 +32,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.rows import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
-from tipcast.jobs.train_plan import make_plan
+from tipcast.jobs.train_plan import Plan, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 COURSE = ROOT / "benchmarks" / "outside" / "conf"
@@ -46,20 +46,30 @@ COMMAND = [
 PHASES = ["list", "cluster", "read", "fit", "evaluate", "log"]
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+@dataclass(frozen=True)
+class Trained:
     """What one command left behind."""
+
+    folder: Path
+    stderr: str
+    said: dict[str, Any]
+    client: Any
+    run: Any
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("train")
     done = python(folder, "-m", "tipcast", *COMMAND)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    run = client.get_run(said["run_id"])
-    return SimpleNamespace(folder=folder, stderr=done.stderr, said=said, client=client, run=run)
+    return Trained(folder, done.stderr, said, client, client.get_run(said["run_id"]))
 
 
-def test_the_last_line_says_everything(trained: Any) -> None:
+def test_the_last_line_says_everything(trained: Trained) -> None:
     said = trained.said
+    metrics = said["metrics"]
     assert list(said) == [
         "run_id",
         "experiment_id",
@@ -71,64 +81,79 @@ def test_the_last_line_says_everything(trained: Any) -> None:
         "command",
     ]
     assert said["model_uri"] == "models:/tipcast/1"
-    page = (
-        f"#/experiments/{said['experiment_id']}/runs/{said['run_id']}?workflowType=machine_learning"
-    )
-    assert said["run"] == f"http://127.0.0.1:5000/{page}"
     assert said["tracking_uri"].startswith("sqlite:///")
-    assert (
-        said["metrics"]["test/auc_low"]
-        < said["metrics"]["test/auc"]
-        < said["metrics"]["test/auc_high"]
-    )
+    assert metrics["test/auc_low"] < metrics["test/auc"] < metrics["test/auc_high"]
     assert list(said["phases"]) == PHASES
     assert shlex.split(said["command"])[1:3] == COMMAND[:2]
+
+
+def test_the_last_line_leads_to_the_page_of_the_run(trained: Trained) -> None:
+    said = trained.said
+    page = f"experiments/{said['experiment_id']}/runs/{said['run_id']}"
+    assert said["run"] == f"http://127.0.0.1:5000/#/{page}?workflowType=machine_learning"
+
+
+def test_a_training_says_less_than_ten_lines(trained: Trained) -> None:
     assert len(trained.stderr.splitlines()) < 10
+
+
+def test_a_training_leaves_nothing_but_its_store(trained: Trained) -> None:
     names = {path.name for path in trained.folder.iterdir()}
-    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}, (
-        "nothing else is left"
-    )
+    assert {name for name in names if not name.startswith("mlflow.db")} == {"mlruns"}
+
+
+def test_the_note_has_the_command_and_the_score(trained: Trained) -> None:
     note = trained.run.data.tags["mlflow.note.content"]
-    assert said["command"] in note
-    assert f"{said['metrics']['test/auc']:.3f}" in note
+    assert trained.said["command"] in note
+    assert f"{trained.said['metrics']['test/auc']:.3f}" in note
 
 
-def test_the_run_holds_parameters_and_where_it_came_from(trained: Any) -> None:
-    run = trained.run
-    assert run.info.status == "FINISHED"
-    params = run.data.params
+def test_the_run_holds_parameters(trained: Trained) -> None:
+    params = trained.run.data.params
     assert params["model.params.max_depth"] == "6"
     assert params["data.rows"] == "20000"
     assert params["seed"] == "0"
-    assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
-    tags = run.data.tags
-    assert own_tags(run) == TAGS
-    view = json.loads(
-        trained.client.get_experiment(run.info.experiment_id).tags["mlflow.sharedViewState.tipcast"]
-    )
-    assert view["selectedColumns"][:2] == ["metrics.`test/auc`", "metrics.`validation/auc`"]
-    assert "/runs?viewStateShareKey=tipcast" in trained.stderr
-    assert not any(name.startswith("system/") for name in run.data.metrics)
-    assert [params[name] for name in ("backend.name", "fit.device")] == ["cpu"] * 2
+    assert (params["backend.name"], params["fit.device"]) == ("cpu", "cpu")
     assert params["parity.ways"] == "estimator, xgboost-cpu"
+    assert not any(name.startswith(("model.space", "data.limits", "tracking")) for name in params)
+
+
+def test_the_run_holds_where_it_came_from(trained: Trained) -> None:
+    tags = trained.run.data.tags
+    assert trained.run.info.status == "FINISHED"
+    assert own_tags(trained.run) == TAGS
     assert tags["command"] == trained.said["command"]
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}", tags["tipcast.commit"])
     assert "mlflow.source.git.commit" not in tags, "the working folder is in no repository"
 
 
-def test_the_run_holds_metrics(trained: Any) -> None:
+def test_the_experiment_shows_scores_first(trained: Trained) -> None:
+    experiment = trained.client.get_experiment(trained.run.info.experiment_id)
+    view = json.loads(experiment.tags["mlflow.sharedViewState.tipcast"])
+    assert view["selectedColumns"][:2] == ["metrics.`test/auc`", "metrics.`validation/auc`"]
+    assert "/runs?viewStateShareKey=tipcast" in trained.stderr
+
+
+def test_the_history_has_a_loss_for_each_round(trained: Trained) -> None:
     metrics = trained.run.data.metrics
     (name,) = [name for name in metrics if name.startswith("history/validation_")]
-    values = trained.client.get_metric_history(trained.said["run_id"], name)
-    assert [value.step for value in values] == list(range(len(values)))
-    assert values[0].value > min(value.value for value in values)
-    rows = {name: metrics[f"{name}/rows"] for name in ("train", "validation", "test")}
-    assert rows["train"] + rows["validation"] == pytest.approx(20_000, rel=0.02)
-    assert rows["test"] == pytest.approx(20_000, rel=0.02)
-    assert rows["validation"] / (rows["train"] + rows["validation"]) == pytest.approx(
-        0.15, abs=0.02
-    )
+    losses = trained.client.get_metric_history(trained.said["run_id"], name)
+    assert [loss.step for loss in losses] == list(range(len(losses)))
+    assert losses[0].value > min(loss.value for loss in losses)
+
+
+def test_rows_are_shared_out_as_asked_for(trained: Trained) -> None:
+    metrics = trained.run.data.metrics
+    validation = metrics["validation/rows"]
+    learned = metrics["train/rows"] + validation
+    assert learned == pytest.approx(20_000, rel=0.02)
+    assert metrics["test/rows"] == pytest.approx(20_000, rel=0.02)
+    assert validation / learned == pytest.approx(0.15, abs=0.02)
+
+
+def test_the_run_holds_metrics(trained: Trained) -> None:
+    metrics = trained.run.data.metrics
     for name, value in trained.said["metrics"].items():
         assert metrics[name] == pytest.approx(value)
     for name in PHASES:
@@ -136,8 +161,17 @@ def test_the_run_holds_metrics(trained: Any) -> None:
     assert metrics["memory/driver_peak_bytes"] > 50e6
     assert metrics["parity/max_abs_diff"] <= 1e-5
     assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
-    rate = max(metrics["test/positive_rate"], 1 - metrics["test/positive_rate"])
-    assert trained.said["metrics"]["baseline/accuracy"] == pytest.approx(rate)
+    assert not any(name.startswith("system/") for name in metrics)
+
+
+def test_the_baseline_answers_the_commoner_class(trained: Trained) -> None:
+    rate = trained.run.data.metrics["test/positive_rate"]
+    accuracy = trained.said["metrics"]["baseline/accuracy"]
+    assert accuracy == pytest.approx(max(rate, 1 - rate))
+
+
+def test_the_score_is_the_first_metric_of_the_run(trained: Trained) -> None:
+    """So MLflow's pages show it first."""
     first = (
         "select key from latest_metrics where key not like 'system/%' order by timestamp, "
         "rowid limit 1"
@@ -146,7 +180,7 @@ def test_the_run_holds_metrics(trained: Any) -> None:
         assert database.execute(first).fetchone() == ("test/auc",)
 
 
-def test_the_run_holds_its_data(trained: Any) -> None:
+def test_the_run_holds_its_data(trained: Trained) -> None:
     inputs = {entry.tags[0].value: entry.dataset for entry in trained.run.inputs.dataset_inputs}
     assert set(inputs) == {"train", "validation", "test"}
     profiles = {name: json.loads(dataset.profile) for name, dataset in inputs.items()}
@@ -159,14 +193,17 @@ def test_the_run_holds_its_data(trained: Any) -> None:
     assert re.fullmatch(r"[0-9a-f]{16,}", inputs["train"].digest)
 
 
-def _artifact(trained: Any, path: str) -> bytes:
+def _artifact(trained: Trained, path: str) -> bytes:
     return Path(trained.client.download_artifacts(trained.said["run_id"], path)).read_bytes()
 
 
-def test_plots_are_pictures_and_pages_need_no_network(trained: Any) -> None:
+def test_the_page_of_dask_needs_no_network(trained: Trained) -> None:
     page = _artifact(trained, "dask/dask.html").decode()
     assert "<script" in page
     assert re.findall(r"<script[^>]+src=|<link[^>]+stylesheet[^>]+http", page) == []
+
+
+def test_plots_are_pictures(trained: Trained) -> None:
     paths = [entry.path for entry in trained.client.list_artifacts(trained.said["run_id"], "plots")]
     assert len(paths) >= 6
     for path in paths:
@@ -175,19 +212,24 @@ def test_plots_are_pictures_and_pages_need_no_network(trained: Any) -> None:
             assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10, f"{path} is blank"
 
 
-def test_tables_and_configuration(trained: Any) -> None:
+def test_the_table_of_the_roc_curve_has_the_area_of_the_score(trained: Trained) -> None:
     table = json.loads(_artifact(trained, "tables/roc.json"))
-    assert table["columns"] == ["fpr", "tpr", "threshold"]
     curve = np.array(table["data"], dtype=float)
+    area = np.trapezoid(curve[:, 1], curve[:, 0])
+    assert table["columns"] == ["fpr", "tpr", "threshold"]
     assert curve[0, :2].tolist() == [0, 0]
     assert curve[-1, :2].tolist() == [1, 1]
-    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(
-        trained.said["metrics"]["test/auc"], abs=1e-3
-    )
+    assert area == pytest.approx(trained.said["metrics"]["test/auc"], abs=1e-3)
+
+
+def test_the_run_holds_its_configuration(trained: Trained) -> None:
     config = yaml.safe_load(_artifact(trained, "config.yaml"))
     assert config["data"]["rows"] == 20_000
     assert config["model"]["params"]["tree_method"] == "hist"
-    # as a browser reads it, which knows no Infinity
+
+
+def test_tables_are_json_that_a_browser_reads(trained: Trained) -> None:
+    """It knows no Infinity."""
     for path in (trained.folder / "mlruns").rglob("*.json"):
         json.loads(path.read_text(), parse_constant=lambda constant: pytest.fail(constant))
 
@@ -208,7 +250,10 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
 
 
 def test_the_command_repeats_the_run(
-    trained: Any, store: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trained: Trained,
+    store: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert cli.main(shlex.split(trained.said["command"])[1:]) == 0
@@ -281,18 +326,26 @@ def test_a_model_without_a_clean_row_to_hold_it_against_is_not_logged(
         job("train", *_files(tmp_path / "yellow_2019-01.parquet", test), *words)
 
 
-def test_a_plan_holds_out_covered_time_and_names_files_of_equal_content(
+def plan_of_a_year(folder: Path) -> Plan:
+    """Plan a training on three months of a year, one of which is there twice."""
+    for month in ("2019-01", "2019-02", "2019-12", "2020-01"):
+        write(folder, month, rows=200)
+    shutil.copyfile(folder / "yellow_2019-02.parquet", folder / "copy_2019-02.parquet")
+    words = _files(folder / "*_2019-*.parquet", folder / "yellow_2020-01.parquet")
+    (composed,) = compose("train", [*words, "task.validation=0.1"])
+    return make_plan(to_object(composed.config))
+
+
+def test_a_plan_holds_out_time_that_files_cover(tmp_path: Path) -> None:
+    """A tenth of three months, not of the year that they are spread over."""
+    nine_days = 9 * 86_400_000_000
+    assert plan_of_a_year(tmp_path).recipe.cutoff == of_months("2019-12")[1] - nine_days
+
+
+def test_a_plan_names_files_of_equal_content(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for month in ("2019-01", "2019-02", "2019-12", "2020-01"):
-        write(tmp_path, month, rows=200)
-    shutil.copyfile(tmp_path / "yellow_2019-02.parquet", tmp_path / "copy_2019-02.parquet")
-    words = _files(tmp_path / "*_2019-*.parquet", tmp_path / "yellow_2020-01.parquet")
-    (composed,) = compose("train", [*words, "task.validation=0.1"])
-    assert (
-        make_plan(to_object(composed.config)).recipe.cutoff
-        == of_months("2019-12")[1] - 9 * 86_400_000_000
-    )
+    plan_of_a_year(tmp_path)
     assert "copy_2019-02.parquet and yellow_2019-02.parquet have the same content" in caplog.text
 
 

@@ -61,18 +61,22 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
 
 def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
     text = shown(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
-    assert "  data.rows=200000                  of all months of a period together\n" in text
     comments = explained(text)
-    assert (
-        comments["model.fit.early_stopping_rounds"] == "null: never; needs task.validation > 0"
-    ), "a comment in conf"
-    assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life"), (
-        "a comment of the schema"
-    )
+    of_conf = comments["model.fit.early_stopping_rounds"]
+    of_schema = comments["cluster.worker_ttl_s"]
+    assert "  data.rows=200000                  of all months of a period together\n" in text
+    assert of_conf == "null: never; needs task.validation > 0"
+    assert of_schema.startswith("seconds without a sign of life")
     assert comments["resume"].startswith("With --multirun: id of its run")
     assert "data.source" not in comments, "it follows from the option"
+
+
+def test_a_mistake_beside_help_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "model=xgbost", "--help"]) == 2
     assert "error[C002] model=xgbost" in capsys.readouterr().err
+
+
+def test_no_words_show_the_usage_and_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     usage = shown(capsys, "--help")
     assert "--quiet" in usage
     assert (cli.main([]), capsys.readouterr().out) == (2, usage)

@@ -2,6 +2,8 @@
 DeLong's definition.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +15,7 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation import classification
+from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.roc import MAX_POINTS, area_under, thin
 from tipcast.evaluation.sums import Interval, Parts
@@ -91,27 +94,53 @@ def test_equals_scikit_learn(
     )
 
 
+@pytest.fixture(scope="module")
+def judged(client: Client) -> Callable[[str], Evaluation]:
+    """Evaluate a case at the threshold that is found, the first time that it is asked for."""
+
+    @functools.cache
+    def judge_once(name: str) -> Evaluation:
+        scores, labels = cases()[name]
+        columns = (spread(client, scores), spread(client, labels))
+        return JUDGE.evaluate(client, *columns, threshold=None)
+
+    return judge_once
+
+
 @pytest.mark.parametrize("name", list(cases()))
-def test_curves_and_the_most_accurate_threshold(client: Client, name: str) -> None:
+def test_the_threshold_is_the_most_accurate(judged: Callable[[str], Evaluation], name: str) -> None:
     scores, labels = cases()[name]
-    found = JUDGE.evaluate(client, spread(client, scores), spread(client, labels), threshold=None)
+    found = judged(name)
     best = max(np.mean((scores >= t) == labels) for t in [*np.arange(0, 1, 2**-16), 1.0, 2.0])
     assert found.metrics["accuracy"] == pytest.approx(best, abs=TIGHT)
     assert np.mean((scores >= found.threshold) == labels) == pytest.approx(best, abs=TIGHT)
-    fpr, tpr, precision, thresholds = (
-        found.roc[name] for name in ("fpr", "tpr", "precision", "threshold")
-    )
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_the_curve_goes_from_no_row_to_all_and_has_the_area_of_the_auc(
+    judged: Callable[[str], Evaluation], name: str
+) -> None:
+    found = judged(name)
+    fpr, tpr, thresholds = (found.roc[column] for column in ("fpr", "tpr", "threshold"))
     assert len(fpr) <= 2000
     assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
     assert np.trapezoid(tpr, fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
     assert np.isinf(thresholds[0])
     assert (np.diff(thresholds) < 0).all()
-    for i in np.linspace(1, len(fpr) - 1, 25).astype(int):
-        called = scores >= thresholds[i]
-        assert tpr[i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
-        assert fpr[i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
-        assert precision[i] == pytest.approx(labels[called].mean(), abs=TIGHT)
-    assert precision[0] == precision[1]
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_each_point_of_the_curve_is_that_of_its_threshold(
+    judged: Callable[[str], Evaluation], name: str
+) -> None:
+    scores, labels = cases()[name]
+    curve = judged(name).roc
+    for i in np.linspace(1, len(curve["fpr"]) - 1, 25).astype(int):
+        called = scores >= curve["threshold"][i]
+        assert curve["tpr"][i] == pytest.approx(called[labels == 1].mean(), abs=TIGHT)
+        assert curve["fpr"][i] == pytest.approx(called[labels == 0].mean(), abs=TIGHT)
+        assert curve["precision"][i] == pytest.approx(labels[called].mean(), abs=TIGHT)
+    assert curve["precision"][0] == curve["precision"][1], "of no rows there is none"
 
 
 def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(

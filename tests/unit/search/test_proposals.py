@@ -3,6 +3,7 @@
 import contextlib
 import math
 import random as chance
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -38,15 +39,26 @@ def ended(number: int, params: Any, auc: float) -> Trial:
     [(SPACE, 40, 40), (SMALL, 100, 6), (LARGE, 2000, 2000)],
     ids=["40", "6", "2000"],
 )
-def test_random_trials_come_once_and_a_longer_search_has_those_of_a_shorter(
+def test_random_trials_come_once(
     space: Any, trials: int, number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     drawn = random(SearchSpec("random", trials), space, 4)
     assert [proposal.number for proposal in drawn] == list(range(number))
     assert len({repr(proposal.params) for proposal in drawn}) == number
     assert (f"{number} points" in caplog.text) == (number < trials)
+
+
+@pytest.mark.parametrize(
+    ("space", "trials"),
+    [(SPACE, 40), (SMALL, 100), (LARGE, 2000)],
+    ids=["40", "6", "2000"],
+)
+def test_a_longer_random_search_begins_with_the_trials_of_a_shorter(
+    space: Any, trials: int
+) -> None:
+    drawn = random(SearchSpec("random", trials), space, 4)
     assert random(SearchSpec("random", 4), space, 4) == drawn[:4]
-    assert random(SearchSpec("random", 4), space, 5) != drawn[:4]
+    assert random(SearchSpec("random", 4), space, 5) != drawn[:4], "of another seed"
 
 
 def test_random_trials_begin_with_the_baseline() -> None:
@@ -93,82 +105,134 @@ def asked(
         )
 
 
-@pytest.mark.parametrize(
-    "outside", [{}, {"gamma": 9.0, "colsample_bytree": "all"}], ids=["inside", "partly outside"]
+@dataclass(frozen=True)
+class Search:
+    """A search of 40 trials by one worker, from parameters that may lie outside the space."""
+
+    baseline: dict[str, Any]
+    proposals: list[Proposal]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[{}, {"gamma": 9.0, "colsample_bytree": "all"}],
+    ids=["inside", "partly outside"],
 )
-def test_tpe_proposes_the_same_for_any_number_of_workers_and_where_it_goes_on(
-    outside: dict[str, Any],
-) -> None:
-    baseline = {**asked(1, 1)[0].params, "max_depth": 6, **outside}
-    whole = asked(40, 1, baseline=baseline)
-    assert [proposal.number for proposal in whole] == list(range(40))
-    assert whole[0].params == baseline
-    for at_once in (3, 16):
-        assert asked(40, at_once, baseline=baseline) == whole, at_once
+def alone(request: pytest.FixtureRequest) -> Search:
+    baseline = {**asked(1, 1)[0].params, "max_depth": 6, **request.param}
+    return Search(baseline, asked(40, 1, baseline=baseline))
+
+
+def test_tpe_begins_with_the_baseline(alone: Search) -> None:
+    assert [proposal.number for proposal in alone.proposals] == list(range(40))
+    assert alone.proposals[0].params == alone.baseline
+
+
+@pytest.mark.parametrize("at_once", [3, 16])
+def test_tpe_proposes_the_same_for_any_number_of_workers(alone: Search, at_once: int) -> None:
+    assert asked(40, at_once, baseline=alone.baseline) == alone.proposals
+
+
+def test_tpe_proposes_the_same_where_less_is_better(alone: Search) -> None:
+    """Of the same scores with another sign."""
     less = Objective("study", "rmse", maximize=False)
-    assert asked(40, 2, objective=less, baseline=baseline) == whole, (
-        "the same scores with another sign"
-    )
-    assert max(map(quality, (p.params for p in whole[20:]))) >= max(
-        map(quality, (p.params for p in whole[:10]))
-    )
+    assert asked(40, 2, objective=less, baseline=alone.baseline) == alone.proposals
+
+
+def test_tpe_learns_from_its_trials(alone: Search) -> None:
+    qualities = [quality(proposal.params) for proposal in alone.proposals]
+    assert max(qualities[20:]) >= max(qualities[:10])
+
+
+def test_tpe_goes_on_with_the_trials_that_are_missing(alone: Search) -> None:
+    whole = alone.proposals
     known = {
         p.number: ended(p.number, p.params, quality(p.params))
         for p in whole[:24]
         if p.number % 5 != 4
     }
     del known[15], known[22]
-    rest = asked(40, 3, known, baseline=baseline)
+    rest = asked(40, 3, known, baseline=alone.baseline)
     assert [proposal.number for proposal in rest] == [4, 9, 14, 15, 19, 22, *range(24, 40)]
     assert rest == [whole[proposal.number] for proposal in rest]
 
 
-def test_draws_stay_within_bounds_and_types_and_have_their_importance() -> None:
-    def drawn(form: Any) -> list[Any]:
-        return [
-            proposal.params["p"]
-            for proposal in random(SearchSpec("random", 200), parse_space({"p": form}), 0)
-        ]
+def drawn(form: Any) -> list[Any]:
+    """Draw 200 values of one parameter."""
+    space = parse_space({"p": form})
+    return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), space, 0)]
 
-    for form in (
-        {"int": [1, 3]},
-        {"int_log": [3, 300]},
-        {"log": [0.02, 0.3]},
-        {"float": [0.1, 0.7]},
-    ):
-        ((kind, (low, high)),) = form.items()
-        values = drawn(form)
-        assert low <= min(values) < max(values) <= high
-        assert {type(value) for value in values} == {int if kind.startswith("int") else float}
-    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2), (
-        "half of them below the middle"
-    )
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        ({"int": [1, 3]}, int),
+        ({"int_log": [3, 300]}, int),
+        ({"log": [0.02, 0.3]}, float),
+        ({"float": [0.1, 0.7]}, float),
+    ],
+)
+def test_draws_stay_within_bounds_and_of_one_type(form: dict[str, list[Any]], kind: type) -> None:
+    ((low, high),) = form.values()
+    values = drawn(form)
+    assert low <= min(values) < max(values) <= high
+    assert {type(value) for value in values} == {kind}
+
+
+def test_half_of_logarithmic_draws_are_below_the_middle_of_the_logarithms() -> None:
+    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2)
+
+
+def test_draws_from_a_list_are_its_values_of_any_type() -> None:
     assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
     assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
+
+
+def test_a_parameter_that_is_set_to_nothing_leaves_the_space() -> None:
     assert parse_space({"a": None, "b": [1]}).keys() == {"b"}
-    tried = random(SearchSpec("random", 30), SPACE, 3)
+
+
+def test_the_parameter_that_decides_the_score_has_most_importance() -> None:
     trials = [
         ended(p.number, p.params, p.params["max_depth"] + 0.1 * p.params["subsample"])
-        for p in tried
+        for p in random(SearchSpec("random", 30), SPACE, 3)
     ]
     shares = importance(trials, SPACE, AUC)
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["max_depth"] > 0.8
     assert set(shares) == set(SPACE)
-    assert importance(trials[:4], SPACE, AUC) == {}
-    assert importance([ended(p.number, p.params, 0.5) for p in tried], SPACE, AUC) == {}
+    assert importance(trials[:4], SPACE, AUC) == {}, "of so few trials nothing is known"
 
 
-def test_a_grid_and_its_points() -> None:
+def test_nothing_has_importance_where_all_scores_are_equal() -> None:
+    tried = random(SearchSpec("random", 30), SPACE, 3)
+    trials = [ended(proposal.number, proposal.params, 0.5) for proposal in tried]
+    assert importance(trials, SPACE, AUC) == {}
+
+
+@pytest.mark.parametrize("trials", [None, 6])
+def test_a_grid_has_all_points_in_order(trials: int | None) -> None:
     space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
-    for trials in (None, 6):
-        every = [
-            tuple(proposal.params.values()) for proposal in grid(SearchSpec("grid", trials), space)
-        ]
-        assert every == [(1, 10), (1, 20), (2, 10), (2, 20), (3, 10), (3, 20)]
+    proposals = grid(SearchSpec("grid", trials), space)
+    assert [tuple(proposal.params.values()) for proposal in proposals] == [
+        (1, 10),
+        (1, 20),
+        (2, 10),
+        (2, 20),
+        (3, 10),
+        (3, 20),
+    ]
+
+
+def test_a_grid_of_more_points_than_trials_is_refused() -> None:
+    space = parse_space({"b": [10, 20], "a": [1, 2, 3]})
     with pytest.raises(TipcastError, match="C003.*6 points"):
         grid(SearchSpec("grid", 5), space)
-    for form, number, expected in (
+
+
+@pytest.mark.parametrize(
+    ("form", "number", "expected"),
+    [
         ({"int": [4, 12]}, 3, (4, 8, 12)),
         ({"int": [4, 5]}, 3, (4, 5)),
         ({"int_log": [50, 800]}, 3, (50, 200, 800)),
@@ -176,14 +240,17 @@ def test_a_grid_and_its_points() -> None:
         ({"log": [0.01, 1.0]}, 3, (0.01, pytest.approx(0.1), 1.0)),
         ({"float": [0.5, 0.5]}, 3, (0.5,)),
         ([3, 1], 9, (3, 1)),
-    ):
-        assert points(parse_space({"p": form})["p"], number) == expected
-    assert (
-        math.prod(
-            len(points(axis, 3)) for axis in merged_space(model("xgboost"), {}, alone=True).values()
-        )
-        == 3**6
-    )
+    ],
+)
+def test_points_of_an_axis_are_spread_evenly(
+    form: Any, number: int, expected: tuple[float, ...]
+) -> None:
+    assert points(parse_space({"p": form})["p"], number) == expected
+
+
+def test_the_shipped_space_of_xgboost_has_three_points_an_axis() -> None:
+    space = merged_space(model("xgboost"), {}, alone=True)
+    assert math.prod(len(points(axis, 3)) for axis in space.values()) == 3**6
 
 
 @pytest.mark.parametrize(
