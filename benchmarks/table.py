@@ -86,6 +86,9 @@ BESIDE = (
     "evaluation/clustering.py",
     "evaluation/plots",
     "models/library.py",
+    "models/library_class.py",
+    "models/library_dask.py",
+    "models/library_rows.py",
 )
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips
 runs.

@@ -313,7 +313,7 @@ def conclude(context: RunContext, decision: Decision) -> None:
             move.alias,
             move.version,
             before=move.holder,
-            facts={"why": decision.failed or decision.checks[-1].what, "run": run.id},
+            trace={"why": decision.failed or decision.checks[-1].what, "run": run.id},
             forced=decision.forced,
         )
 

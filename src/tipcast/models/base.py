@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tipcast.config.disk import writing
 from tipcast.config.errors import TipcastError, must_be, unknown
 from tipcast.models import native
 from tipcast.tasks.kinds import BINARY, Kind
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 History = Mapping[str, Mapping[int, float]]
 """Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
@@ -114,7 +117,7 @@ class Estimator(ABC):
 
     @abstractmethod
     def fit_distributed(
-        self, client: Any, rows: Split, seed: int, progress: Progress = None
+        self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Fit over all workers, on Dask's collections."""
 
@@ -156,9 +159,9 @@ class Estimator(ABC):
             return
         xp = module_of(labels)
         wanted = self.classes or 2
-        found = int(xp.count_nonzero(xp.bincount(labels)))
-        if found < wanted:
-            what = f"{found} of {wanted} classes have training rows"
+        present = int(xp.count_nonzero(xp.bincount(labels)))
+        if present < wanted:
+            what = f"{present} of {wanted} classes have training rows"
             fix = "check the target, or use more rows or fewer workers"
             raise TipcastError("D015", "training rows", what, fix)
 
@@ -194,10 +197,11 @@ def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
     """Return the values of frames as one array, emptying their list on the way: they are in memory
     about once.
     """
-    none = frames[0].iloc[:0].values
-    rows = sum(map(len, frames))
+    empty = frames[0].iloc[:0].values
+    shape = (sum(map(len, frames)), *empty.shape[1:])
+    whole = module_of(empty).empty(shape, dtype=dtype or empty.dtype, order=order)
+
     start = 0
-    whole = module_of(none).empty((rows, *none.shape[1:]), dtype=dtype or none.dtype, order=order)
     frames.reverse()
     while frames:
         part = frames.pop()

@@ -40,59 +40,81 @@ def build(
     categories that it does not know, C006 classes that an override may not name.
     """
     kind = kind or kinds.named(model.kinds[0])
-    if kind.name not in model.kinds or (model.classes and not model.classes.get(kind.name)):
-        fix = "use model=kmeans"
-        if kind.has_target:
-            fix = "use model=xgboost or model=random_forest"
-        raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
+    _check_kind(model, kind)
     shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
-    for table in TABLES:
-        if getattr(model, table) != shipped.get(table):
-            fix = (
-                "set model.classes" if model.classes else "choose a model by name, as model=xgboost"
-            )
-            raise TipcastError(
-                "C006", f"model.{table}", "an override cannot name a class here", fix
-            )
-    tables = model.classes[kind.name] if model.classes else shipped
-    table = "cpu" if device == "cpu" else "gpu"
-    entry: Any = tables.get(table) or {}
-    name: Any = entry.get("local") if model.classes else entry
-    if not name:
-        others = " and ".join(side for side in TABLES if tables.get(side))
-        raise TipcastError(
-            "C002", f"model={model.name}", f"has no class for {table}", f"it has one for {others}"
-        )
-    settings = (
-        dict(model.params),
-        dict(model.fit),
-        TABLES[table],
-        tuple(categorical),
-        kind,
-        classes,
-        missing,
-    )
-    if model.classes:
-        # scikit-learn, which no worker of XGBoost's needs
-        from tipcast.models.library import Library, named
+    _check_shipped(model, shipped)
 
-        reference = (tables.get("cpu") or {}).get("local") or name
-        estimator: Any = Library(
-            *settings,
-            library=name,
-            distributed=entry.get("distributed", ""),
-            reference=reference,
-            on_gpu=bool(tables.get("gpu")),
-        )
-    else:
-        module, _, attribute = name.rpartition(".")
-        estimator = getattr(importlib.import_module(module), attribute)(*settings)
+    table = "cpu" if device == "cpu" else "gpu"
+    tables = model.classes[kind.name] if model.classes else shipped
+    name = _class_name(model, tables, table)
+    settings: dict[str, Any] = {
+        "params": dict(model.params),
+        "training": dict(model.fit),
+        "device": TABLES[table],
+        "categorical": tuple(categorical),
+        "kind": kind,
+        "classes": classes,
+        "missing": missing,
+    }
+
+    if model.classes:
+        return _build_library(tables, table, name, settings, f"model.classes.{kind}.{table}")
+
+    module, _, attribute = name.rpartition(".")
+    estimator = getattr(importlib.import_module(module), attribute)(**settings)
     if categorical and not estimator.takes_categories:
         fix = "use model=xgboost, or task.categorical=[]"
         raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
-    if model.classes:
-        named(name, f"model.classes.{kind}.{table}")
     return estimator
+
+
+def _check_kind(model: ModelSpec, kind: Kind) -> None:
+    """Refuse (C003) a kind of task that the model does not learn."""
+    if kind.name in model.kinds and (not model.classes or model.classes.get(kind.name)):
+        return
+    fix = "use model=xgboost or model=random_forest" if kind.has_target else "use model=kmeans"
+    raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
+
+
+def _check_shipped(model: ModelSpec, shipped: Mapping[str, Any]) -> None:
+    """Refuse (C006) a class of tipcast's that an override names, and not the shipped yaml."""
+    for table in TABLES:
+        if getattr(model, table) != shipped.get(table):
+            fix = "choose a model by name, as model=xgboost"
+            if model.classes:
+                fix = "set model.classes"
+            what = "an override cannot name a class here"
+            raise TipcastError("C006", f"model.{table}", what, fix)
+
+
+def _class_name(model: ModelSpec, tables: Mapping[str, Any], table: str) -> str:
+    """Return the dotted name of the class of a table; C002 where it has none."""
+    entry: Any = tables.get(table) or {}
+    name: Any = entry.get("local") if model.classes else entry
+    if name:
+        return str(name)
+
+    filled = " and ".join(side for side in TABLES if tables.get(side))
+    what = f"has no class for {table}"
+    raise TipcastError("C002", f"model={model.name}", what, f"it has one for {filled}")
+
+
+def _build_library(
+    tables: Mapping[str, Any], table: str, name: str, settings: Mapping[str, Any], where: str
+) -> Any:
+    """Make the adapter for a library's class; C002 or C006 for one that cannot be named."""
+    # scikit-learn, which no worker of XGBoost's needs
+    from tipcast.models.library import Library
+    from tipcast.models.library_class import find_class
+
+    find_class(name, where)
+    return Library(
+        **settings,
+        library=name,
+        distributed=tables[table].get("distributed", ""),
+        reference=(tables.get("cpu") or {}).get("local") or name,
+        on_gpu=bool(tables.get("gpu")),
+    )
 
 
 def _shipped(name: str) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import Future as Outcome
+from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as ended
 from copy import copy
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import dask
 import numpy as np
@@ -24,6 +24,9 @@ from tipcast.compute.cluster import known
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
@@ -49,7 +52,7 @@ Result = TypeVar("Result")
 
 
 def fit(
-    client: Any,
+    client: "Client",
     estimator: Estimator,
     train: Any,
     validation: Any,
@@ -86,7 +89,7 @@ def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threa
     return estimator.fit(Split(*train, *map(tuple, validation)), seed, threads)
 
 
-def holders(client: Any, parts: Sequence[Any]) -> list[set[str]]:
+def holders(client: "Client", parts: Sequence[Any]) -> list[set[str]]:
     """Wait for parts; return the addresses of the workers that hold each.
 
     K003 where nobody holds a part any more; the error of the first part that could not be made.
@@ -106,17 +109,17 @@ def holders(client: Any, parts: Sequence[Any]) -> list[set[str]]:
     return homes
 
 
-def parts_of(client: Any, collection: Any) -> list[Any]:
+def parts_of(client: "Client", collection: Any) -> list[Any]:
     """Return a collection's parts as futures, in order; they stay where they are."""
     return list(client.compute(collection.to_delayed()))
 
 
-def workers_of(client: Any, parts: Sequence[Any]) -> list[str]:
+def workers_of(client: "Client", parts: Sequence[Any]) -> list[str]:
     """Return the addresses of all workers that hold one of some parts."""
     return sorted(set().union(*holders(client, parts)))
 
 
-def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) -> Result:
+def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result]) -> Result:
     """Run a fit in a thread while watching its workers: the peers of a lost one may wait for it for
     minutes.
 
@@ -127,7 +130,7 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
     The fit has the client as the current one. K003 where a worker is lost, and the fit is left to
     end by itself.
     """
-    outcome: Outcome[Result] = Outcome()
+    outcome: ThreadFuture[Result] = ThreadFuture()
 
     def run() -> None:
         try:
@@ -137,30 +140,48 @@ def watched(client: Any, workers: Collection[str], fit: Callable[[], Result]) ->
             outcome.set_exception(problem)
 
     threading.Thread(target=run, daemon=True, name="fit").start()
-    ttl = parse_timedelta(dask.config.get("distributed.scheduler.worker-ttl"))
-    # worker -> the scheduler's time of its last word, ours when that was new
-    heard: dict[str, tuple[float, float]] = {}
+    heartbeats = _Heartbeats(client, workers)
     while True:
         ended([outcome], timeout=LOOK_S)
         problem = outcome.exception() if outcome.done() else None
         if outcome.done() and problem is None:
             return outcome.result()
+
         if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
             raise problem or _gone(["the scheduler"])
         if problem:
             time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
-        there = known(client)
-        now = time.monotonic()
-        for address in set(workers) & set(there):
-            if address not in heard or heard[address][0] != there[address]["last_seen"]:
-                heard[address] = (there[address]["last_seen"], now)
-        lost = {
-            each for each in workers if each not in there or (ttl and now - heard[each][1] > ttl)
-        }
-        if lost:
+        if lost := heartbeats.lost():
             raise _gone(lost) from problem
         if problem:
             raise problem
+
+
+@final
+class _Heartbeats:
+    """What the scheduler hears of the workers of a fit."""
+
+    def __init__(self, client: "Client", workers: Collection[str]) -> None:
+        self._client = client
+        self._workers = workers
+        self._ttl = parse_timedelta(dask.config.get("distributed.scheduler.worker-ttl"))
+        self._heard: dict[str, tuple[float, float]] = {}
+        """Worker -> the scheduler's time of its last word, ours when that was new."""
+
+    def lost(self) -> set[str]:
+        """Return the workers that are gone, or not heard from for ``worker-ttl``."""
+        alive = known(self._client)
+        now = time.monotonic()
+        for address in set(self._workers) & set(alive):
+            last_seen = alive[address]["last_seen"]
+            if address not in self._heard or self._heard[address][0] != last_seen:
+                self._heard[address] = (last_seen, now)
+
+        return {
+            address
+            for address in self._workers
+            if address not in alive or (self._ttl and now - self._heard[address][1] > self._ttl)
+        }
 
 
 def _gone(lost: Collection[str]) -> TipcastError:
@@ -170,7 +191,7 @@ def _gone(lost: Collection[str]) -> TipcastError:
 
 
 @contextlib.contextmanager
-def worker_lock(client: Any, workers: Sequence[str]) -> Iterator[None]:
+def worker_lock(client: "Client", workers: Sequence[str]) -> Iterator[None]:
     """Lock workers for one distributed fit; release locks of dead clients, which Dask would keep
     for ever.
 
@@ -207,56 +228,58 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
             continue
         addresses = {name.removeprefix(LOCK) for name in locks.requests[user]}
         first = [locks.locks[address][0] for address in addresses if locks.locks.get(address)]
-        for inner in {each for each in first if set(locks.requests.get(each, ())) == addresses}:
+        for inner in {lock for lock in first if set(locks.requests.get(lock, ())) == addresses}:
             locks.release(id=inner)
         locks.release(id=user)
 
     return alive
 
 
-def predict(client: Any, held: Any, x: Sequence[Any]) -> list[Any]:
+def predict(client: "Client", scorer: "Future[native.Scorer]", x: Sequence[Any]) -> list[Any]:
     """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures
     of the scores.
 
-    ``held`` is a future of a scorer, as ``hold`` and ``hold_scorer`` return it.
+    ``scorer`` is a future of a scorer, as ``hold`` and ``hold_scorer`` return it.
     """
     return list(
-        client.map(_score, x, scorer=held, threads=_threads(client, x), pure=False, key="score")
+        client.map(_score, x, scorer=scorer, threads=_threads(client, x), pure=False, key="score")
     )
 
 
-def truth(client: Any, held: Any, rows: Any) -> list[Any]:
+def truth(client: "Client", scorer: "Future[native.Scorer]", rows: Any) -> list[Any]:
     """Return futures of what predictions of rows, ``datasets.rows.Rows``, are judged by: the
     target, or the rows.
     """
-    return list(rows.y) or list(client.map(_judged, rows.x, scorer=held, pure=False, key="judged"))
+    return list(rows.y) or list(
+        client.map(_judged, rows.x, scorer=scorer, pure=False, key="judged")
+    )
 
 
 def _judged(x: Frame, scorer: native.Scorer) -> Any:
     return scorer.judged(x)
 
 
-def _threads(client: Any, x: Sequence[Any]) -> int:
+def _threads(client: "Client", x: Sequence[Any]) -> int:
     """Return how many threads a part may take: fewer parts than threads would leave cores idle."""
     nthreads: Sequence[int] = list(client.nthreads().values())
     return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 
-def hold_scorer(client: Any, scorer: native.Scorer) -> Any:
+def hold_scorer(client: "Client", scorer: native.Scorer) -> "Future[native.Scorer]":
     """Return a future of a fit's scorer, which each worker then has once: nothing is written and
     read again.
     """
     return _sent(client, copy, scorer)
 
 
-def hold(client: Any, saved: Path, format: str, device: str) -> Any:
+def hold(client: "Client", saved: Path, format: str, device: str) -> "Future[native.Scorer]":
     """Return a future of a saved model's scorer, which a worker loads: the driver may lack its
     device.
     """
     return _sent(client, native.load, saved.read_bytes(), format, device)
 
 
-def every_way(client: Any, fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
+def every_way(client: "Client", fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
     """Score the same (rows, features) float32 host rows by every way that a worker has to score a
     saved model.
 
@@ -271,10 +294,11 @@ def every_way(client: Any, fitted: Fitted, saved: Path, x: Array) -> dict[str, A
 
 def _every_way(scorer: native.Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
     ways = {way: native.load(content, format, through=way) for way in native.available(format)}
-    return {name: to_host(each.score(x)) for name, each in {"estimator": scorer, **ways}.items()}
+    scorers = {"estimator": scorer, **ways}
+    return {name: to_host(scorer.score(x)) for name, scorer in scorers.items()}
 
 
-def _sent(client: Any, function: Callable[..., Any], *arguments: Any) -> Any:
+def _sent(client: "Client", function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
     """Start a task with large arguments inside the graph: the scheduler keeps them, so that they
     outlive a worker.
     """
@@ -299,7 +323,11 @@ def drawn_rows(saved: Path) -> int:
 
 
 def contributions(
-    client: Any, scorer: Any, x: Sequence[Any], sizes: Sequence[int], most: int
+    client: "Client",
+    scorer: "Future[native.Scorer]",
+    x: Sequence[Any],
+    sizes: Sequence[int],
+    most: int,
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return rows of parts at even distances, and the contributions to them; each part's are
     computed where it lies.
@@ -311,7 +339,7 @@ def contributions(
     step = max(-(-sum(sizes) // most), 1)
     # even distances across the parts' borders
     starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]
-    how = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
+    how: dict[str, Any] = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
     parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")
     values, added = zip(*client.gather(parts), strict=True)
 

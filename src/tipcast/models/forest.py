@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from types import ModuleType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import treelite.sklearn
@@ -22,6 +22,9 @@ from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 from tipcast.tasks.kinds import Kind
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
@@ -86,49 +89,95 @@ class Forest(Estimator):
             return _fitted(forest.fit(values, target), base.columns(rows.x), {"rows_seen": "all"})
 
     def fit_distributed(
-        self, client: Any, rows: Split, seed: int, progress: Progress = None
+        self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
         values = parts_of(client, rows.x)
         targets = parts_of(client, rows.y)
-        threads = client.nthreads()
         count = self.params.get("n_estimators", 100)
-        places = _places(client, values, targets)
-        tasks = {}
-        first = 0
-        ends = np.cumsum([weight for _, weight in places.values()])
-        lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
 
-        for (address, (own, _)), last in zip(places.items(), lasts, strict=True):
-            if last == first:
-                continue
-            # elsewhere if it dies
-            there = {"workers": [address], "allow_other_workers": True, "pure": False}
-            mine = [[side[at] for at in own] for side in (values, targets)]
-            # once for each worker, whose tasks share it
-            joined = client.submit(base.stacked, *mine, **there)
-            chunks = min(threads[address] * CHUNKS_PER_THREAD, last - first)
-            for start, stop in pairwise(
-                np.linspace(first, last, chunks + 1).round().astype(int).tolist()
-            ):
-                tasks[client.submit(_grow, joined, self, seed, start, stop, **there)] = start
-            first = last
-
-        grown: dict[int, list[Any]] = {}
-        for chunk, (empty, trees) in completed(client, list(tasks)):
-            forest, grown[tasks.pop(chunk)] = empty, trees
-            chunk.release()
-            if progress:
-                progress(sum(map(len, grown.values())), count)
+        growers = _plan_growers(client, values, targets, count)
+        tasks = self._start_growing(client, growers, values, targets, seed)
+        forest, trees = _collect_trees(client, tasks, count, progress)
 
         forest.set_params(n_estimators=count, random_state=seed)
-        forest.estimators_ = [tree for start in sorted(grown) for tree in grown[start]]
-        seen = (
-            "all"
-            if all(len(own) == len(values) for own, _ in places.values())
-            else "each worker's own"
-        )
+        forest.estimators_ = trees
+        all_rows = all(len(grower.parts) == len(values) for grower in growers)
+        seen = "all" if all_rows else "each worker's own"
         return _fitted(forest, base.columns(rows.x), {"rows_seen": seen})
+
+    def _start_growing(
+        self,
+        client: "Client",
+        growers: "Sequence[Grower]",
+        values: Sequence[Any],
+        targets: Sequence[Any],
+        seed: int,
+    ) -> "dict[Future[Any], int]":
+        """Start several tasks a thread of each worker; return them with the first tree of each."""
+        threads = client.nthreads()
+        tasks: dict[Future[Any], int] = {}
+
+        for grower in growers:
+            trees = grower.last - grower.first
+            if not trees:
+                continue
+            # elsewhere if it dies
+            place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
+            parts = [[side[number] for number in grower.parts] for side in (values, targets)]
+            # once for each worker, whose tasks share it
+            joined = client.submit(base.stacked, *parts, **place)
+
+            chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
+            bounds = np.linspace(grower.first, grower.last, chunks + 1).round().astype(int)
+            for start, stop in pairwise(bounds.tolist()):
+                task = client.submit(_grow, joined, self, seed, start, stop, **place)
+                tasks[task] = start
+
+        return tasks
+
+
+@dataclass(frozen=True)
+class Grower:
+    """A worker that grows some of a forest's trees."""
+
+    address: str
+    parts: Sequence[int]
+    """Numbers of the parts of the rows that its trees see."""
+    first: int
+    last: int
+    """Its trees are those from the first to the one before the last."""
+
+
+def _plan_growers(
+    client: "Client", values: Sequence[Any], targets: Sequence[Any], count: int
+) -> list[Grower]:
+    """Share a number of trees out among the workers."""
+    places = _places(client, values, targets)
+    ends = np.cumsum([weight for _, weight in places.values()])
+    lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
+    return [
+        Grower(address, parts, first, last)
+        for (address, (parts, _)), first, last in zip(
+            places.items(), [0, *lasts[:-1]], lasts, strict=True
+        )
+    ]
+
+
+def _collect_trees(
+    client: "Client", tasks: "dict[Future[Any], int]", count: int, progress: Progress
+) -> tuple[Any, list[Any]]:
+    """Wait for all tasks, and empty them; return a forest without trees, and the trees in order."""
+    grown: dict[int, list[Any]] = {}
+    forest: Any = None
+    for task, (empty, trees) in completed(client, list(tasks)):
+        forest = empty
+        grown[tasks.pop(task)] = trees
+        task.release()
+        if progress:
+            progress(sum(map(len, grown.values())), count)
+
+    return forest, [tree for start in sorted(grown) for tree in grown[start]]
 
 
 def unfitted(kind: Kind, params: Mapping[str, Any], **more: Any) -> Any:
@@ -142,7 +191,9 @@ def unfitted(kind: Kind, params: Mapping[str, Any], **more: Any) -> Any:
     return forest(**{**given, **more})
 
 
-def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[list[int], float]]:
+def _places(
+    client: "Client", x: Sequence[Any], y: Sequence[Any]
+) -> dict[str, tuple[list[int], float]]:
     """Return the workers that grow trees, the numbers of the parts that each uses, and its share of
     the trees.
     """
@@ -157,13 +208,16 @@ def _places(client: Any, x: Sequence[Any], y: Sequence[Any]) -> dict[str, tuple[
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
         return {address: (list(range(len(x))), threads[address]) for address in sorted(threads)}
 
-    held: dict[str, list[int]] = {}
-    for at, home in enumerate(homes[: len(x)]):
-        held.setdefault(min(home), []).append(at)
+    parts: dict[str, list[int]] = {}
+    for number, home in enumerate(homes[: len(x)]):
+        parts.setdefault(min(home), []).append(number)
 
     message = "a worker cannot hold all rows: each of %d grows trees from its own"
-    logging.getLogger("tipcast").warning(message, len(held))
-    return {address: (own, sum(sizes[x[at].key] for at in own)) for address, own in held.items()}
+    logging.getLogger("tipcast").warning(message, len(parts))
+    return {
+        address: (numbers, sum(sizes[x[number].key] for number in numbers))
+        for address, numbers in parts.items()
+    }
 
 
 @travelling
@@ -176,8 +230,8 @@ def _grow(
     state = np.random.RandomState(seed)
     # the seeds of the trees before, drawn as scikit-learn draws them
     state.randint(np.iinfo(np.int32).max, size=start)
-    own = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
-    forest = unfitted(estimator.kind, estimator.params, **own).fit(x, y)
+    few = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
+    forest = unfitted(estimator.kind, estimator.params, **few).fit(x, y)
     grown = forest.estimators_
     forest.estimators_ = []
     forest._sample_weight = None  # of every row, under class_weight
@@ -211,13 +265,13 @@ class CumlForest(Estimator):
         that it has too.
         """
         _ = self.settings
-        others = (*CUML_ONLY, "max_samples")
-        theirs = {
+        not_shared = (*CUML_ONLY, "max_samples")
+        shared = {
             name: value
             for name, value in self.params.items()
-            if value is not None and name not in others
+            if value is not None and name not in not_shared
         }
-        base.judge(partial(unfitted, self.kind, theirs), theirs, self.kind)
+        base.judge(partial(unfitted, self.kind, shared), shared, self.kind)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -262,7 +316,7 @@ class CumlForest(Estimator):
         return _fitted_by_cuml(model.fit(*base.stacked(rows.x, rows.y)), base.columns(rows.x), 1)
 
     def fit_distributed(
-        self, client: Any, rows: Split, seed: int, progress: Progress = None
+        self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
         import cuml.dask.ensemble

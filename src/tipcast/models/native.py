@@ -38,13 +38,13 @@ def booster_names(features: list[str]) -> list[str]:
     alike.
     """
     # in order; of thousands of features
-    known = set(features)
+    as_given = set(features)
     names = dict[str, None]()
-    for name in features:
-        taken = name.replace("[", "(").replace("]", ")").replace("<", "_lt_")
-        while taken in names or (taken != name and taken in known):
-            taken += "_"
-        names[taken] = None
+    for feature in features:
+        name = feature.replace("[", "(").replace("]", ")").replace("<", "_lt_")
+        while name in names or (name != feature and name in as_given):
+            name += "_"
+        names[name] = None
     return list(names)
 
 
@@ -76,8 +76,8 @@ def columns_of(encoder: Any) -> int:
     and the other features.
     """
     categories = encoder.named_transformers_["categories"].categories_
-    others = int(encoder.n_features_in_) - len(categories)
-    return sum(len(values) for values in categories) + others
+    numbers = int(encoder.n_features_in_) - len(categories)
+    return sum(len(values) for values in categories) + numbers
 
 
 class OneHotRows:

@@ -130,15 +130,15 @@ class Preprocessing:
         written once.
         """
         xp = module_of(z)
-        others = [at for at in range(z.shape[1]) if at not in self.categories]
-        columns = xp.empty((len(z), sum(self.widths) + len(others)), dtype=z.dtype, order=order)
+        numbers = [at for at in range(z.shape[1]) if at not in self.categories]
+        columns = xp.empty((len(z), sum(self.widths) + len(numbers)), dtype=z.dtype, order=order)
 
         start = 0
         for at, values in zip(self.categories, self._values, strict=True):
             columns[:, start : start + len(values)] = z[:, [at]] == xp.asarray(values)
             start += len(values)
 
-        columns[:, start:] = z[:, others]
+        columns[:, start:] = z[:, numbers]
         return columns
 
     def pipeline(self, model: Any) -> Any:
@@ -158,7 +158,7 @@ class Preprocessing:
         values; (features,), the mean of the outputs.
         """
         scale = np.ones_like(self.scaler.scale_) if self.standardize else self.scaler.scale_
-        others = [at for at in range(len(scale)) if at not in self.categories]
+        numbers = [at for at in range(len(scale)) if at not in self.categories]
         spread = np.empty((len(coefficients), len(scale)))
 
         start = 0
@@ -168,7 +168,7 @@ class Preprocessing:
             spread[:, at] = np.sqrt(np.maximum(weights**2 @ shares - mean**2, 0))
             start += len(shares)
 
-        spread[:, others] = np.abs(coefficients[:, start:]) * scale[others]
+        spread[:, numbers] = np.abs(coefficients[:, start:]) * scale[numbers]
         return spread.mean(axis=0)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 from urllib.parse import urlsplit
 
 import dask
@@ -27,6 +27,10 @@ from tipcast.config.gate import gate
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.tasks.kinds import Boosting
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
@@ -99,9 +103,9 @@ class RecordTraining(TrainingCallback):
         # of all rows in every round it would take a fifth of the training
         evaluate = model.eval_set
 
-        def evaluate_some(evals: Any, epoch: int, *others: Any) -> Any:
+        def evaluate_some(evals: Any, epoch: int, *settings: Any) -> Any:
             return evaluate(
-                [each for each in evals if each[1] != TRAIN or epoch % EVERY == 0], epoch, *others
+                [rows for rows in evals if rows[1] != TRAIN or epoch % EVERY == 0], epoch, *settings
             )
 
         model.eval_set = evaluate_some
@@ -159,23 +163,13 @@ class XGBoost(Estimator):
             what = f"XGBoost has no objective for {self.kind}"
             raise TipcastError("C003", "task.kind", what, "choose another model")
 
-        metrics = given.setdefault("eval_metric", boosting.metric)
-        for metric in [metrics] if isinstance(metrics, str) else metrics:
-            if not boosting.metrics.fullmatch(str(metric)):
-                what = f"{metric} does not judge {self.kind}"
-                fix = f"use {boosting.metric}, or null for it"
-                raise TipcastError("C003", "model.params.eval_metric", what, fix)
-
+        self._check_metrics(given.setdefault("eval_metric", boosting.metric), boosting)
         trees = base.positive("model.params.n_estimators", given.pop("n_estimators", 100))
-        rounds = base.positive(
-            "model.fit.num_boost_round", self.training.get("num_boost_round") or trees
-        )
-        if trees % rounds:
-            what = f"{trees} trees do not spread evenly over {rounds} rounds"
-            fix = "set it to null or to a divisor of model.params.n_estimators"
-            raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
-
+        rounds = self._rounds(trees)
         stop = self.training.get("early_stopping_rounds")
+        if stop is not None:
+            base.positive("model.fit.early_stopping_rounds", stop)
+
         params = {
             "objective": boosting.objective,
             "device": self.device,
@@ -184,12 +178,25 @@ class XGBoost(Estimator):
         }
         if self.kind.column_per_class:
             params["num_class"] = self.classes or 2
+        return params, rounds, stop
 
-        return (
-            params,
-            rounds,
-            None if stop is None else base.positive("model.fit.early_stopping_rounds", stop),
-        )
+    def _check_metrics(self, metrics: str | list[str], boosting: Boosting) -> None:
+        """Refuse (C003) a metric that does not judge the kind of task."""
+        for metric in [metrics] if isinstance(metrics, str) else metrics:
+            if not boosting.metrics.fullmatch(str(metric)):
+                what = f"{metric} does not judge {self.kind}"
+                fix = f"use {boosting.metric}, or null for it"
+                raise TipcastError("C003", "model.params.eval_metric", what, fix)
+
+    def _rounds(self, trees: int) -> int:
+        """Return the number of rounds that trees are spread over; C003 where they do not divide."""
+        asked = self.training.get("num_boost_round") or trees
+        rounds: int = base.positive("model.fit.num_boost_round", asked)
+        if trees % rounds:
+            what = f"{trees} trees do not spread evenly over {rounds} rounds"
+            fix = "set it to null or to a divisor of model.params.n_estimators"
+            raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
+        return rounds
 
     @property
     def bins(self) -> Any:
@@ -253,7 +260,7 @@ class XGBoost(Estimator):
         return self.fitted(booster, history, features)
 
     def fit_distributed(
-        self, client: Any, rows: Split, seed: int, progress: Progress = None
+        self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Train, each worker on the rows that it holds, as ``fit`` does. XGBoost does not tell its
         progress.
@@ -308,12 +315,12 @@ class XGBoost(Estimator):
         """
         params, rounds, stop = self.planned
         # The margins of training rows are at hand where each round adds one tree.
-        beside = [(train, TRAIN)] if train and params["num_parallel_tree"] == 1 else []
+        shown = [(train, TRAIN)] if train and params["num_parallel_tree"] == 1 else []
         return {
             "params": {**params, "seed": seed, **more},
             "num_boost_round": rounds,
             # the last one stops early
-            "evals": [*beside, (held_out, "validation")] if held_out else [],
+            "evals": [*shown, (held_out, "validation")] if held_out else [],
             "early_stopping_rounds": stop if held_out else None,
             "verbose_eval": False,
             "callbacks": [RecordTraining()],
@@ -350,13 +357,7 @@ class XGBoost(Estimator):
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
-            history={
-                f"{rows}_{metric}": {
-                    at * (EVERY if rows == TRAIN else 1): value for at, value in enumerate(values)
-                }
-                for rows, of in history.items()
-                for metric, values in of.items()
-            },
+            history=_history(history),
             importance=base.shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
@@ -365,16 +366,29 @@ class XGBoost(Estimator):
         )
 
 
-def _loopback(client: Any) -> str | None:
+def _history(
+    evaluated: Mapping[str, Mapping[str, Sequence[float]]],
+) -> dict[str, dict[int, float]]:
+    """Return rows and metric -> round -> value; training rows are evaluated now and then."""
+    history = {}
+    for rows, metrics in evaluated.items():
+        step = EVERY if rows == TRAIN else 1
+        for metric, values in metrics.items():
+            history[f"{rows}_{metric}"] = {at * step: value for at, value in enumerate(values)}
+    return history
+
+
+def _loopback(client: "Client") -> str | None:
     """Return the address for XGBoost's tracker of a local cluster; None: XGBoost chooses one that
     workers reach.
     """
     if dask.config.get("xgboost.scheduler_address", None):
         return None
-    addresses = [client.scheduler.address, *client.nthreads()]
-    return (
-        LOOPBACK if all(urlsplit(address).hostname == LOOPBACK for address in addresses) else None
-    )
+    scheduler: Any = client.scheduler
+    addresses = [scheduler.address, *client.nthreads()]
+    if all(urlsplit(address).hostname == LOOPBACK for address in addresses):
+        return LOOPBACK
+    return None
 
 
 class _TrainingThread(WorkerPlugin):
@@ -412,11 +426,11 @@ _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps it
 def _matrix(x: Any, y: Any, threads: int, options: Mapping[str, Any]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
     # XGBoost wants them with each part
-    own = {name: options.get(name) for name in ("feature_names", "feature_types")}
-    others = {name: value for name, value in options.items() if name not in own}
+    of_features = {name: options.get(name) for name in ("feature_names", "feature_types")}
+    of_matrix = {name: value for name, value in options.items() if name not in of_features}
     pairs = zip(base.parts(x), base.parts(y), strict=True)
-    batches = [{"data": part, "label": target, **own} for part, target in pairs]
-    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **others)
+    batches = [{"data": part, "label": target, **of_features} for part, target in pairs]
+    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **of_matrix)
 
 
 class _Batches(xgboost.DataIter):

@@ -55,7 +55,7 @@ def check_address(uri: str, name: str, *, insecure: bool) -> None:
         raise TipcastError("C009", where, what, fix)
 
 
-def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
+def check_artifacts(uri: str, store_uri: str, *, insecure: bool) -> None:
     """Refuse the same of a run's artifacts: MLflow sends the tracking server's credentials there
     too.
     """
@@ -63,12 +63,12 @@ def check_artifacts(uri: str, store: str, *, insecure: bool) -> None:
     # reached as the store is, and there where no host is named
     if parts.scheme == "mlflow-artifacts":
         parts = parts._replace(
-            scheme=urlsplit(store).scheme, netloc=parts.netloc or urlsplit(store).netloc
+            scheme=urlsplit(store_uri).scheme, netloc=parts.netloc or urlsplit(store_uri).netloc
         )
     check_address(urlunsplit(parts), "artifacts", insecure=insecure)
 
 
-def check_not_moved(uri: str, store: str, code: str = "T005") -> None:
+def check_not_moved(uri: str, store_uri: str, code: str = "T005") -> None:
     """Refuse artifacts that an sqlite file places in a folder that was moved, which would be made
     again; T005.
 
@@ -76,7 +76,7 @@ def check_not_moved(uri: str, store: str, code: str = "T005") -> None:
     there, it has another name by now. A copy, whose artifacts lie beside it too, goes on where it
     was copied from: that is logged.
     """
-    database = sqlite_file(store)
+    database = sqlite_file(store_uri)
     parts = urlsplit(uri)
     if database is None or parts.scheme not in {"", "file"}:
         return

@@ -32,14 +32,14 @@ def move_alias(
     version: str,
     *,
     before: str | None,
-    facts: Mapping[str, str],
+    trace: Mapping[str, str],
     forced: bool,
 ) -> None:
     """Move an alias from the version that held it ``before``; M022 where it has another holder by
     now.
 
     The registered model's tags ``alias.ALIAS.*`` say which version holds it, so that a move by
-    other means shows, since when, the ``previous`` one, to go back to, and the ``facts``, as why; a
+    other means shows, since when, the ``previous`` one, to go back to, and the ``trace``, as why; a
     version has none, for MLflow copies its tags with it. MLflow moves an alias whoever holds it:
     looking first makes it unlikely that two promotions pass each other, not impossible.
     """
@@ -58,7 +58,7 @@ def move_alias(
         name,
         alias,
         version,
-        {"previous": before or "none", **facts, "forced": str(forced).lower()},
+        {"previous": before or "none", **trace, "forced": str(forced).lower()},
     )
 
 
@@ -71,23 +71,23 @@ def complete_move(store: MlflowClient, name: str, alias: str, version: str) -> N
     if recorded_version == version:
         return
     why = "it held the alias already: an earlier promotion was cut off, or something else moved it"
-    facts = {
+    trace = {
         "previous": recorded_version or "none",
         "why": why,
         "run": "unknown",
         "forced": "unknown",
     }
-    _record_holder(store, name, alias, version, facts)
+    _record_holder(store, name, alias, version, trace)
 
 
 def _record_holder(
-    store: MlflowClient, name: str, alias: str, version: str, facts: Mapping[str, str]
+    store: MlflowClient, name: str, alias: str, version: str, trace: Mapping[str, str]
 ) -> None:
     """Tag a registered model with what is known of an alias; the version last, as the sign that all
     are there.
     """
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    tags = {"since": since, **facts, "version": version}
+    tags = {"since": since, **trace, "version": version}
     named_tags = {f"alias.{alias}.{key}": value for key, value in tags.items()}
     for key, value in storable_tags(named_tags).items():
         store.set_registered_model_tag(name, key, value)

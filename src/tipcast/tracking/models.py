@@ -175,11 +175,11 @@ def check_parses(fetched: Fetched) -> None:
     M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
     """
     features = list(fetched.manifest["features"])
-    facts = _parsed(fetched.path, fetched.format, fetched.uri)
-    named = fetched.format == "xgboost-ubj"  # the other formats know no names
+    parsed = _parsed(fetched.path, fetched.format, fetched.uri)
+    has_names = fetched.format == "xgboost-ubj"  # the other formats know no names
 
-    if facts["number"] != len(features) or (
-        named and facts["names"] != native.booster_names(features)
+    if parsed["number"] != len(features) or (
+        has_names and parsed["names"] != native.booster_names(features)
     ):
         raise TipcastError(
             "M002", fetched.uri, "its file has other features than its manifest", AGAIN

@@ -38,7 +38,7 @@ class Package:
     """The native file."""
     format: str
     """One of ``models.native``."""
-    facts: Mapping[str, Any]
+    model_info: Mapping[str, Any]
     """For the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
     dataset: Dataset
     """Its code that makes features travels with the model."""
@@ -48,7 +48,7 @@ class Package:
     @property
     def task(self) -> Mapping[str, Any]:
         """The task as the manifest has it."""
-        task: Mapping[str, Any] = self.facts.get("task", {})
+        task: Mapping[str, Any] = self.model_info.get("task", {})
         return task
 
     @property
@@ -64,7 +64,7 @@ class Package:
     @property
     def columns(self) -> list[RawColumn]:
         """The raw columns that features are made of, by their names in the training files."""
-        raw_columns = self.dataset.raw_columns(self.facts["features"], self.listed)
+        raw_columns = self.dataset.raw_columns(self.model_info["features"], self.listed)
         return list(as_named(raw_columns, self.listed))
 
     @property
@@ -85,7 +85,7 @@ class Package:
         }
 
     def manifest(self) -> dict[str, Any]:
-        """Return what is written beside the files: their digests, what they are, and the facts."""
+        """Return what is written beside the files: digests, columns, outputs and the training."""
         kind = self.kind
         return {
             "version": MANIFEST_VERSION,
@@ -104,7 +104,7 @@ class Package:
             "missing": MISSING,
             **self.dataset.facts(),
             **self.listed,
-            **self.facts,
+            **self.model_info,
         }
 
     def signature(self) -> ModelSignature:
@@ -115,7 +115,7 @@ class Package:
 
         params = [ParamSpec("output", DataType.string, self.outputs[0])]
         if kind.has_positive:
-            threshold = self.facts.get("threshold")
+            threshold = self.model_info.get("threshold")
             default = 0.5 if threshold is None else float(threshold)
             params.append(ParamSpec("threshold", DataType.double, default))
 

@@ -68,7 +68,7 @@ def log_model(
     run: Run,
     file: Path,
     format: str,
-    facts: Mapping[str, Any],
+    model_info: Mapping[str, Any],
     dataset: Dataset,
     listed: Mapping[str, Any],
     example: pd.DataFrame,
@@ -76,13 +76,13 @@ def log_model(
     """Log a model, its native file in a format of ``models.native``, that scores raw rows without
     tipcast.
 
-    The manifest has ``facts`` beside the files: ``features`` (in order), ``task`` and all that JSON
-    can hold. The file that makes the dataset's features travels with the model. ``listed`` are
+    The manifest has ``model_info`` beside the files: ``features`` (in order), ``task`` and all that
+    JSON can hold. The file that makes the dataset's features travels with the model. ``listed`` are
     facts of the listing of the training rows, ``example`` a few raw rows as a user has them.
     """
-    package = Package(file, format, facts, dataset, listed)
+    package = Package(file, format, model_info, dataset, listed)
     manifest = package.manifest()
-    model_id = _create_logged_model(run, facts)
+    model_id = _create_logged_model(run, model_info)
 
     with temporary_folder() as folder, quiet():
         run.store.log_outputs(run.id, [LoggedModelOutput(model_id, step=0)])
@@ -96,24 +96,26 @@ def log_model(
         return Logged(f"models:/{model_id}", manifest=manifest, manifest_sha256=digest(path))
 
 
-def _create_logged_model(run: Run, facts: Mapping[str, Any]) -> str:
+def _create_logged_model(run: Run, model_info: Mapping[str, Any]) -> str:
     """Make an empty logged model with the run's parameters; return its id."""
     params = run.stored().data.params
     tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
     model = run.store.create_logged_model(
-        run.experiment_id, logged_name(facts), run.id, tags, params
+        run.experiment_id, logged_name(model_info), run.id, tags, params
     )
     return str(model.model_id)
 
 
-def logged_name(facts: Mapping[str, Any]) -> str:
+def logged_name(model_info: Mapping[str, Any]) -> str:
     """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a
     column is the target.
     """
-    task: Mapping[str, Any] = facts.get("task", {})
+    task: Mapping[str, Any] = model_info.get("task", {})
     columns = task.get("columns", ())
     label = columns[0] if columns and not task.get("function") else task.get("name")
-    return re.sub(r"[^\w\-]+", "_", "-".join(filter(None, (facts.get("model", "model"), label))))
+    return re.sub(
+        r"[^\w\-]+", "_", "-".join(filter(None, (model_info.get("model", "model"), label)))
+    )
 
 
 def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:

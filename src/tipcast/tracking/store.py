@@ -152,11 +152,11 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
 
     with lock, _artifacts_placed(uri), failures(uri):
         gate("tables")
-        client = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
-        client.search_experiments(max_results=1)
+        store = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
+        store.search_experiments(max_results=1)
         gate("opened")
 
-    return client
+    return store
 
 
 @functools.cache  # SQLAlchemy keeps its listeners
@@ -258,11 +258,11 @@ def without_autologging() -> Iterator[None]:
         yield
 
 
-def load_model(model_uri: str, store: str | None) -> Any:
+def load_model(model_uri: str, store_uri: str | None) -> Any:
     """Load a model's pyfunc from a store, which becomes MLflow's current one."""
     import mlflow
 
-    uri = store or DEFAULT_URI
+    uri = store_uri or DEFAULT_URI
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(os.environ.get("MLFLOW_REGISTRY_URI") or uri)
     with failures(uri):

@@ -7,7 +7,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.models.build import build
 from tipcast.models.estimator_type import type_of
-from tipcast.models.library import named
+from tipcast.models.library_class import find_class
 from tipcast.tasks.kinds import CLUSTERING, KINDS
 
 RIDGE = "sklearn.linear_model.Ridge"
@@ -15,7 +15,7 @@ LOGISTIC = "sklearn.linear_model.LogisticRegression"
 KMEANS = "sklearn.cluster.KMeans"
 
 
-def _named(spec, kind, **entry):
+def _find_class(spec, kind, **entry):
     """A model that its yaml gives one class."""
     return replace(spec("ridge"), kinds=[kind], params={}, classes={kind: {"cpu": entry}})
 
@@ -37,7 +37,7 @@ def _named(spec, kind, **entry):
 )
 def test_a_class_of_another_type_is_refused_before_the_fit(spec, kind, name, expected):
     with pytest.raises(TipcastError, match=rf"C002\] model.classes.{kind}: {name} {expected}"):
-        build(_named(spec, kind, local=name), "cpu", (), KINDS[kind]).check()
+        build(_find_class(spec, kind, local=name), "cpu", (), KINDS[kind]).check()
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_class_of_another_type_is_refused_before_the_fit(spec, kind, name, exp
 )
 def test_so_is_the_class_that_all_workers_would_fit(spec, kind, local, distributed):
     pytest.importorskip("dask_ml")
-    model = _named(spec, kind, local=local, distributed=distributed)
+    model = _find_class(spec, kind, local=local, distributed=distributed)
     with pytest.raises(TipcastError, match=rf"C002\] model.classes.{kind}: {distributed} is a"):
         build(model, "cpu", (), KINDS[kind]).check()
 
 
 def test_the_components_of_a_mixture_are_clusters(spec):
-    model = _named(spec, "clustering", local="sklearn.mixture.GaussianMixture")
+    model = _find_class(spec, "clustering", local="sklearn.mixture.GaussianMixture")
     build(model, "cpu", (), CLUSTERING).check()
 
 
@@ -81,4 +81,4 @@ def test_a_class_may_say_its_type_itself():
 )
 def test_methods_tell_where_a_class_does_not(name, expected):
     pytest.importorskip("dask_ml")
-    assert type_of(named(f"dask_ml.{name}")) == expected
+    assert type_of(find_class(f"dask_ml.{name}")) == expected

@@ -20,7 +20,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.library import Library, chosen_by_part
+from tipcast.models.library import Library
+from tipcast.models.library_rows import chosen_by_part
 from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION, named
 
 X, GROUPS = make_moons(400, noise=0.05, random_state=0)

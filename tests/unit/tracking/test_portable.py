@@ -245,7 +245,7 @@ def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> 
         "champion",
         "1",
         before=None,
-        facts={"why": "first", "run": "r"},
+        trace={"why": "first", "run": "r"},
         forced=False,
     )
     complete_move(client, "cut", "champion", "1")
@@ -273,17 +273,17 @@ def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPat
         with pytest.raises(TipcastError, match="C003"):
             check_alias(alias)
     check_alias("blue-green_2")
-    move("2", before=None, facts={"why": "first"}, forced=True)
+    move("2", before=None, trace={"why": "first"}, forced=True)
     since = datetime.datetime.fromisoformat(tags()["alias.champion.since"])
     assert abs((datetime.datetime.now(datetime.UTC) - since).total_seconds()) < 60
-    move("3", before="2", facts={}, forced=False)
+    move("3", before="2", trace={}, forced=False)
     earlier = tags()
     with pytest.raises(TipcastError, match="M022"):
-        move("2", before="1", facts={"why": "x"}, forced=False)
+        move("2", before="1", trace={"why": "x"}, forced=False)
     monkeypatch.setattr(
         client, "set_registered_model_alias", Mock(side_effect=MlflowException("it is refused"))
     )
     with pytest.raises(MlflowException, match="it is refused"):
-        move("1", before="3", facts={"why": "x"}, forced=False)
+        move("1", before="3", trace={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") == "3"
     assert tags() == earlier

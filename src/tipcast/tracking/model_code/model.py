@@ -72,25 +72,9 @@ class Model(mlflow.pyfunc.PythonModel):
         each, as ``contributions`` and ``features`` have; ``label`` is (rows,) as the target has it,
         of two classes by the parameter ``threshold``.
         """
-        given = params or {}
-        outputs = self.manifest["outputs"]
-        output = given.get("output", outputs[0])
-        if output not in outputs:
-            what = f"output {output!r} is none of this {self.manifest['format']} model"
-            raise _refused(what, f"use {', '.join(outputs)}")
-
-        # on held-out rows, of which the best may be above all scores
-        chosen = self.manifest.get("threshold")
-        threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
-        if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
-            raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
-
+        output, threshold = self._parameters(params or {})
+        columns = self._columns(model_input)
         names = self.manifest["features"]
-        columns: dict[str, Any] = {}
-        spelled = {_one_form(name): name for name in model_input}
-        for column in self.manifest["columns"]:
-            columns |= _filled(self._column(model_input, column, spelled), column)
-
         # of numbers too large for float32, whose rows get no score
         with np.errstate(over="ignore"):
             x = self.features.compute(columns, names)
@@ -109,6 +93,30 @@ class Model(mlflow.pyfunc.PythonModel):
 
         return self._named(scores, output, threshold)
 
+    def _parameters(self, given: dict[str, Any]) -> tuple[str, float]:
+        """Return the output and the threshold that a call asks for, or those of the manifest."""
+        outputs = self.manifest["outputs"]
+        output = given.get("output", outputs[0])
+        if output not in outputs:
+            what = f"output {output!r} is none of this {self.manifest['format']} model"
+            raise _refused(what, f"use {', '.join(outputs)}")
+
+        # on held-out rows, of which the best may be above all scores
+        chosen = self.manifest.get("threshold")
+        threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
+        if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
+            raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
+
+        return output, threshold
+
+    def _columns(self, frame: pd.DataFrame) -> dict[str, Any]:
+        """Return the columns that features are made of, filled where values are missing."""
+        columns: dict[str, Any] = {}
+        spelled = {_one_form(name): name for name in frame}
+        for column in self.manifest["columns"]:
+            columns |= _filled(self._column(frame, column, spelled), column)
+        return columns
+
     def _column(self, frame: pd.DataFrame, column: dict[str, Any], spelled: dict[str, Any]) -> Any:
         """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for
         missing.
@@ -116,34 +124,34 @@ class Model(mlflow.pyfunc.PythonModel):
         ``spelled`` has the frame's name of each name in one Unicode form.
         """
         spellings = [spelled.get(_one_form(name), name) for name in column["spellings"]]
-        own = next((spelling for spelling in spellings if spelling in frame), spellings[0])
-        if own not in frame:
+        header = next((spelling for spelling in spellings if spelling in frame), spellings[0])
+        if header not in frame:
             if not column["required"]:
                 return np.full(len(frame), np.nan)
-            raise _refused(f"missing column {own!r}; the model needs raw rows")
+            raise _refused(f"missing column {header!r}; the model needs raw rows")
 
-        values = frame[own]
+        values = frame[header]
         if values.ndim != 1:
-            raise _refused(f"column {own!r} is there twice")
+            raise _refused(f"column {header!r} is there twice")
         if column["type"] == "time":
-            times = _times(values, own, self.manifest.get("missing", []))
+            times = _times(values, header, self.manifest.get("missing", []))
             return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
-            return _numbers(values, own, column, self.manifest.get("missing", []))
+            return _numbers(values, header, column, self.manifest.get("missing", []))
 
         lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
         if lost and any(isinstance(value, float) for value in values[values.isna()]):
-            what = f"column {own!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
+            what = f"column {header!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
             raise _refused(
                 what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
             )
 
-        places, found = _distinct(values)
+        places, distinct = _distinct(values)
         try:
-            codes = self.features.codes(found, column["categories"])
+            codes = self.features.codes(distinct, column["categories"])
         except ValueError as problem:
-            fix = f"pandas.read_csv(..., dtype={{{own!r}: str}}) keeps it"
-            raise _refused(f"column {own!r} has lost its text: {problem}", fix) from None
+            fix = f"pandas.read_csv(..., dtype={{{header!r}: str}}) keeps it"
+            raise _refused(f"column {header!r} has lost its text: {problem}", fix) from None
 
         return np.array([*codes, np.nan])[places]
 
@@ -214,14 +222,14 @@ def _distinct(values: pd.Series) -> tuple[Any, list[Any]]:
 
     for kind in range(len(types)):
         rows = np.flatnonzero(kinds == kind)
-        of_type, found = pd.factorize(objects[rows])
+        of_type, values_of_type = pd.factorize(objects[rows])
         places[rows] = np.where(of_type < 0, -1, of_type + len(distinct))
-        distinct.extend(found.tolist())
+        distinct.extend(values_of_type.tolist())
 
     return places, distinct
 
 
-def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[str]) -> Any:
+def _numbers(values: pd.Series, header: str, column: dict[str, Any], missing: list[str]) -> Any:
     """Return float64 with NaN for missing; texts as training read them in CSV."""
     absent = {*missing, *(text.strip() for text in column.get("missing", ()))}
     booleans = {"true": "1", "false": "0"} if column.get("booleans") else {}
@@ -236,33 +244,33 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
         return float(text) if NUMBERS.fullmatch(text) else text
 
     if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
-        raise _refused(f"column {own!r} cannot be read: it holds times", NUMBER)
+        raise _refused(f"column {header!r} cannot be read: it holds times", NUMBER)
     if not pd.api.types.is_numeric_dtype(values):
         values = values.astype(object).map(bare)
     try:
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
-        found = pd.to_numeric(values, errors="coerce").isna() & values.notna()
+        unread = pd.to_numeric(values, errors="coerce").isna() & values.notna()
         raise _refused(
-            f"column {own!r} cannot be read: {_first(values, found)} is no number", NUMBER
+            f"column {header!r} cannot be read: {_first(values, unread)} is no number", NUMBER
         ) from None
     absurd = (
         np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
     )
     if absurd.any():
         raise _refused(
-            f"column {own!r} cannot be read: {_first(values, absurd)} is too large", NUMBER
+            f"column {header!r} cannot be read: {_first(values, absurd)} is too large", NUMBER
         )
     return numbers
 
 
-def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
+def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
     """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that
     training refuses.
     """
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
         raise _refused(
-            f"column {own!r} cannot be read: a time is a number, which tells no unit", TIME
+            f"column {header!r} cannot be read: a time is a number, which tells no unit", TIME
         )
 
     as_sent = values
@@ -272,7 +280,7 @@ def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
         zoned = values.map(_is_of_other_zone).astype(bool)
         if zoned.any():
             what = f"{_first(as_sent, zoned)} is a time of another zone than UTC"
-            raise _refused(f"column {own!r} cannot be read: {what}", TIME)
+            raise _refused(f"column {header!r} cannot be read: {what}", TIME)
 
     try:
         times = pd.to_datetime(values, format="ISO8601")
@@ -284,12 +292,12 @@ def _times(values: pd.Series, own: str, missing: list[str]) -> pd.Series:
                 & values.notna()
             )
             what = f"{_first(as_sent, bad)} is no time" if bad.any() else what
-        raise _refused(f"column {own!r} cannot be read: {what}", TIME) from None
+        raise _refused(f"column {header!r} cannot be read: {what}", TIME) from None
 
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
             raise _refused(
-                f"column {own!r} cannot be read: times are of time zone {times.dt.tz}", TIME
+                f"column {header!r} cannot be read: times are of time zone {times.dt.tz}", TIME
             )
         # files marked UTC hold wall-clock time: training reads them so
         times = times.dt.tz_localize(None)
@@ -363,7 +371,7 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
     """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for
     each column.
     """
-    if schema is None or all(isinstance(each, DataType) for each in schema.input_types()):
+    if schema is None or all(isinstance(column, DataType) for column in schema.input_types()):
         return read(csv_input, schema)
 
     try:

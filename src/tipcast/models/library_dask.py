@@ -1,0 +1,191 @@
+"""A fit by a library's own Dask class, on the parts that all workers hold."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tipcast.compute.base import Array, Frame, module_of
+from tipcast.config.errors import TipcastError
+from tipcast.models import base
+from tipcast.models.library_class import as_sklearn, find_class
+from tipcast.models.library_rows import LibraryRows
+from tipcast.models.preprocessing import Preprocessing
+
+if TYPE_CHECKING:
+    import dask.array as da
+    from distributed import Client, Future
+
+DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
+"""Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
+without a penalty.
+"""
+TRIES = 5
+"""Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong
+coefficients now and then, from rows that stay as they are (a race like that of
+https://github.com/rapidsai/cuml/pull/4539)."""
+
+Parts = Sequence["Future[Any]"]
+"""Futures of frames, or of their targets."""
+
+
+def fit_dask_class(
+    library: LibraryRows,
+    client: "Client",
+    sides: Sequence[Parts],
+    homes: Sequence[str],
+    seed: int,
+    steps: Preprocessing,
+) -> Any:
+    """Fit by the library's Dask class on futures of frames and of their targets, which lie on the
+    workers of these addresses; return a model of one process.
+    """
+    cls = find_class(library.distributed)
+    if cls.__module__.startswith("dask_ml."):
+        return _fit_dask_ml(library, client, cls, sides, homes, seed, steps)
+    return _fit_cuml(library, client, cls, sides, homes, seed, steps)
+
+
+def _fit_dask_ml(
+    library: LibraryRows,
+    client: "Client",
+    cls: Any,
+    sides: Sequence[Parts],
+    homes: Sequence[str],
+    seed: int,
+    steps: Preprocessing,
+) -> Any:
+    """Fit a class of Dask-ML on arrays with a chunk for each part."""
+    groups = [[number] for number in range(len(homes))]
+    converters = (partial(library.values, steps=steps), base.joined)
+    dtype = np.float64 if library.kind.has_target else np.float32
+
+    # Made of futures themselves Dask-ML's tasks would lose what they need.
+    persisted = [
+        array.astype(dtype).persist()
+        for array in _dask_arrays(client, sides, homes, groups, converters)
+    ]
+    with warnings.catch_warnings(action="ignore"):
+        model = library.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*persisted)
+        return _of_dask_ml(library, model)
+
+
+def _of_dask_ml(library: LibraryRows, model: Any) -> Any:
+    """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has
+    found.
+    """
+    reference = find_class(library.reference)
+    if not library.kind.has_target:
+        centres = np.asarray(model.cluster_centers_, dtype=np.float64)
+        return reference(len(centres), init=centres, n_init=1, max_iter=1).fit(centres)
+
+    linear = reference(**library.params)
+    linear.coef_ = np.asarray(model.coef_, dtype=np.float64)
+    linear.n_features_in_ = len(model.coef_)
+    has_intercept = library.params.get("fit_intercept", True)
+    linear.intercept_ = float(model.intercept_) if has_intercept else 0.0
+    return linear
+
+
+def _fit_cuml(
+    library: LibraryRows,
+    client: "Client",
+    cls: Any,
+    sides: Sequence[Parts],
+    homes: Sequence[str],
+    seed: int,
+    steps: Preprocessing,
+) -> Any:
+    """Fit a class of cuML on arrays with a chunk for each worker; C003 where its coefficients are
+    wrong again and again.
+    """
+    # One array a worker: of each part that is none cuML's classes keep a copy in its place.
+    groups = [
+        [number for number, home in enumerate(homes) if home == address]
+        for address in sorted(set(homes))
+    ]
+    converters = (partial(library.values, steps=steps), library.targets)
+
+    for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
+        model = as_sklearn(
+            library.make(cls, seed, 1, client=client)
+            .fit(*_dask_arrays(client, sides, homes, groups, converters))
+            .get_combined_model()
+        )
+        if library.kind.has_classes or not hasattr(model, "coef_"):
+            return model
+        if _explains(library, client, model, sides, steps):
+            return model
+
+    what = f"gives coefficients that explain nothing, {TRIES} times"
+    fix = "use cluster.n_workers=1, or model=ridge"
+    raise TipcastError("C003", library.distributed, what, fix)
+
+
+def _dask_arrays(
+    client: "Client",
+    sides: Sequence[Parts],
+    homes: Sequence[str],
+    groups: Sequence[Sequence[int]],
+    converters: Sequence[Callable[..., Array]],
+) -> "list[da.Array]":
+    """Return Dask's arrays of features and targets, with a chunk for each group of parts, made by
+    a converter on the worker that holds the group.
+    """
+    import dask.array as da  # a third of a second that a fit on one worker does without
+
+    arrays = []
+    for side, convert in zip(sides, converters, strict=False):
+        chunks = [
+            client.submit(
+                convert, [side[number] for number in group], workers=[homes[group[0]]], pure=False
+            )
+            for group in groups
+        ]
+        shapes = client.gather(client.map(_shape_of, chunks, pure=False))
+        arrays.append(
+            da.concatenate(
+                [
+                    da.from_delayed(chunk, *shape)
+                    for chunk, shape in zip(chunks, shapes, strict=True)
+                ]
+            )
+        )
+
+    return arrays
+
+
+def _shape_of(chunk: Array) -> tuple[tuple[int, ...], Any, Array]:
+    """Return a chunk's shape, type and an empty piece of it."""
+    return chunk.shape, chunk.dtype, chunk[:0]
+
+
+def _explains(
+    library: LibraryRows,
+    client: "Client",
+    model: Any,
+    sides: Sequence[Parts],
+    steps: Preprocessing,
+) -> bool:
+    """Whether a linear model's training rows are no further from its predictions than from a
+    constant.
+    """
+    count = partial(_squares, library)
+    sums = client.gather(client.map(count, *sides, model=model, steps=steps, pure=False))
+    rows, total, squares, left = np.sum(sums, axis=0)
+    spread = squares - total**2 / rows if library.params.get("fit_intercept", True) else squares
+    return bool(left <= spread + 1e-6 * squares)
+
+
+def _squares(
+    library: LibraryRows, x: Frame, y: Frame, model: Any, steps: Preprocessing
+) -> list[float]:
+    """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that
+    predictions leave.
+    """
+    z = library.values([x], steps).astype(np.float64, copy=False)
+    target = y.values.astype(np.float64)
+    off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
+    return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]

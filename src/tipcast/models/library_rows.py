@@ -1,0 +1,161 @@
+"""Rows as a library's class gets them: which, sampled or all, and with what done to them."""
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils import InputTags, get_tags
+
+from tipcast.compute.base import Array, Frame
+from tipcast.config.errors import TipcastError
+from tipcast.models import base
+from tipcast.models.base import Estimator
+from tipcast.models.library_class import find_class
+from tipcast.models.preprocessing import Preprocessing
+
+TREES = ("sklearn.ensemble.", "sklearn.tree.", "cuml.ensemble.")
+"""Beginnings of the names of classes that grow trees."""
+MOST_DENSE_COLUMNS = 4_096
+"""Columns of 0 and 1 that a library gets of categories where it takes no sparse matrix: of a
+million rows 33 GB.
+"""
+
+
+def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Array | slice]:
+    """Return the row numbers to take within each part, from the parts' sizes: all, or ``most``
+    drawn uniformly.
+    """
+    ends = np.cumsum(list(rows))
+    if most is None or ends[-1] <= most:
+        return [slice(None)] * len(ends)  # no part is copied
+    numbers = np.sort(np.random.default_rng(seed).choice(ends[-1], most, replace=False))
+    by_part = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
+    starts = [0, *ends[:-1]]
+    return [part - start for part, start in zip(by_part, starts, strict=True)]
+
+
+def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
+    """Return some rows of a part, and of their targets, where they are; neither these nor the part
+    keep an index.
+    """
+    return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
+
+
+def rows_and_sum(target: Frame) -> tuple[int, float]:
+    """Return a part's number of rows, and the sum of their targets."""
+    values = target.values
+    return len(values), float(values.sum(dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class LibraryRows(Estimator):
+    """A library's class, and the rows that it takes."""
+
+    library: str = ""
+    """Dotted name of the class that fits."""
+    distributed: str = ""
+    """Of the library's own Dask class, as cuML and Dask-ML have them."""
+    reference: str = ""
+    """Of the class whose parameters count: a GPU's class takes them under the same names."""
+    on_gpu: bool = False
+    """Whether the model has a class for GPUs too: both are given the same features."""
+
+    def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
+        """Return an unfitted object of a class with the parameters that it knows."""
+        accepted = set(inspect.signature(cls).parameters)
+        if "kwargs" in accepted:  # cuML's Dask classes pass on what they do not name
+            accepted |= set(inspect.signature(find_class(self.reference)).parameters) - {"n_jobs"}
+        settings = {"random_state": seed, "n_jobs": threads}
+        accepted_settings = {name: value for name, value in settings.items() if name in accepted}
+        return cls(**{**accepted_settings, **self.params, **more})
+
+    @property
+    def takes_categories(self) -> bool:
+        """Yes, each of their values as a column."""
+        return True
+
+    @property
+    def takes_missing(self) -> bool:
+        """Where scikit-learn says that the class does, and it alone fits the model."""
+        if self.on_gpu or self.training.get("standardize"):
+            return False
+        return bool(self._tags.allow_nan)
+
+    @property
+    def one_hot(self) -> bool:
+        """All but trees, which can split codes as often as it takes."""
+        return not self.reference.startswith(TREES)
+
+    @property
+    def dense(self) -> bool:
+        """Whether the class takes no sparse matrix, or is better without: neighbours are found in
+        trees.
+        """
+        cls = find_class(self.reference)
+        whole = self.device == "cpu" and not self.distributed and hasattr(cls, "predict")
+        return not whole or hasattr(cls, "kneighbors") or not self._tags.sparse
+
+    def check_width(self, values: Mapping[str, int]) -> None:
+        """Refuse (C003) categories of more values than there can be dense columns; sparse ones may
+        be any number.
+        """
+        columns = sum(values.values())
+        if not self.dense or columns <= MOST_DENSE_COLUMNS:
+            return
+
+        widest = max(values, key=lambda name: values[name])
+        what = (
+            f"{columns:,} values of {', '.join(values)} would each be a dense column of 0 and 1, "
+            f"at most {MOST_DENSE_COLUMNS:,} are possible with this model"
+        )
+        fix = (
+            f"leave {widest} out of task.features and task.categorical (of a table by "
+            f"data.types={{{widest}: none}}), or use model=random_forest, which takes codes"
+        )
+        raise TipcastError("C003", self.library, what, fix)
+
+    @property
+    def _tags(self) -> Any:
+        """What scikit-learn says of the rows that the class takes."""
+        try:
+            return get_tags(self.make(find_class(self.reference), 0, 1)).input_tags
+        # a class that only looks like scikit-learn's, bad parameters
+        except (AttributeError, TypeError, ValueError):
+            return InputTags(sparse=False)
+
+    @property
+    def precision(self) -> Any:
+        """Type of the rows that the library gets: float32 sums of 10M squares are off by
+        percents.
+        """
+        return np.float64 if self.training.get("standardize") or self.categorical else np.float32
+
+    def places(self, features: Sequence[str]) -> list[int]:
+        """Return where the categories are among the features."""
+        return [features.index(name) for name in self.categorical]
+
+    def preprocessing(self, parts: Sequence[Any], features: Sequence[str]) -> Preprocessing:
+        """Return what is done to rows before the library gets them, from the ``moments`` of their
+        parts.
+        """
+        standardize = bool(self.training.get("standardize"))
+        dense = bool(self.categorical) and self.dense
+        steps = Preprocessing.of_parts(
+            parts, self.places(features), standardize=standardize, dense=dense
+        )
+        self.check_width(dict(zip(self.categorical, steps.widths, strict=True)))
+        return steps
+
+    def values(self, frames: list[Frame], steps: Preprocessing) -> Array:
+        """Return frames as (n, columns) values as the library takes them; empties their list."""
+        order = "F" if self.kind.has_target else "C"
+        return steps.transform(base.joined(frames, order, self.precision), order)
+
+    def targets(self, parts: list[Frame]) -> Array:
+        """Return parts of the targets as (n,) classes or values of the rows' type; empties their
+        list.
+        """
+        y = base.joined(parts)
+        return y.astype(self.precision) if y.dtype.kind == "f" else y
