@@ -18,9 +18,9 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.search import trial as worker_side
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial, TrialSlots
+from tipcast.search.trial import Event, Failed, Proposal, Study, Trial
+from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
@@ -304,7 +304,7 @@ class TrialWorkers:
 
             self.update_slots()
             answers = self.client.run(
-                worker_side.load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
+                load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
             )
             for read in answers.values():
                 if not isinstance(read, BaseException):
@@ -324,7 +324,7 @@ class TrialWorkers:
         """
         where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
         future = self.client.submit(
-            worker_side.run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
+            run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
         )
         self._ended.add(future)
         return future
