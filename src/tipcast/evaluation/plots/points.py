@@ -145,11 +145,7 @@ def draw_centroids(
     clustering -> (clusters, features) its centroids.
     """
     plane = principal_plane(x)
-    first, second = plane.shares
-    x_name = f"first component ({percent(first)} of variance)"
-    y_name = f"second component ({percent(second)})"
-    figure, axes = page(title, subtitle, x_name, y_name)
-
+    figure, axes = page(title, subtitle, *plane.names)
     _, shades = np.unique(groups, return_inverse=True)
     colors = colormaps["tab20"](shades % 20)
     axes.scatter(*plane.project(x), s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
@@ -175,10 +171,13 @@ class Plane:
     """A fitted ``PCA``."""
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """Shares of the variance that each component has."""
+    def names(self) -> tuple[str, str]:
+        """Names of the axes, with the share of the variance that each component has."""
         first, second = np.nan_to_num(self.components.explained_variance_ratio_)
-        return first, second
+        return (
+            f"first component ({percent(first)} of variance)",
+            f"second component ({percent(second)})",
+        )
 
     def project(self, points: Floats) -> tuple[Floats, Floats]:
         """Return both coordinates (points,) of points (points, features)."""
