@@ -233,7 +233,7 @@ class Pool:
         return self._workers.study.objective.key(task.proposal.number)
 
 
-def _exception(future: Future[Any]) -> BaseException | None:
+def _exception(future: Future[None]) -> BaseException | None:
     """Return what a task has ended with, None if well; Dask has no exception of a cancelled one."""
     if future.status == "cancelled":
         return CancelledError(future.key)
@@ -318,7 +318,7 @@ class TrialWorkers:
 
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
-    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
+    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what
         has seceded.
         """
@@ -329,13 +329,13 @@ class TrialWorkers:
         self._ended.add(future)
         return future
 
-    def wait(self) -> list[Future[Any]]:
+    def wait(self) -> list[Future[None]]:
         """Return the tasks that have ended, waiting for the first of them for a second; look at the
         workers.
         """
-        ended: list[Future[Any]] = []
+        ended: list[Future[None]] = []
 
-        async def first() -> Future[Any]:
+        async def first() -> Any:
             return await asyncio.wait_for(anext(self._ended), POLL_S)
 
         if self._ended.is_empty():
