@@ -149,28 +149,33 @@ class Evaluator(ABC):
         parts = Parts((predictions, targets), client, where)
         registered = OWN[self.kind.name]
         sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
-        rows = sums.scored + sums.not_numbers
-
-        if not rows:
-            raise TipcastError(
-                "D014", where, "no rows to evaluate", "take a longer period or a weaker filter"
-            )
-        if sums.not_numbers:
-            what, fix = self.odd_predictions
-            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
-        if sums.unknown:
-            what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
-            raise TipcastError("D031", where, what, "check the target")
+        self._check_rows(sums, where)
 
         evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
 
         totals = parts.add(functools.partial(_row_sums, registered), summed)
-        added_on = {
-            metric.name: total / rows for metric, total in zip(registered, totals, strict=True)
+        means = {
+            metric.name: total / sums.scored
+            for metric, total in zip(registered, totals, strict=True)
         }
-        return replace(evaluation, metrics={**evaluation.metrics, **added_on})
+        return replace(evaluation, metrics={**evaluation.metrics, **means})
+
+    def _check_rows(self, sums: Sums, where: str) -> None:
+        """Refuse no rows, D014, predictions, D030, and targets, D031, that cannot be."""
+        rows = sums.scored + sums.not_numbers
+        if not rows:
+            fix = "take a longer period or a weaker filter"
+            raise TipcastError("D014", where, "no rows to evaluate", fix)
+
+        if sums.not_numbers:
+            what, fix = self.odd_predictions
+            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
+
+        if sums.unknown:
+            what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
+            raise TipcastError("D031", where, what, "check the target")
 
     def evaluate_here(self, predictions: Array, target: Any) -> Any:
         """Evaluate rows of this process: a trial; see ``evaluate``."""
@@ -191,7 +196,8 @@ class Evaluator(ABC):
         method (see ``mean_interval``).
         """
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
-        half = half_width(*parts.add(functools.partial(_apart, self.loss, slopes), summed))
+        sums = parts.add(functools.partial(_difference_sums, self.loss, slopes), summed)
+        half = half_width(*sums)
         value = evaluations[0].headline - evaluations[1].headline
         return value, Interval(value - half, value + half)
 
@@ -258,15 +264,17 @@ class Evaluator(ABC):
         return None
 
 
-def _apart(
+def _difference_sums(
     loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any
 ) -> list[float]:
     """Return the rows of a part, the sum of what each moves the difference of two headlines by, and
     of its square.
     """
     truth = values_of(target)
-    apart = slopes[0] * loss(values_of(first), truth) - slopes[1] * loss(values_of(second), truth)
-    return [float(len(apart)), float(apart.sum()), float(module_of(apart).dot(apart, apart))]
+    first_loss = slopes[0] * loss(values_of(first), truth)
+    differences = first_loss - slopes[1] * loss(values_of(second), truth)
+    squares = module_of(differences).dot(differences, differences)
+    return [float(len(differences)), float(differences.sum()), float(squares)]
 
 
 def logged(
@@ -286,13 +294,14 @@ def keys(names: Sequence[str]) -> list[str]:
     """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal
     ones get a number.
     """
-    taken: list[str] = []
+    unique: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # of a key's 250 in MLflow
         plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
-        taken.append(next(key for key in itertools.chain([plain], numbered) if key not in taken))
-    return taken
+        key = next(key for key in itertools.chain([plain], numbered) if key not in unique)
+        unique.append(key)
+    return unique
 
 
 def bounds(interval: Interval, key: str) -> dict[str, float]:

@@ -5,7 +5,7 @@ that are right as often, and has a paired difference of rows. Accuracy stands be
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -51,6 +51,26 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
 
 
+def known_class_sums(probabilities: Array, truth: Array, called: Array) -> dict[str, Any]:
+    """Return the fields of ``ClassSums`` that are of rows whose class is known.
+
+    ``probabilities`` (rows, classes), ``truth`` and ``called`` (rows,) true and predicted classes.
+    """
+    xp = module_of(probabilities)
+    rows, classes = probabilities.shape
+    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
+    losses = log_loss(probabilities, truth)
+    came = probabilities[xp.arange(rows), truth].astype(xp.float64)
+    all_squares = float((probabilities.astype(xp.float64) ** 2).sum())
+
+    return {
+        "confusion": to_host(cells).reshape(classes, classes),
+        "log_loss": float(losses.sum()),
+        "squares": float(xp.dot(losses, losses)),
+        "brier": all_squares + float((1 - 2 * came).sum()),
+    }
+
+
 @final
 class Multiclass(Evaluator):
     """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
@@ -91,38 +111,28 @@ class Multiclass(Evaluator):
         self, predictions: Array, target: Any = None, *, threshold: float | None = None
     ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
-        scores = values_of(predictions)
-        xp = module_of(scores)
-        classes = scores.shape[1]
-        odd, (scores, truth) = kept(((scores >= 0) & (scores <= 1)).all(axis=1), scores, target)
-        rows = len(scores)
-        called = scores.argmax(axis=1)
-        predicted = to_host(xp.bincount(called, minlength=classes))
+        probabilities = values_of(predictions)
+        xp = module_of(probabilities)
+        classes = probabilities.shape[1]
+        possible = ((probabilities >= 0) & (probabilities <= 1)).all(axis=1)
+        odd, (probabilities, truth) = kept(possible, probabilities, target)
 
-        if truth is None or not len(scores):
-            return ClassSums(
-                rows, odd, rows, predicted, np.zeros((classes, classes), dtype=np.int64)
-            )
-
-        truth = truth.astype(xp.int64)
-        unknown, (scores, truth, called) = kept(
-            (truth >= 0) & (truth < classes), scores, truth, called
-        )
-        cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-        losses = log_loss(scores, truth)
-        came = scores[xp.arange(len(scores)), truth].astype(xp.float64)
-        all_squares = float((scores.astype(xp.float64) ** 2).sum())
-
-        return ClassSums(
+        rows = len(probabilities)
+        called = probabilities.argmax(axis=1)
+        sums = ClassSums(
             scored=rows,
             not_numbers=odd,
-            unknown=unknown,
-            histogram=predicted,
-            confusion=to_host(cells).reshape(classes, classes),
-            log_loss=float(losses.sum()),
-            squares=float(xp.dot(losses, losses)),
-            brier=all_squares + float((1 - 2 * came).sum()),
+            unknown=rows,
+            histogram=to_host(xp.bincount(called, minlength=classes)),
+            confusion=np.zeros((classes, classes), dtype=np.int64),
         )
+        if truth is None or not rows:
+            return sums
+
+        truth = truth.astype(xp.int64)
+        possible = (truth >= 0) & (truth < classes)
+        unknown, columns = kept(possible, probabilities, truth, called)
+        return replace(sums, unknown=unknown, **known_class_sums(*columns))
 
     def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of the rows that is predicted to be of each class."""

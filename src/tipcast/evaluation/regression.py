@@ -102,17 +102,19 @@ class Regression(Evaluator):
         2.1.
         """
         parts = [Errors(), *parts]
-        mean = math.fsum(part.rows * part.target_mean for part in parts) / max(
-            sum(part.rows for part in parts), 1
-        )
+        rows = max(sum(part.rows for part in parts), 1)
+        mean = math.fsum(part.rows * part.target_mean for part in parts) / rows
         scatter = math.fsum(
             part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
         )
-        others: dict[str, Any] = {"target_mean": mean, "target_scatter": scatter}
-        others |= {"largest": max(part.largest for part in parts)}
-        others |= {"sample": np.concatenate([part.sample for part in parts])}
+        not_added: dict[str, Any] = {
+            "target_mean": mean,
+            "target_scatter": scatter,
+            "largest": max(part.largest for part in parts),
+            "sample": np.concatenate([part.sample for part in parts]),
+        }
 
-        return Errors(**added(parts, but=others), **others)
+        return Errors(**added(parts, but=not_added), **not_added)
 
     def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean prediction."""

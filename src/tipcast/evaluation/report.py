@@ -43,38 +43,45 @@ def note(
     time, ``phases`` in seconds; ``learnt`` is of ``learnt``, ``remarks`` say what makes the result
     doubtful, ``repeated`` is of ``repeat``.
     """
-    shown = {"test": test} | ({"validation": validation} if validation else {})
-    head = ["metric", *shown]
-    lines = metric_lines([*shown.values()])
-
-    if baseline:
-        head.append("baseline")
-        lines = [
-            [*line, number(baseline[line[0]]) if line[0] in baseline else ""] for line in lines
-        ]
-
-    called = ""
-    if test.threshold is not None:
-        basis = "the most accurate one on validation rows" if validation else "set beforehand"
-        called = f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
-
-    seconds = [
-        [name, f"{value:.2f}"] for name, value in (*phases.items(), ("all", sum(phases.values())))
-    ]
     parts = [
         headline(model, judge, test),
         plot(run_id, judge.figure),
-        table(head, lines),
+        _metrics(test, validation, baseline),
         beaten(judge, test, baseline),
         *remarks,
-        called,
+        _threshold(test, validation),
         learnt,
         _splits(splits),
-        table(["phase", "seconds"], seconds),
+        _phases(phases),
         repeated,
         remark,
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _metrics(test: Evaluation, validation: Evaluation | None, baseline: Mapping[str, float]) -> str:
+    """Return a table of metrics, with those of validation rows and of the baseline if any."""
+    evaluations = {"test": test} | ({"validation": validation} if validation else {})
+    head = ["metric", *evaluations]
+    lines = metric_lines([*evaluations.values()])
+    if not baseline:
+        return table(head, lines)
+
+    texts = {name: number(value) for name, value in baseline.items()}
+    return table([*head, "baseline"], [[*line, texts.get(line[0], "")] for line in lines])
+
+
+def _threshold(test: Evaluation, validation: Evaluation | None) -> str:
+    """Say at which threshold scores are called positive, and what it was chosen by."""
+    if test.threshold is None:
+        return ""
+    basis = "the most accurate one on validation rows" if validation else "set beforehand"
+    return f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+
+
+def _phases(phases: Mapping[str, float]) -> str:
+    seconds = {**phases, "all": sum(phases.values())}
+    return table(["phase", "seconds"], [[name, f"{value:.2f}"] for name, value in seconds.items()])
 
 
 def version_page(

@@ -26,6 +26,10 @@ METRICS = {
 """Column of the table -> metric, which ends with the rung's key."""
 
 
+Row = dict[str, Any]
+"""Column of the table -> value of a rung."""
+
+
 @dataclass(frozen=True)
 class Clusters:
     """A rung's clusters of the shared rows."""
@@ -61,7 +65,7 @@ class LadderResult:
     """Rung -> why there is no result of it."""
 
 
-def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[dict[str, Any]]:
+def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[Row]:
     """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the
     first one; see ``compare_results``.
     """
@@ -69,9 +73,7 @@ def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[dict[
     return compare_results(results, headline, plan.config.tolerance)
 
 
-def compare_results(
-    results: Sequence[RungResult], headline: str, tolerance: float
-) -> list[dict[str, Any]]:
+def compare_results(results: Sequence[RungResult], headline: str, tolerance: float) -> list[Row]:
     """Return a row of each result; the headline is a column of that name.
 
     Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted
@@ -100,8 +102,8 @@ def compare_results(
     return [dict(zip(columns, row, strict=True)) for row in table[columns].itertuples(index=False)]
 
 
-def _table_row(result: RungResult, headline: str) -> dict[str, Any]:
-    row: dict[str, Any] = {
+def _table_row(result: RungResult, headline: str) -> Row:
+    row: Row = {
         "rung": result.rung.name,
         "device": result.rung.device,
         "size": result.rung.size,
@@ -118,7 +120,7 @@ def record(
     context: RunContext,
     plan: LadderPlan,
     ladder: LadderResult,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
 ) -> None:
     """Record what the rungs took and whether they agree: metrics, pictures and the note."""
     run = context.run
@@ -170,7 +172,7 @@ def draw_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> dict[str, byt
     return pictures
 
 
-def speed_ups(results: Sequence[RungResult], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def speed_ups(results: Sequence[RungResult], rows: Sequence[Row]) -> dict[str, float]:
     """Return the metrics that the job says: the speed-up of each rung."""
     return {
         f"speedup/{result.rung.key}": row["speed_up"]

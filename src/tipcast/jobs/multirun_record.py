@@ -11,6 +11,9 @@ from tipcast.tasks.kinds import Kind
 
 LOG = logging.getLogger("tipcast")
 
+Row = dict[str, Any]
+"""Column of the leaderboard -> value of a training; its metrics are a mapping."""
+
 
 def in_order(
     trainings: Sequence[Training], results: Sequence[TrainingResult]
@@ -20,20 +23,20 @@ def in_order(
     return [by_name.get(training.name, TrainingResult(training)) for training in trainings]
 
 
-def leaderboard(results: Sequence[TrainingResult]) -> list[dict[str, Any]]:
+def leaderboard(results: Sequence[TrainingResult]) -> list[Row]:
     """Return a row of each training: those of one kind of task by their headline on validation
     rows, best first.
 
     Where one of the kind has no validation rows all are ranked by that on test rows.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for kind in dict.fromkeys(result.training.plan.task.kind for result in results):
         same_kind = [result for result in results if result.training.plan.task.kind == kind]
         rows += rank_results(kind, same_kind)
     return rows
 
 
-def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[dict[str, Any]]:
+def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[Row]:
     """Return the rows of the trainings of one kind, those that did not end well last."""
     headline = evaluator(kind).headline
     validation = f"validation/{headline.name}"
@@ -64,14 +67,12 @@ def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[dict[str
     return rows
 
 
-def best_metrics(board: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def best_metrics(board: Sequence[Row]) -> dict[str, float]:
     """Return the metrics of the leaderboard's first row that has any."""
     return next((row["metrics"] for row in board if row["metrics"]), {})
 
 
-def record(
-    context: RunContext, results: Sequence[TrainingResult], board: Sequence[Mapping[str, Any]]
-) -> None:
+def record(context: RunContext, results: Sequence[TrainingResult], board: Sequence[Row]) -> None:
     """Record the leaderboard, its best metrics and the note in the run that all are below."""
     remarks = alike(results)
     for remark in remarks:

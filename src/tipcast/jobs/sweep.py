@@ -18,8 +18,14 @@ from tipcast.datasets import rows
 from tipcast.datasets.parts import merged
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, run_names
-from tipcast.jobs.sweep_plan import STUDY, SweepPlan, plan_sweep, previous_sweep
-from tipcast.jobs.sweep_record import SweepRecord, finished_result
+from tipcast.jobs.sweep_plan import (
+    STUDY,
+    SweepPlan,
+    finished_result,
+    plan_sweep,
+    previous_sweep,
+)
+from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE
 from tipcast.jobs.train_record import Record, params, planned_params

@@ -4,6 +4,7 @@ sweep that is resumed, what its run in the store says.
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,16 @@ from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import ranking
 from tipcast.jobs import check_search
-from tipcast.jobs.run_context import given_keys, previous_run, without_keys
+from tipcast.jobs.run_context import given_keys, previous_run, result_of, without_keys
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.proposals import Params, Space, check_space, merged_space
 from tipcast.search.trial import Objective
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.artifacts import CONFIG, read_artifact
-from tipcast.tracking.run import Run
+from tipcast.tracking.locating import logged_of
+from tipcast.tracking.portable import TRIAL_TAG
+from tipcast.tracking.run import BEST, Run
 
 STUDY = "sweep.study"
 """Tag that a sweep is resumed by."""
@@ -170,11 +173,11 @@ def _value_at(config: SweepConfig, key: str) -> Any:
     return value.get("name") or value.get("source") if is_group else value
 
 
-def _asks_for_more(key: str, value: Any, stored: SweepConfig) -> bool:
+def _asks_for_more(key: str, value: int | None, stored: SweepConfig) -> bool:
     """Tell whether a key makes a sweep longer that goes on with the same trials."""
-    if key != "search.trials" or stored.search.name not in GROWING:
+    if key != "search.trials" or stored.search.name not in GROWING or not value:
         return False
-    return bool(value) and value >= (stored.search.trials or 0)
+    return value >= (stored.search.trials or 0)
 
 
 def identity(config: SweepConfig, data: Plan) -> str:
@@ -213,3 +216,52 @@ def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) ->
 
     words = given(without_keys(first, "search.trials"))
     return with_given(first, [*words, f"search.trials={config.search.trials}"])
+
+
+def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
+    """Return what the last lines of a resumed sweep said, from its run in the store; None of one
+    that is new or has something left to do.
+    """
+    previous = plan.previous
+    if previous is None or not is_finished(plan, previous):
+        return None
+
+    run = previous.run
+    stored = previous.stored
+    metrics = stored.data.metrics
+    metric = plan.objective.metric
+    finished = int(metrics["sweep/finished"])
+    number = int(previous.tags[TRIAL_TAG].rpartition("-")[2])
+    score = metrics[f"sweep/best_validation_{metric}"]
+    params = json.loads(previous.tags[BEST])
+
+    return result_of(
+        run,
+        plan.command,
+        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
+        metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
+        trials={"finished": finished, "failed": 0, "all": finished},
+        best={"trial": number, f"validation/{metric}": score, **params},
+    )
+
+
+def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
+    """Tell whether a sweep has nothing left to do: as many trials were asked for as now, all ended
+    well, and its model has the name to register.
+
+    A space of few points has fewer trials than were asked for.
+    """
+    metrics = previous.stored.data.metrics
+    finished = metrics.get("sweep/finished")
+    if finished is None or finished != metrics["sweep/trials"]:
+        return False
+    if previous.stored.info.status != "FINISHED":
+        return False
+    if plan.config.search.trials != previous.config.search.trials:
+        return False
+
+    register = plan.config.tracking.register
+    if not register:
+        return True
+    versions = previous.run.store.search_model_versions(f"run_id = '{previous.run.id}'")
+    return register in [version.name for version in versions]

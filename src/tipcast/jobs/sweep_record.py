@@ -12,13 +12,12 @@ from typing import Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import plots
-from tipcast.jobs.run_context import RunContext, result_of
-from tipcast.jobs.sweep_plan import PreviousSweep, SweepPlan
+from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.sweep_plan import SweepPlan
 from tipcast.jobs.train_record import CURVE, stepped
-from tipcast.search.proposals import importance, inside
+from tipcast.search.proposals import Params, importance, inside
 from tipcast.search.trial import Event, Failed, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.locating import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
@@ -28,6 +27,8 @@ SHOWN = 10
 """Trials of the leaderboard in the note."""
 NOTE = "mlflow.note.content"
 """Tag of a run's note."""
+Row = dict[str, Any]
+"""Column of the leaderboard -> value of a trial."""
 
 
 @final
@@ -99,7 +100,7 @@ class SweepRecord:
             case Trial():
                 self._finish(event)
 
-    def _begin(self, number: int, proposed: Mapping[str, Any]) -> None:
+    def _begin(self, number: int, proposed: Params) -> None:
         attempt = self._attempts.get(number, 0) + 1
         self._attempts[number] = attempt
 
@@ -200,7 +201,7 @@ class SweepRecord:
     def _counts(self) -> dict[str, int]:
         return {"finished": len(self.trials), "failed": len(self.failed)}
 
-    def _leaderboard_row(self, rank: int, trial: Trial) -> dict[str, Any]:
+    def _leaderboard_row(self, rank: int, trial: Trial) -> Row:
         """Return a trial's row: its score with the interval, if any, parameters and seconds."""
         bounds = [f"{self.plan.objective.metric}_{end}" for end in ("low", "high")]
         interval = {
@@ -234,7 +235,7 @@ class SweepRecord:
         )
         self.run.log_bytes(picture, "sweep/parameter_importance.png")
 
-    def _note(self, leaderboard: Sequence[Mapping[str, Any]], charts: str) -> str:
+    def _note(self, leaderboard: Sequence[Row], charts: str) -> str:
         """Write the note: the best trial, the leaderboard, and what the fit has said before."""
         config = self.plan.config
         shown = [name for name in leaderboard[0] if name not in ("rank", "attempt", "run_id")]
@@ -352,55 +353,3 @@ def _metrics_below(prefix: str, run: Any) -> dict[str, float]:
         for name, value in run.data.metrics.items()
         if name.startswith(prefix)
     }
-
-
-# A sweep that is done already
-
-
-def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
-    """Return what the last lines of a resumed sweep said, from its run in the store; None of one
-    that is new or has something left to do.
-    """
-    previous = plan.previous
-    if previous is None or not is_finished(plan, previous):
-        return None
-
-    run = previous.run
-    stored = previous.stored
-    metrics = stored.data.metrics
-    metric = plan.objective.metric
-    finished = int(metrics["sweep/finished"])
-    number = int(previous.tags[TRIAL_TAG].rpartition("-")[2])
-    score = metrics[f"sweep/best_validation_{metric}"]
-    params = json.loads(previous.tags[BEST])
-
-    return result_of(
-        run,
-        plan.command,
-        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
-        metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
-        trials={"finished": finished, "failed": 0, "all": finished},
-        best={"trial": number, f"validation/{metric}": score, **params},
-    )
-
-
-def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
-    """Tell whether a sweep has nothing left to do: as many trials were asked for as now, all ended
-    well, and its model has the name to register.
-
-    A space of few points has fewer trials than were asked for.
-    """
-    metrics = previous.stored.data.metrics
-    finished = metrics.get("sweep/finished")
-    if finished is None or finished != metrics["sweep/trials"]:
-        return False
-    if previous.stored.info.status != "FINISHED":
-        return False
-    if plan.config.search.trials != previous.config.search.trials:
-        return False
-
-    register = plan.config.tracking.register
-    if not register:
-        return True
-    versions = previous.run.store.search_model_versions(f"run_id = '{previous.run.id}'")
-    return register in [version.name for version in versions]

@@ -18,9 +18,9 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Counts
-from tipcast.search import trial as worker_side
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial, TrialSlots
+from tipcast.search.trial import Event, Failed, Proposal, Study, Trial
+from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
@@ -233,7 +233,7 @@ class Pool:
         return self._workers.study.objective.key(task.proposal.number)
 
 
-def _exception(future: Future[Any]) -> BaseException | None:
+def _exception(future: Future[None]) -> BaseException | None:
     """Return what a task has ended with, None if well; Dask has no exception of a cancelled one."""
     if future.status == "cancelled":
         return CancelledError(future.key)
@@ -304,7 +304,7 @@ class TrialWorkers:
 
             self.update_slots()
             answers = self.client.run(
-                worker_side.load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
+                load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
             )
             for read in answers.values():
                 if not isinstance(read, BaseException):
@@ -318,24 +318,24 @@ class TrialWorkers:
 
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
-    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[Any]:
+    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
         """Send a trial to a worker; Dask would send it to a busy one, for it does not count what
         has seceded.
         """
         where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
         future = self.client.submit(
-            worker_side.run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
+            run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
         )
         self._ended.add(future)
         return future
 
-    def wait(self) -> list[Future[Any]]:
+    def wait(self) -> list[Future[None]]:
         """Return the tasks that have ended, waiting for the first of them for a second; look at the
         workers.
         """
-        ended: list[Future[Any]] = []
+        ended: list[Future[None]] = []
 
-        async def first() -> Future[Any]:
+        async def first() -> Any:
             return await asyncio.wait_for(anext(self._ended), POLL_S)
 
         if self._ended.is_empty():

@@ -27,10 +27,11 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.evaluation import evaluator
 from tipcast.models.base import Split
-from tipcast.search import trial as worker_side
+from tipcast.search import worker as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.search.trial import Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.search.worker import SLOT
 from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,7 +118,7 @@ def test_rows_are_read_once_and_freed(
     client: Client, study: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the matrices made of them few are kept."""
-    monkeypatch.setattr(worker_side, "MOST_PREPARED", 2)
+    monkeypatch.setattr(worker_side, "MAX_PREPARED", 2)
     before = set(client.futures)
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read = Mock(side_effect=prepare_fragment)
@@ -258,7 +259,7 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
 DRIVER = """
 import sys
 sys.path.insert(0, "tests")
-import tipcast.jobs, tipcast.search.trial
+import tipcast.jobs, tipcast.search.worker
 heavy = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
 assert not heavy & set(sys.modules), "workers start light"
 from distributed import Client

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,7 @@ def predicted(
 
 @picture
 def contributions(
-    values: NDArray[Any], added: NDArray[Any], names: Sequence[str], subtitle: str
+    values: NDArray[np.float32], added: NDArray[np.float32], names: Sequence[str], subtitle: str
 ) -> Figure:
     """Draw what each feature adds to rows' predictions: a point a row, its color the feature's
     value.
@@ -93,7 +93,7 @@ def contributions(
     return figure
 
 
-def value_colors(values: NDArray[Any]) -> NDArray[Any]:
+def value_colors(values: NDArray[np.float32]) -> Floats:
     """Return colors (rows x features, 4) of values (rows, features) by their rank in the column;
     ink of missing ones.
     """
@@ -101,7 +101,7 @@ def value_colors(values: NDArray[Any]) -> NDArray[Any]:
     missing = np.isnan(values)  # sorted last
     highest = np.maximum((~missing).sum(axis=0) - 1, 1)
 
-    colors: NDArray[Any] = VALUES(ranks / highest)
+    colors: Floats = VALUES(ranks / highest)
     colors[missing] = to_rgba(INK)
     return colors.reshape(-1, 4)
 
@@ -145,11 +145,7 @@ def draw_centroids(
     clustering -> (clusters, features) its centroids.
     """
     plane = principal_plane(x)
-    first, second = plane.shares
-    x_name = f"first component ({percent(first)} of variance)"
-    y_name = f"second component ({percent(second)})"
-    figure, axes = page(title, subtitle, x_name, y_name)
-
+    figure, axes = page(title, subtitle, *plane.names)
     _, shades = np.unique(groups, return_inverse=True)
     colors = colormaps["tab20"](shades % 20)
     axes.scatter(*plane.project(x), s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
@@ -175,14 +171,17 @@ class Plane:
     """A fitted ``PCA``."""
 
     @property
-    def shares(self) -> tuple[float, float]:
-        """Shares of the variance that each component has."""
+    def names(self) -> tuple[str, str]:
+        """Names of the axes, with the share of the variance that each component has."""
         first, second = np.nan_to_num(self.components.explained_variance_ratio_)
-        return first, second
+        return (
+            f"first component ({percent(first)} of variance)",
+            f"second component ({percent(second)})",
+        )
 
     def project(self, points: Floats) -> tuple[Floats, Floats]:
         """Return both coordinates (points,) of points (points, features)."""
-        first, second = self.components.transform(_standardised(self.scaler, points)).T
+        first, second = self.components.transform(_standardised(self.scaler.transform, points)).T
         return first, second
 
 
@@ -193,12 +192,12 @@ def principal_plane(x: Floats) -> Plane:
 
     scaler = StandardScaler().fit(x)
     with np.errstate(invalid="ignore"):
-        components = PCA(2, random_state=0).fit(_standardised(scaler, x, zeros=2))
+        components = PCA(2, random_state=0).fit(_standardised(scaler.transform, x, zeros=2))
     return Plane(scaler, components)
 
 
-def _standardised(scaler: Any, points: Floats, zeros: int = 0) -> Floats:
+def _standardised(transform: Callable[[Floats], Floats], points: Floats, zeros: int = 0) -> Floats:
     """Standardise points, and add a column, and rows, of zeros: they change no component, and a
     single feature or row has two with them.
     """
-    return np.pad(scaler.transform(points), ((0, zeros), (0, 1)))
+    return np.pad(transform(points), ((0, zeros), (0, 1)))
