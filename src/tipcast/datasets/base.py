@@ -36,6 +36,7 @@ COLUMN_NAMES = "column_names"
 """Of a fragment's options, a listing's facts and a model's manifest: the dataset's name -> a
 file's, where mapped.
 """
+FILE_FORMATS = ("parquet", "csv")
 MADE = "made"
 """Format of rows that are made by their numbers, from nothing else."""
 
@@ -86,12 +87,16 @@ class Listing:
 
     @property
     def size(self) -> str:
-        """In words: files, rows where footers tell, and parts."""
+        """In words: files but for rows that are made, rows where footers tell, and parts, each of
+        which a task reads.
+        """
         rows = [fragment.rows for fragment in self.fragments]
         known = (
             f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
         )
-        return f"{count(len(self.uris), 'file')}, {known}{count(len(rows), 'part')}"
+        is_made = all(fragment.format not in FILE_FORMATS for fragment in self.fragments)
+        files = "" if is_made else f"{count(len(self.uris), 'file')}, "
+        return f"{files}{known}{count(len(rows), 'part')}"
 
 
 @dataclass(frozen=True)
