@@ -290,5 +290,6 @@ def test_a_column_that_a_table_lacks_fails(ask: Doctor, houses: Path) -> None:
 def test_made_rows_are_looked_at_with_their_task(ask: Doctor, data: str, target: str) -> None:
     code, found, _ = ask(f"data={data}")
     assert (code, fails(found)) == (0, {})
-    assert {"data.train", "data.test"} <= set(found)
+    assert found["data.train"]["found"] == f"100,000 rows, 1 part, {data} rows"
+    assert found["data.test"]["found"] == f"20,000 rows, 1 part, {data} rows"
     assert found["task"]["found"].startswith(target)

@@ -48,6 +48,7 @@ class Entry:
     ready: str = ""
     serves: str = ""
     bucket: bool = False
+    sample: str = ""
 
     def typed(self, ids: dict[str, str]) -> str:
         """Return what the shell gets, with ids of runs in place of their names."""
@@ -112,6 +113,33 @@ def entries() -> dict[str, Entry]:
             assert like or command not in found, f"two entries: {command}"
             found.setdefault(command, Entry(command, **group))
     return found
+
+
+def sample_lines(name: str) -> list[str]:
+    """Return patterns of the lines that a page shows of a training's output, which begin with
+    ``run``; numbers and ids may be others.
+    """
+    text = (ROOT / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    (block,) = (block for block in blocks if block.startswith("    run  "))
+    return [_pattern(line.strip()) for line in block.splitlines()]
+
+
+def _pattern(line: str) -> str:
+    """Return a pattern of a line with any numbers, ids and widths of gaps."""
+    words = re.split(r"([0-9a-f]{32}| +|\d(?:[\d,.]*\d)?)", line)
+    patterns = []
+    for word in words:
+        if re.fullmatch("[0-9a-f]{32}", word):
+            patterns.append("[0-9a-f]{32}")
+        elif word.startswith(" "):
+            patterns.append(" +")
+        elif word[:1].isdigit():
+            patterns.append(r"\d[\d,.]*")
+        else:
+            patterns.append(re.escape(word))
+    # of more cores there may be more of them
+    return re.sub(r"\b(worker|thread)s?\b", r"\1s?", "".join(patterns))
 
 
 def page() -> str:

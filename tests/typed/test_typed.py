@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 from tipcast import commands
 
 from .conftest import WATCHDOG_S, environment, run, started
-from .documents import PAGE, ROOT, Entry, entries, page, shown, with_ids
+from .documents import PAGE, ROOT, Entry, entries, page, sample_lines, shown, with_ids
 
 LEFT = {
     "metric": "select run_uuid from latest_metrics where key = ?",
@@ -117,6 +117,8 @@ def test_a_command_runs_as_typed(
         "FAILED",
         "KILLED",
     } == set(), output
+    for line in sample_lines(entry.sample) if entry.sample else ():
+        assert re.search(f"^{line}$", output, re.MULTILINE), f"no line as {line} in\n{output}"
     for what in entry.leaves:
         assert _is_left(with_ids(what, ids), folder, before, output), (
             f"{what}: not there after\n{output}"

@@ -105,7 +105,7 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
         fix = "start it again, if it was not tipcast's own, and repeat the command"
         return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
 
-    fix = "give workers more memory (cluster.memory_limit) or more, smaller partitions"
+    fix = "give workers more memory (cluster.memory_limit) or read smaller parts"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
         what = (
             f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of "

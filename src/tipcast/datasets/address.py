@@ -216,7 +216,7 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 def seekable(uri: str, file: Any) -> None:
     """Refuse a remote file that can only be read from its beginning; D022."""
     if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
-        what = "the server does not serve parts of files"
+        what = "the server does not serve ranges of bytes"
         raise TipcastError("D022", shown(uri), what, "download the file and use its local path")
 
 

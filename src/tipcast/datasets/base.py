@@ -53,12 +53,16 @@ class Listing:
 
     @property
     def size(self) -> str:
-        """In words: files, rows where footers tell, and parts."""
+        """In words: files but for rows that are made, rows where footers tell, and parts, each of
+        which a task reads.
+        """
         rows = [fragment.rows for fragment in self.fragments]
         known = (
             f"{sum(row for row in rows if row is not None):,} rows, " if None not in rows else ""
         )
-        return f"{count(len(self.uris), 'file')}, {known}{count(len(rows), 'part')}"
+        is_made = not any(isinstance(fragment, FilePart) for fragment in self.fragments)
+        files = "" if is_made else f"{count(len(self.uris), 'file')}, "
+        return f"{files}{known}{count(len(rows), 'part')}"
 
 
 @dataclass(frozen=True)
