@@ -33,7 +33,12 @@ SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py", "jobs/swee
 FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
     "binned_auc": ("evaluation",),
-    "read_prepare": ("datasets", "compute/session.py", "compute/cluster.py"),
+    "read_prepare": (
+        "datasets",
+        "compute/session.py",
+        "compute/cluster.py",
+        "compute/local_cluster.py",
+    ),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
     "growth_cpu": JOB,

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, final
 
@@ -55,8 +55,9 @@ seconds.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the job of a command line without the program's name, by default the process's; return
-    the exit code.
+    """Run the job of a command line and return the exit code.
+
+    ``arguments`` come without the program's name. None means those of the process.
     """
     DEBUG.clear()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -141,59 +142,92 @@ def _load_ahead(composed: "ComposedJob") -> None:
 
 
 def _guarded(run: Callable[[], int]) -> int:
-    """Turn every ending into one line on standard error and an exit code."""
+    """Run, and turn every ending into one line on standard error and an exit code."""
+    with _stoppable() as stop:
+        try:
+            return run()
+        except TipcastError as problem:
+            return _refuse(problem)
+        except ENDINGS as problem:
+            stop.end()
+            return _say_ending(problem)
+        except BrokenPipeError:  # the reader of our output has left, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator["_Stop"]:
+    """Let signals end the block. In a process that goes on afterwards, put their handlers back."""
     stop = _Stop()
-    before = dict[int, Any]()
-    if threading.current_thread() is threading.main_thread():  # no other may
-        before = {
-            number: signal.getsignal(number)
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        }
-        for number, handler in before.items():
-            # nohup ignores
-            unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}
-            if number == signal.SIGTERM or unset:
-                signal.signal(number, stop)
+    handlers = _handle_signals(stop)
     if "MLFLOW_RUN_ID" in os.environ and _launched():
         threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
     dropped = sys.unraisablehook
     sys.unraisablehook = stop.dropped
-    try:
-        return run()
-    except TipcastError as problem:
-        if DEBUG.is_set():
-            traceback.print_exc()
-        if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
-            from tipcast.tracking.lifecycle import mark_launched
 
-            mark_launched(problem=problem)
-        tell(problem)
-        return problem.exit_code
-    except ENDINGS as problem:
-        stop.end()
-        notes: list[str] = []  # that a run was closed
-        cause: BaseException | None = problem
-        while cause:  # closing may have failed in turn
-            notes += getattr(cause, "__notes__", [])
-            cause = cause.__context__
-        interrupted = isinstance(problem, KeyboardInterrupt)
-        tell(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]))
-        return INTERRUPTED if interrupted else TERMINATED
-    except BrokenPipeError:  # the reader of our output has left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    try:
+        yield stop
     finally:
         stop.end()
         end_error()
-        if not OWN_PROCESS.is_set():  # the process goes on after the job
+        if not OWN_PROCESS.is_set():
             sys.unraisablehook = dropped
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
 
+def _handle_signals(stop: "_Stop") -> dict[int, Any]:
+    """Let SIGTERM, and SIGHUP and SIGINT that nobody handles, call ``stop``.
+
+    Returns the handlers before, by signal; none in a thread, which may set no handler.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+
+    handlers: dict[int, Any] = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    }
+    for number, handler in handlers.items():
+        # nohup ignores
+        unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}
+        if number == signal.SIGTERM or unset:
+            signal.signal(number, stop)
+
+    return handlers
+
+
+def _refuse(problem: TipcastError) -> int:
+    """Say a mistake in one line, mark the run that `mlflow run` opened, return the exit code."""
+    if DEBUG.is_set():
+        traceback.print_exc()
+    if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
+        from tipcast.tracking.lifecycle import mark_launched
+
+        mark_launched(problem=problem)
+
+    tell(problem)
+    return problem.exit_code
+
+
+def _say_ending(problem: BaseException) -> int:
+    """Say that a signal ended the job, and which runs it closed; return the exit code."""
+    notes: list[str] = []  # that a run was closed
+    cause: BaseException | None = problem
+    while cause:  # closing may have failed in turn
+        notes += getattr(cause, "__notes__", [])
+        cause = cause.__context__
+
+    interrupted = isinstance(problem, KeyboardInterrupt)
+    tell(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]))
+    return INTERRUPTED if interrupted else TERMINATED
+
+
 class _Terminated(SystemExit):
-    """SIGTERM arrived; raised in the main thread so that runs and clusters are closed on the way
-    out.
+    """SIGTERM arrived.
+
+    It is raised in the main thread so that runs and clusters are closed on the way out.
     """
 
 
@@ -203,11 +237,11 @@ ENDINGS = (KeyboardInterrupt, _Terminated)
 
 @final
 class _Stop:
-    """The handler of signals that end the job: the first one is raised, others must not cut the
-    closing off.
+    """Handles the signals that end the job.
 
-    A library may swallow what is raised: in an ``except BaseException``, or in a callback of the
-    garbage collector, where Python drops it. The signal is then sent again.
+    The first one is raised; others must not cut the closing off. A library may swallow what is
+    raised: in an ``except BaseException``, or in a callback of the garbage collector, where Python
+    drops it. The signal is then sent again.
     """
 
     def __init__(self) -> None:
@@ -228,8 +262,9 @@ class _Stop:
         self._over.set()
 
     def dropped(self, what: "sys.UnraisableHookArgs") -> None:
-        """Say what Python has dropped, unless a signal came: what it has cut off may fail to clean
-        up after itself.
+        """Say what Python has dropped, unless a signal came.
+
+        What a signal cut off may fail to clean up after itself.
         """
         if not self._until:
             sys.__unraisablehook__(what)
@@ -246,9 +281,7 @@ class _Stop:
 
 
 def _unwinding() -> bool:
-    """Tell whether the main thread is in an ``except``, ``finally`` or ``__exit__`` that a signal
-    has led to.
-    """
+    """Tell whether the main thread is in an ``except``, ``finally`` or ``__exit__`` of a signal."""
     active: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
     # Python 3.11 gives type, value and traceback
     problem: BaseException | None = active[1] if isinstance(active, tuple) else active
@@ -258,8 +291,9 @@ def _unwinding() -> bool:
 
 
 def _launched() -> bool:
-    """Tell whether `mlflow run` started this process: others that set MLFLOW_RUN_ID may leave a job
-    to itself.
+    """Tell whether `mlflow run` started this process.
+
+    Others that set MLFLOW_RUN_ID may leave a job to itself.
     """
     import psutil
 
@@ -271,8 +305,9 @@ def _launched() -> bool:
 
 
 def _follow(parent: int) -> None:
-    """Terminate this process once `mlflow run`, its parent, is gone: a signal to the launcher does
-    not reach us.
+    """Terminate this process once `mlflow run`, its parent, is gone.
+
+    A signal to the launcher does not reach this process.
     """
     while os.getppid() == parent:
         time.sleep(FOLLOW_S)

@@ -78,9 +78,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
 
 
 def _with_recorded(name: str, overrides: list[str]) -> tuple[list[str], Mapping[str, Any] | None]:
-    """Return the overrides and, if one is ``repeat=RUN``, the configuration that the run has
-    recorded.
-    """
+    """Return the overrides, and what the run of ``repeat=RUN`` has recorded, if one has it."""
     from tipcast.config.arguments import HELP, REPEAT
 
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]

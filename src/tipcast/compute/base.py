@@ -49,15 +49,14 @@ def count(number: int, thing: str) -> str:
 
 
 def out_of_memory(problem: Exception) -> bool:
-    """Tell whether an error is of a full memory, of the host or a device, whichever library raised
-    it.
-    """
+    """Tell whether an error is of a full memory, of the host or a GPU, from any library."""
     return isinstance(problem, MemoryError) or any(words in str(problem) for words in OUT_OF_MEMORY)
 
 
 def to_host(value: Any) -> Any:
-    """Return a CuPy array as a NumPy array and a cuDF frame as a pandas one; anything on the host
-    unchanged.
+    """Return a CuPy array as a NumPy array and a cuDF frame as a pandas one.
+
+    Anything that is on the host already is returned as it is.
     """
     library = _library(value)
     return value.get() if library == "cupy" else value.to_pandas() if library == "cudf" else value

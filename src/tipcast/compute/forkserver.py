@@ -60,11 +60,11 @@ def waiting() -> dict[str, str]:
 
 
 def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
-    """Start the server if a cluster's workers would be forked from it; it then loads modules that
-    can be imported.
+    """Start the fork server if the cluster's workers would be forked from it.
 
-    Libraries may read the cluster's variables as they are loaded. Call it before the process has
-    threads: it changes the environment for a moment.
+    The server then loads those of ``modules`` that can be imported. Libraries may read the
+    cluster's variables as they are loaded. Call it before the process has threads: it changes the
+    environment for a moment.
     """
     global method
     kind = getattr(cluster, "kind", None)
@@ -80,8 +80,8 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
         del os.environ[name]
 
     quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
-    own = {name: str(value) for name, value in cluster.environment.items()}
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | own)
+    configured = {name: str(value) for name, value in cluster.environment.items()}
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | configured)
     several = gpu and (cluster.n_workers or len(gpus.visible())) > 1
     more = [
         *(GPU_LIBRARIES if gpu else ()),
@@ -104,8 +104,9 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def left_alone() -> Iterator[None]:
-    """Keep Ctrl-C, which a terminal sends to the whole process group, from threads and processes
-    started here.
+    """Keep Ctrl-C from threads and processes that the block starts.
+
+    A terminal sends it to the whole process group.
     """
     sys.warnoptions.append(LEFT)
     # where it starts with the first process, it lets the signal in again

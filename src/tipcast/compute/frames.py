@@ -21,12 +21,11 @@ NULL_TIME = np.iinfo(np.int64).min
 
 
 class CpuFrames:
-    """NumPy, pandas and pyarrow, without state; one thread per call, because Dask runs one call per
-    core.
+    """NumPy, pandas and pyarrow, without state.
 
-    Columns come back as 1-D arrays of the device: timestamps as int64 microseconds since the epoch
-    with the smallest int64 for null; integers without nulls as they are; every other number as
-    float64 with NaN for null.
+    A call uses one thread, because Dask runs one call per core. Columns come back as 1-D arrays of
+    the device: timestamps as int64 microseconds since the epoch with the smallest int64 for null;
+    integers without nulls as they are; every other number as float64 with NaN for null.
     """
 
     real: type[np.floating[Any]] = np.float64
@@ -50,10 +49,10 @@ class CpuFrames:
         columns: Sequence[str],
         storage_options: Mapping[str, Any],
     ) -> dict[str, Array]:
-        """Read columns, by the file's own names, of some row groups; page checksums are verified
-        where it has them.
+        """Read columns, by the file's own names, of some row groups.
 
-        OSError, ValueError or RuntimeError: the bytes are not what the footer says.
+        Page checksums are verified if the file has them. Raises OSError, ValueError or RuntimeError
+        if the bytes are not what the footer says.
         """
         remote = "://" in uri
         with fsspec.open(uri, "rb", **storage_options) if remote else nullcontext(uri) as source:
@@ -68,9 +67,7 @@ class CpuFrames:
         return {name: _array(table.column(name)) for name in names}
 
     def frame(self, values: Array, names: Sequence[str]) -> Frame:
-        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame, which copies
-        nothing.
-        """
+        """Wrap a (rows, columns) array, each column contiguous, as a DataFrame without a copy."""
         return pd.DataFrame(values, columns=list(names), copy=False)
 
     def series(self, values: Array, name: str) -> Frame:
@@ -112,8 +109,9 @@ class GpuFrames(CpuFrames):
         columns: Sequence[str],
         storage_options: Mapping[str, Any],
     ) -> dict[str, Array]:
-        """Read columns of some row groups: of local files on the device, which verifies no page
-        checksums.
+        """Read columns of some row groups.
+
+        Local files are decoded on the device, which verifies no page checksums.
         """
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
@@ -147,8 +145,9 @@ class GpuFrames(CpuFrames):
 
 
 def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
-    """Decode by pylibcudf: cuDF's own reader makes columns of folders' names, and an index of
-    columns.
+    """Decode by pylibcudf.
+
+    cuDF's own reader makes columns of folders' names, and an index of columns.
     """
     import cudf
     import pylibcudf

@@ -43,8 +43,9 @@ class Gpu:
 
 
 def visible() -> list[Gpu]:
-    """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES; none where
-    either is missing.
+    """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES.
+
+    CUDA_VISIBLE_DEVICES counts. The list is empty without NVIDIA's driver or the package pynvml.
     """
     nvml, handles = _opened()
     with contextlib.suppress(Exception):
@@ -62,8 +63,9 @@ def visible() -> list[Gpu]:
 
 
 def _opened() -> tuple[Any, list[Any]]:
-    """Return NVML, which stays open, and its handles of the visible GPUs; none where there is no
-    driver.
+    """Return NVML, which stays open, and its handles of the visible GPUs.
+
+    Without a driver it returns None and an empty list.
     """
     # whatever is wrong with package, library or driver, there is no GPU to use
     with contextlib.suppress(Exception):
@@ -98,10 +100,10 @@ def missing_packages() -> list[str]:
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse backend=gpu without GPUs or packages; a driver with remote workers needs the packages
-    only.
+    """Refuse backend=gpu without GPUs or packages.
 
-    K006 no GPU, K007 packages that are missing.
+    If the workers are on other machines, the driver needs the packages only. Raises K006 if no GPU
+    is visible, K007 if packages are missing.
     """
     if backend.name != "gpu":
         return
@@ -151,9 +153,7 @@ class Watcher:
 
 
 def _pool() -> tuple[Any, Any]:
-    """Return this process's RMM pool and statistics on top of it, both None where there is no
-    pool.
-    """
+    """Return this process's RMM pool and statistics on top of it; both are None without a pool."""
     import rmm.mr
     import rmm.statistics
 
@@ -178,7 +178,8 @@ def watch() -> None:
 
 
 def peak_bytes() -> int | None:
-    """Return the peak memory of this process's GPU since ``watch``, in bytes; None where it is not
-    watched.
+    """Return the peak memory of this process's GPU since ``watch``, in bytes.
+
+    None before ``watch``.
     """
     return None if _watcher is None else _watcher.sample()

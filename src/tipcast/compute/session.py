@@ -23,6 +23,7 @@ from tipcast.compute import cluster as clusters
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.frames import CpuFrames, GpuFrames
+from tipcast.compute.local_cluster import NOISY_LOGGERS
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
 
@@ -37,8 +38,8 @@ NEVER = "36500 days"
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     """Refuse before anything is opened what ``session`` would refuse.
 
-    C003 an unknown backend or kind of cluster, or two that do not go together, C009, K006 and K007
-    of these.
+    Raises C003 for an unknown backend or kind of cluster, and for two that do not go together; K007
+    for missing packages; and what ``cluster.check`` raises.
     """
     if backend.name not in NOT_FOR:
         raise unknown("backend.name", "backend", backend.name, NOT_FOR, "C003")
@@ -54,30 +55,15 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
     """Open the workers of a backend that passed ``check``, and make its frame library current.
 
-    Those of ``cluster.opened`` and ``own_gpus``, K003 a task's workers died, or all are paused for
-    lack of memory, K004 scheduler lost, K005 other versions there, K008 a GPU's memory is full.
+    Raises what ``cluster.opened`` and ``own_gpus`` raise. In the block it raises K003 if a task's
+    workers died or all are paused for lack of memory, K004 if the scheduler is lost, K005 if it has
+    other versions, and K008 if a GPU's memory is full.
     """
     gpu = backend.name == "gpu"
-    detailed = LOG.isEnabledFor(logging.DEBUG)
-    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
-    for name in clusters.QUIET:
-        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
+    _set_levels()
 
-    settings = {
-        "dataframe.backend": "cudf" if gpu else "pandas",
-        # After this long without any worker Dask closes a dead worker's nanny for good, even when
-        # that worker came back in between or only takes longer to start.
-        "distributed.deploy.lost-worker-timeout": NEVER,
-        "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
-        "distributed.scheduler.allowed-failures": cluster.allowed_failures,
-        "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
-        # no worker is given rows to read ahead of its work
-        "distributed.scheduler.worker-saturation": 1.0,
-        "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
-        "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
-    }
     with (
-        dask.config.set(settings),
+        dask.config.set(_dask_settings(cluster, gpu)),
         clusters.opened(cluster) as client,
         clusters.at_work(client, cluster.wait_s),
     ):
@@ -92,9 +78,34 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
             raise
 
 
+def _set_levels() -> None:
+    """Silence Dask's loggers in this process, but for what ``-v`` shows."""
+    detailed = LOG.isEnabledFor(logging.DEBUG)
+    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
+    for name in NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
+
+
+def _dask_settings(cluster: schema.ClusterSpec, gpu: bool) -> dict[str, object]:
+    """Return the settings of Dask's configuration that hold while a session is open."""
+    return {
+        "dataframe.backend": "cudf" if gpu else "pandas",
+        # After this long without any worker Dask closes a dead worker's nanny for good, even when
+        # that worker came back in between or only takes longer to start.
+        "distributed.deploy.lost-worker-timeout": NEVER,
+        "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
+        "distributed.scheduler.allowed-failures": cluster.allowed_failures,
+        "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
+        # no worker is given rows to read ahead of its work
+        "distributed.scheduler.worker-saturation": 1.0,
+        "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
+        "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
+    }
+
+
 def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> TipcastError | None:
     """Return the error for a failure that the cluster caused; None for any other."""
-    own = isinstance(problem, TipcastError)
+    explained = isinstance(problem, TipcastError)
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
 
@@ -115,14 +126,14 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
 
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
-    if gpu and not own and out_of_memory(problem):
+    if gpu and not explained and out_of_memory(problem):
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
         return TipcastError(
             "K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix
         )
 
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
-    if not own and (garbled or "No module named 'tipcast" in text):
+    if not explained and (garbled or "No module named 'tipcast" in text):
         what = "the scheduler or a worker lacks tipcast, or has other versions"
         return TipcastError(
             "K005", address, what, "install the same tipcast on the machines of the cluster"
@@ -133,8 +144,9 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
 
 @contextlib.contextmanager
 def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
-    """Record Dask's performance report of a block as one self-contained HTML file; log a warning
-    where that fails.
+    """Record Dask's performance report of a block as one self-contained HTML file.
+
+    Logs a warning if that fails.
     """
     if not wanted:
         yield
@@ -166,11 +178,9 @@ def peak_bytes() -> int:
 
 
 def peaks(client: Client) -> dict[str, int]:
-    """Return the largest resident sets and, where workers have devices, the most memory in use on
-    one, in bytes.
+    """Return the largest resident sets of the ``driver`` and of any ``worker``, in bytes.
 
-    They are of the ``driver``, of all ``worker`` processes, and of the ``device`` (see
-    ``gpus.Watcher``).
+    If workers have GPUs, ``device`` is the most memory in use on one (see ``gpus.Watcher``).
     """
     processes = client.run(peak_bytes, on_error="ignore")  # one may die even now
     devices = [
@@ -181,15 +191,15 @@ def peaks(client: Client) -> dict[str, int]:
 
 
 def own_gpus(client: Client) -> dict[str, str]:
-    """Make the workers' GPUs ready, and return a run's parameters about them; a worker has one to
-    itself.
+    """Make the workers' GPUs ready, and return a run's parameters about them.
 
-    K006 a worker without a GPU, or one of several threads or workers, K007 one without RAPIDS.
+    Raises K006 if a worker has no GPU, or shares one with other workers or threads of its own, and
+    K007 if a worker lacks RAPIDS.
     """
-    found: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
+    visible_gpus: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
     several = sorted(address for address, threads in client.nthreads().items() if threads > 1)
-    without = sorted(address for address, there in found.items() if not there)
-    first = [there[0] for there in found.values() if there]
+    without = sorted(address for address, devices in visible_gpus.items() if not devices)
+    first = [devices[0] for devices in visible_gpus.values() if devices]
     shared = [name for name, number in Counter(gpu.uuid for gpu in first).items() if number > 1]
 
     for where, what in (
@@ -201,7 +211,7 @@ def own_gpus(client: Client) -> dict[str, str]:
             fix = "start workers with `dask cuda worker ADDRESS`, once on each machine"
             raise TipcastError("K006", ", ".join(where), what, fix)
 
-    client.gather([client.submit(_load, workers=[address], pure=False) for address in found])
+    client.gather([client.submit(_load, workers=[address], pure=False) for address in visible_gpus])
     return {
         "gpu.name": ", ".join(sorted({gpu.name for gpu in first})),
         "gpu.count": str(len(first)),
@@ -211,8 +221,10 @@ def own_gpus(client: Client) -> dict[str, str]:
 
 @travelling
 def _load() -> None:
-    """Load the libraries, read a small file, let CuPy take its memory from cuDF's pool, and watch
-    the device's.
+    """Load the libraries of a GPU, and let CuPy take its memory from cuDF's pool.
+
+    Also read a small file, so that readers set themselves up, and watch the device's memory. Raises
+    K007 if packages are missing.
     """
     if packages := gpus.missing_packages():
         raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")

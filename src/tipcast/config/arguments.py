@@ -89,59 +89,85 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
     of its pairs: ``--key value``, also ``--overrides 'a=1 b=2'`` and ``--multirun 'a=1,2 b=3'``,
     which stand for several.
 
-    C005 a flag without a value or an unknown one, C006 a refused key, C007 a secret on the command
-    line.
+    Raises C005 for an unknown flag or one without its value, C006 for a refused key, and C007 for a
+    secret on the command line.
     """
-    result: list[str] = []
+    overrides: list[str] = []
     rest = list(arguments)
     several = bool(MULTIRUN & set(arguments))
 
     while rest:
         argument = rest.pop(0)
-        name, equals, value = argument.partition("=")
-        flag = SHORT.get(name, name)
-        key = name.lstrip("-+")
         if argument in ALONE:
-            result.append(argument)
-            if argument in MULTIRUN and rest and " " in rest[0]:
-                words = _words(rest[0])
-                rest[:1] = words if all("=" in word for word in words) else rest[:1]
+            overrides.append(argument)
+            if argument in MULTIRUN:
+                rest = _after_multirun(rest)
         elif argument.startswith("-"):
-            if not flag.startswith("--") or not equals and (not rest or rest[0].startswith("--")):
-                long = ", ".join(
-                    word.rstrip(",")
-                    for names in FLAGS
-                    for word in names.split()
-                    if word.startswith("--")
-                )
-                fix = f"write KEY=VALUE, or one of {long}"
-                raise TipcastError("C005", argument, "unknown flag, or no value for it", fix)
-
-            value = value if equals else rest.pop(0)
-            plain = f"{key}={value}"
-            if flag in VALUED:
-                result.append(f"{flag}={value}")
-            elif key == "overrides":
-                rest = [*_words(value), *rest]
-            else:  # a value that came as one word, whatever is in it
-                rest.insert(
-                    0, plain if key in PATHS | LISTS or _parses(plain) else f"{key}={quoted(value)}"
-                )
-        elif name == "from" and equals:  # Python's word, which no field of a schema can have
-            if not value:
-                raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
-            rest.insert(0, f"{REPEAT}{value}")
+            flags, rest = _with_value(argument, rest)
+            overrides += flags
+        elif argument.startswith("from="):  # Python's word, which no field of a schema can have
+            rest.insert(0, _repeat(argument))
         else:
-            result.append(
-                _path(name, value, several)
-                if key in PATHS | LISTS and equals
-                else _with_quotes(argument)
-            )
+            overrides.append(_override(argument, several))
 
-    for override in result:
+    for override in overrides:
         _check(override)
 
-    return result
+    return overrides
+
+
+def _after_multirun(rest: list[str]) -> list[str]:
+    """Return what follows ``--multirun``, whose value of `mlflow run` is several overrides."""
+    if rest and " " in rest[0]:
+        words = _words(rest[0])
+        if all("=" in word for word in words):
+            return [*words, *rest[1:]]
+    return rest
+
+
+def _with_value(argument: str, rest: list[str]) -> tuple[list[str], list[str]]:
+    """Return the flag that an argument is, with its value, and the words that are left.
+
+    ``--key value`` of `mlflow run` is no flag: its override, or those of ``--overrides``, come
+    first among the words that are left. Raises C005 for an unknown flag or one without its value.
+    """
+    name, equals, value = argument.partition("=")
+    flag = SHORT.get(name, name)
+    key = name.lstrip("-+")
+
+    if not flag.startswith("--") or not equals and (not rest or rest[0].startswith("--")):
+        words = " ".join(FLAGS).split()
+        flags = ", ".join(word.rstrip(",") for word in words if word.startswith("--"))
+        fix = f"write KEY=VALUE, or one of {flags}"
+        raise TipcastError("C005", argument, "unknown flag, or no value for it", fix)
+
+    if not equals:
+        value, *rest = rest
+    if flag in VALUED:
+        return [f"{flag}={value}"], rest
+    if key == "overrides":
+        return [], [*_words(value), *rest]
+
+    override = f"{key}={value}"
+    if key not in PATHS | LISTS and not _parses(override):
+        override = f"{key}={quoted(value)}"  # a value that came as one word, whatever is in it
+    return [], [override, *rest]
+
+
+def _repeat(argument: str) -> str:
+    """Return ``from=RUN`` as the override that it is; C005 without a run."""
+    run = argument.removeprefix("from=")
+    if not run:
+        raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
+    return f"{REPEAT}{run}"
+
+
+def _override(argument: str, several: bool) -> str:
+    """Return ``key=value`` as Hydra's grammar takes it; see ``_path`` for ``several``."""
+    name, equals, value = argument.partition("=")
+    if equals and name.lstrip("-+") in PATHS | LISTS:
+        return _path(name, value, several)
+    return _with_quotes(argument)
 
 
 def as_given(override: str) -> str:
@@ -188,10 +214,10 @@ def _parses(override: str) -> bool:
 
 
 def spelt(override: str) -> str:
-    """Return an override whose names of a user's that are keys, as größe in ``data.types``, are of
-    ASCII.
+    """Return an override whose keys are ASCII, also those that are a user's names.
 
-    Hydra's grammar takes no others there, in quotes neither. ``as_spelt`` is the way back.
+    Such a key is größe in ``data.types``. Hydra's grammar takes no others there, in quotes neither.
+    ``as_spelt`` is the way back.
     """
     key, equals, value = override.partition("=")
     name = key.lstrip("+~")
@@ -212,16 +238,16 @@ def as_spelt(text: str) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a text in the quotes of Hydra's grammar, in which backslashes count before a quote
-    alone.
+    """Return a text in the quotes of Hydra's grammar.
+
+    Backslashes count before a quote alone.
     """
     escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), value)
     return f"'{escaped}'"
 
 
 def _with_quotes(argument: str) -> str:
-    """Return an override in which words of other than ASCII signs stand in quotes, if it needs
-    them.
+    """Return an override with quotes around words that are not ASCII, if it needs them.
 
     Names of columns get one Unicode form, as files' names do.
     """
@@ -242,10 +268,10 @@ def _with_quotes(argument: str) -> str:
 
 
 def _path(key: str, value: str, several: bool) -> str:
-    """Return an override of a path, as text where Hydra's grammar would not take it as such; a list
-    is as it is.
+    """Return an override of a path, as text if Hydra's grammar would not take it as such.
 
-    ``several``: whether a comma parts values to run one after another.
+    A list is returned as it is. ``several`` says whether a comma parts values to run one after
+    another.
     """
     plain = f"{key}={value}"
     text = f"{key}={quoted(value)}"
@@ -258,12 +284,13 @@ def _path(key: str, value: str, several: bool) -> str:
 
     override = OverridesParser.create().parse_override(plain)
     if override.is_sweep_override():
-        one = not several and "," in value and (key.lstrip("+") in PATHS or os.path.lexists(value))
+        is_path = not several and "," in value
+        is_path = is_path and (key.lstrip("+") in PATHS or os.path.lexists(value))
     else:
         # a folder that is called 2019
-        one = isinstance(override.value(), bool | int | float | dict)
+        is_path = isinstance(override.value(), bool | int | float | dict)
 
-    return text if one else plain
+    return text if is_path else plain
 
 
 def _check(override: str) -> None:
@@ -301,8 +328,9 @@ def _check(override: str) -> None:
 
 
 def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Return keywords and nested mappings, below a prefix that ends with a dot, as overrides of
-    Hydra.
+    """Return keywords and nested mappings as overrides of Hydra.
+
+    ``prefix`` is the key above them and ends with a dot.
     """
     overrides: list[str] = []
     for name, value in settings.items():

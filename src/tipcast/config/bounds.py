@@ -17,8 +17,9 @@ def bounded(
     below: float | None = None,
     default: Any = MISSING,
 ) -> Any:
-    """Return a field of numbers that are at least ``least``, or above ``above``, and below
-    ``below``; null passes.
+    """Return a field of numbers within bounds.
+
+    They are at least ``least``, or above ``above``, and below ``below``. None passes.
     """
     return dataclasses.field(
         default=default, metadata={"least": least, "above": above, "below": below}

@@ -59,16 +59,15 @@ class ComposedConfig:
 def compose(
     job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None
 ) -> list[ComposedConfig]:
-    """Do for a job, a file of conf/, what Hydra's command line does with flags and overrides of
-    ``to_overrides``.
+    """Compose a job of its file in conf/, with flags and overrides of ``to_overrides``.
 
     The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has.
-    Returns one resolved configuration, several with ``--multirun``, none where a flag only printed
-    something. It uses Hydra's Compose API: its command line takes twice as long, and would make
-    objects of what a file names, as of callbacks or logging.
+    Returns one resolved configuration, several with ``--multirun``, none after a flag that only
+    prints something. It uses Hydra's Compose API: its command line takes twice as long, and would
+    make objects of what a file names, as of callbacks or logging.
 
-    C001 unknown key, C002 unknown option of a group, C003 wrong type or value, C005 syntax, C012 a
-    file of conf/ that cannot be read.
+    Raises C001 for an unknown key, C002 for an unknown option of a group, C003 for a wrong type or
+    value, C005 for wrong syntax, and C012 for a file of conf/ that cannot be read.
     """
     _register()
     flags = [item for item in overrides if item.startswith("-")]
@@ -81,18 +80,11 @@ def compose(
     try:
         if (asked := HELP & set(flags)) or SHOW in flags:
             config, choices = _by_api(job, overrides)
-            page = help.text(job, config, choices, overrides) if asked else _shown(config)
-        else:
-            own = [f"{FOLDER}{folder}" for folder in [conf_files.own_dir()] if folder]
-            made = []
-            for words in _combinations(overrides) if MULTIRUN & set(flags) else [overrides]:
-                config, _ = _by_api(job, words)
-                environment.note(config)
-                OmegaConf.resolve(config)
-                made.append(
-                    ComposedConfig(config, [*own, *(word for word in words if word not in chosen)])
-                )
-            return made
+            show(help.text(job, config, choices, overrides) if asked else _shown(config))
+            return []
+
+        combinations = _combinations(overrides) if MULTIRUN & set(flags) else [overrides]
+        return [_resolved(job, words, chosen) for words in combinations]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _refused(problem) or _explained(job, overrides, problem) from problem
     # of a file, or of a value that is none of Hydra's
@@ -102,14 +94,26 @@ def compose(
             code, f"tipcast {job}", str(problem), "see --help"
         ) from problem
 
-    show(page)
-    return []
+
+def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> ComposedConfig:
+    """Compose and resolve one configuration.
+
+    Its overrides are those that a user has given: with the folder of options, without ``chosen``.
+    """
+    folder = conf_files.own_dir()
+    config, _ = _by_api(job, overrides)
+    environment.note(config)
+    OmegaConf.resolve(config)
+
+    flags = [f"{FOLDER}{folder}"] if folder else []
+    return ComposedConfig(config, [*flags, *(word for word in overrides if word not in chosen)])
 
 
 @functools.cache
 def _register() -> None:
-    """Make the schemas known to Hydra under the names that conf/ refers to; open mappings take
-    other keys too.
+    """Make the schemas known to Hydra under the names that conf/ refers to.
+
+    Open mappings take keys that conf/ does not have.
     """
     environment.register()
     schemas = {f"{name}_schema": job.config for name, job in JOBS.items()}
@@ -127,8 +131,9 @@ def _register() -> None:
 
 
 def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
-    """Make what ``plain.recorded`` tells of a run options of their groups; return the overrides
-    that choose them.
+    """Make options of what ``plain.recorded`` says of a run.
+
+    Returns the overrides that choose them.
     """
     source = recorded["data"]["source"]
     bases = {
@@ -151,8 +156,9 @@ def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
 
 
 def _combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Return the overrides of each job that ``--multirun`` asks for, as Hydra's own sweeper
-    combines them.
+    """Return the overrides of each job of ``--multirun``, as Hydra's own sweeper combines them.
+
+    Raises C002 if they combine to nothing.
     """
     with _hydra():
         loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
@@ -166,10 +172,9 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
-    """Compose a job, not yet resolved; return it and the option of each group. Hydra's errors are
-    raised.
+    """Compose a job without resolving it; return it and the option of each group.
 
-    C001 an override of a key that only options of conf/ have.
+    Hydra's errors pass. Raises C001 for an override of a key that only options of conf/ have.
     """
     for key in map(key_of, overrides):
         if _tests_only(key):
@@ -208,8 +213,9 @@ def _shown(config: DictConfig) -> str:
 
 
 def _in_one_form(config: DictConfig, key: str) -> None:
-    """Give names of columns one Unicode form, as files' names get, and keys the signs that
-    ``spelt`` took.
+    """Give names of columns one Unicode form, as files' names get.
+
+    Keys get back the signs that ``spelt`` replaced.
     """
     group, _, name = key.rpartition(".")
     parent = OmegaConf.select(config, group) if group else config
@@ -244,8 +250,8 @@ def _hydra() -> Any:
 def to_object(config: DictConfig) -> Any:
     """Return the configuration as its schema's dataclass instance.
 
-    C004 naming the first key that needs a value, C001 a key that no schema has, C003 a number out
-    of its bounds.
+    Raises C004 with the first key that needs a value, C001 for a key that no schema has, and C003
+    for a number out of its bounds.
     """
     if missing := sorted(OmegaConf.missing_keys(config)):
         raise needs_value(missing[0])
@@ -258,8 +264,9 @@ def to_object(config: DictConfig) -> Any:
 
 
 def _check(specification: Any, prefix: str = "") -> None:
-    """Refuse keys that `+key=value` added or `~key` took away, as the schemas are closed, and
-    numbers out of bounds.
+    """Refuse keys that `+key=value` added or `~key` took away, and numbers out of bounds.
+
+    The schemas are closed. Raises C001, C003 and C004.
     """
     fields = {field.name: field for field in dataclasses.fields(specification)}
     for name, value in vars(specification).items():
@@ -339,10 +346,10 @@ def _explained(
 
 
 def complete(words: Sequence[str]) -> None:
-    """Print what `tipcast -sc install=bash` asks for: a script or, for query, how the line of
-    COMP_LINE may go on.
+    """Print what `tipcast -sc install=bash` asks for.
 
-    C005 other words.
+    That is a script or, for query, how the line of COMP_LINE may go on. Raises C005 for other
+    words.
     """
     if words == ["query=bash"]:
         show("\n".join(candidates(os.environ.get("COMP_LINE", ""))))

@@ -14,8 +14,9 @@ TASK = "override /task@"
 
 
 def conf_dir() -> Path:
-    """Return the absolute path of the folder of configuration groups: a checkout's, else a
-    wheel's.
+    """Return the absolute path of the folder of configuration groups.
+
+    It is the checkout's conf/, or else that of the installed package.
     """
     package = Path(__file__).resolve().parent.parent
     checkout = package.parent.parent / "conf"
@@ -28,8 +29,9 @@ def use(folder: str) -> None:
 
 
 def own_dir() -> Path | None:
-    """Return the folder of a user's own options, as ``task/mine.yaml``, if one is named; C003 there
-    is no such one.
+    """Return the folder of a user's own options, as ``task/mine.yaml``; None if none is named.
+
+    Raises C003 if it does not exist.
     """
     named = os.environ.get(OWN)
     if not named:
@@ -43,8 +45,9 @@ def own_dir() -> Path | None:
 
 
 def options(group: str) -> dict[str, Path]:
-    """Return name -> file of all options of a group; a user's own do not stand for those that are
-    there.
+    """Return name -> file of all options of a group.
+
+    A user's own option does not replace one that tipcast has.
     """
     folders = [folder / group for folder in (own_dir(), conf_dir()) if folder is not None]
     return {
@@ -71,9 +74,7 @@ def search_path() -> list[str]:
 
 
 def fault() -> TipcastError | None:
-    """Return what is wrong with the first YAML file that Hydra would not say, or says without its
-    name; C012.
-    """
+    """Return the C012 error of the first YAML file that Hydra would not explain, or not name."""
     for path in (
         path
         for folder in (own_dir(), conf_dir())

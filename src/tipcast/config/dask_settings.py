@@ -134,8 +134,9 @@ def _one_of(choices: Collection[object]) -> "Rule":
 
 
 def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the keys of nested mappings, spelt with hyphens, and their values; of a mapping itself
-    the mapping.
+    """Yield the keys of nested mappings, spelt with hyphens, and their values.
+
+    The key of a mapping itself comes with the mapping.
     """
     if above:
         yield above, tree

@@ -46,8 +46,9 @@ PYTHONS = "pymp-"
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a temporary folder, which is removed with its block, or by the next command if the
-    process is killed.
+    """Make a temporary folder for a block.
+
+    It is removed with the block, or by the next command if the process is killed.
     """
     remove_abandoned()
     folder, lock = _locked_folder()
@@ -59,10 +60,11 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def use_own_folder() -> None:
-    """Let this process and those that it starts make temporary files in a folder of its own, which
-    goes as it ends.
+    """Let this process and its children make temporary files in one folder.
 
-    MLflow, Dask and multiprocessing leave folders there, some at their ends, all where they are
+    It goes when the process ends.
+
+    MLflow, Dask and multiprocessing leave folders there, some when they end, all when they are
     killed.
     """
     long = len(str(SHARED)) > LONGEST_SHARED
@@ -83,8 +85,9 @@ def use_own_folder() -> None:
 
 
 def _put_sockets_elsewhere(folder: Path) -> None:
-    """Let multiprocessing make its sockets where their names are short enough; the process's own
-    folder says where.
+    """Let multiprocessing make its sockets where their names are short enough.
+
+    A file in the process's own folder says where.
     """
     fits = len(str(SHARED)) <= LONGEST_OF_SOCKETS
     tempfile.tempdir = str(SHARED) if fits else SHORT
@@ -111,18 +114,16 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def lock_file(name: str) -> Path:
-    """Return the file, in the shared folder, of a lock that all processes of this user and machine
-    know by a name.
+    """Return the file of a lock that all processes of this user and machine know by a name.
 
-    It stays when the lock is released; ``remove_abandoned`` removes it.
+    It lies in the shared folder and stays when the lock is released; ``remove_abandoned`` removes
+    it.
     """
     return SHARED / f"{OURS}{os.getuid()}-{name}.lock"
 
 
 def remove_abandoned() -> None:
-    """Remove temporary folders and locks of this user that no process of this machine holds any
-    more.
-    """
+    """Remove temporary folders and locks of this user that no process of this machine holds."""
     with contextlib.suppress(OSError):
         for path in SHARED.glob(f"{OURS}*"):
             with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
@@ -130,8 +131,9 @@ def remove_abandoned() -> None:
 
 
 def _remove_unlocked(path: Path) -> None:
-    """Remove a file or folder that only this user may read; OSError where a process holds its
-    lock.
+    """Remove a file or folder that only this user may read.
+
+    Raises OSError if a process holds its lock.
     """
     lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -173,11 +175,10 @@ def locked_folder(folder: Path, what: str) -> Iterator[bool]:
 
 
 def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
-    """Make and open a folder, and lock it if its disk has locks: the folder itself, as no lock file
-    lies in it.
+    """Make and open a folder, and lock it if its disk has locks.
 
-    A job that ends may remove the folder meanwhile, if it is empty: then it is made anew. S011
-    where it is locked.
+    The folder itself is locked, as no lock file lies in it. A job that ends may remove an empty
+    folder meanwhile: then it is made anew. Raises S011 if it is locked.
     """
     while True:
         folder.mkdir(parents=True, exist_ok=True)
@@ -204,8 +205,9 @@ def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
 
 
 def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
-    """Remove folders in a folder that are empty and were not there before, and those of ``made``,
-    the deepest first.
+    """Remove folders that are empty and were not there before, and those of ``made``.
+
+    The deepest go first.
     """
     new = [above for above, _, _ in os.walk(folder, topdown=False) if above not in before]
     for path in [*map(Path, new), *made]:
@@ -231,8 +233,9 @@ def shortage(uri: str, message: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Give an error of the system the path that was written to, which it tells of opening a file
-    alone.
+    """Give an error of the system the path that was written to.
+
+    By itself it names the path only if opening the file failed.
     """
     try:
         yield

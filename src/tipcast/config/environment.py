@@ -52,8 +52,9 @@ def register() -> None:
 
 
 def _variable(name: str, *default: str | None) -> str | None:
-    """Return a variable, or the default: OmegaConf's own resolver, which notes what it reads; C006
-    see ``launched``.
+    """Return a variable or the default, as OmegaConf's own resolver does, and note what is read.
+
+    Raises C006 for values of `mlflow run`, see ``launched``.
     """
     if name.startswith(OURS):
         return os.environ.get(name, *default) if default else os.environ[name]
@@ -109,8 +110,7 @@ def expression(path: str, value: object) -> str | None:
 
 
 def concealed(text: str) -> str:
-    """Return a text with expressions in place of the values that configurations have read of the
-    environment.
+    """Return a text with expressions in place of the values that were read of the environment.
 
     Values are found as they are, as JSON and as addresses write them. A number is left, or other
     numbers would change.
@@ -124,8 +124,9 @@ def concealed(text: str) -> str:
 
 
 def check_variables(variables: Mapping[str, Any]) -> None:
-    """Refuse variables of workers by which values of `mlflow run` would choose what code runs;
-    C006.
+    """Refuse variables of workers that may choose code, if `mlflow run` has set them.
+
+    Raises C006.
     """
     for name in variables if launched() else ():
         if not HARMLESS.fullmatch(name) or LOADING.search(name):

@@ -12,11 +12,12 @@ VARIABLE = "TIPCAST_GATE"
 
 def gate(point: str) -> None:
     """Note the point and the process in PATH; at POINT, wait until the file PATH.go exists."""
-    held, _, path = os.environ.get(VARIABLE, "").partition(":")
+    gated_point, _, path = os.environ.get(VARIABLE, "").partition(":")
     if not path:
         return
+
     # one short write: whole lines, in the order of their events
     with Path(path).open("a") as passed:
         passed.write(f"{point} {os.getpid()}\n")
-    while point == held and not Path(f"{path}.go").exists():
+    while point == gated_point and not Path(f"{path}.go").exists():
         time.sleep(0.02)

@@ -56,78 +56,113 @@ def purpose(job: str) -> str:
 def text(
     job: str, config: DictConfig, choices: Mapping[str, str | None], overrides: Sequence[str]
 ) -> str:
-    """Return the text of `tipcast JOB --help`: a page of what matters or, with overrides, all keys
-    of their groups.
+    """Return the text of `tipcast JOB --help`.
 
-    ``config`` is composed, nothing in it need be given; ``choices`` has the option that was
-    composed of each group.
+    It is a page of what matters or, with overrides, all keys of their groups. ``config`` is
+    composed and may lack values. ``choices`` is group -> option that was composed.
     """
     order = sorted(
         choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS)
     )
     options_of = conf_files.options if "task" in choices else conf_files.options_without_task
     files = {group: options for group in order if (options := options_of(group))}
-    title, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
-    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
-    titles = {"": f"keys of {job}"}
-
-    for group, options in files.items():
-        option = options.get(choices[group] or "")
-        comments |= _comments(option, group) if option else {}
-        titles[group] = (
-            f"{group}={choices[group] or 'null'}: {_opening(option)[0] if option else ''}"
-        )
-
+    title, examples, first_keys = _opening(conf_files.conf_dir() / f"{job}.yaml")
+    chosen = {group: options.get(choices[group] or "") for group, options in files.items()}
+    comments = _all_comments(job, chosen)
     entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
-    lines = [title]
+
     if overrides:
-        touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
-        for group in ["", *(group for group in files if group in touched)]:
-            lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
-            for key, (value, comment) in entries.items():
-                start, _, name = key.partition(".")
-                # which its option says
-                if group == (start if start in files else "") and OPTION.get(start) != name:
-                    lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
+        lines = _keys_of_groups(_titles(job, chosen, choices), entries, overrides)
     else:
-        lines += ["", "group=option, of these, [in brackets] the default"]
-        for group, options in files.items():
-            names = [f"[{name}]" if name == choices[group] else name for name in options]
-            lines += _entry(group, ", ".join(names), 14)
-
-        lines += ["", "key=value, of these first, with the default"]
-        for key in first:
-            value, comment = entries[key]
-            short = textwrap.shorten(comment.partition(";")[0], WIDTH - COLUMN, placeholder=" ...")
-            lines += _entry(f"{key}={value}", short, COLUMN)
-
         more = (
-            "GROUP=OPTION --help (all keys of an option), --cfg job (all values); "
-            "docs/command_line.md"
+            f"more: tipcast --help (flags); tipcast {job} GROUP=OPTION --help (all keys of an "
+            "option), --cfg job (all values); docs/command_line.md"
         )
-        lines += [
-            "",
-            "examples",
-            *examples,
-            "",
-            f"more: tipcast --help (flags); tipcast {job} {more}",
+        lines = [
+            *_options(files, choices),
+            *_first_keys(first_keys, entries),
+            *("", "examples", *examples),
+            *("", more),
         ]
 
     return "\n".join(
         textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
-        for line in lines
+        for line in [title, *lines]
     )
 
 
+def _all_comments(job: str, chosen: Mapping[str, Path | None]) -> dict[str, str]:
+    """Return full keys and their comments, of the job's file and of the option of each group."""
+    comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
+    for group, option in chosen.items():
+        comments |= _comments(option, group) if option else {}
+    return comments
+
+
+def _titles(
+    job: str, chosen: Mapping[str, Path | None], choices: Mapping[str, str | None]
+) -> dict[str, str]:
+    """Return group -> what its option is for, with "" for the job's own keys."""
+    titles = {"": f"keys of {job}"}
+    for group, option in chosen.items():
+        option_purpose = _opening(option)[0] if option else ""
+        titles[group] = f"{group}={choices[group] or 'null'}: {option_purpose}"
+    return titles
+
+
+def _keys_of_groups(
+    titles: Mapping[str, str], entries: Mapping[str, tuple[str, str]], overrides: Sequence[str]
+) -> list[str]:
+    """Return lines on the job's own keys and on all keys of the groups that overrides touch.
+
+    ``titles`` is group -> title, with "" for the job's own keys. ``entries`` is key -> value and
+    what is said of it.
+    """
+    lines: list[str] = []
+    touched = {re.split(r"[.=@]", override.lstrip("+~"))[0] for override in overrides}
+
+    for group in [group for group in titles if not group or group in touched]:
+        lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
+        for key, (value, comment) in entries.items():
+            start, _, name = key.partition(".")
+            # which its option says
+            if group == (start if start in titles else "") and OPTION.get(start) != name:
+                lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
+
+    return lines
+
+
+def _options(
+    files: Mapping[str, Mapping[str, Path]], choices: Mapping[str, str | None]
+) -> list[str]:
+    """Return lines on the options of each group."""
+    lines = ["", "group=option, of these, [in brackets] the default"]
+    for group, options in files.items():
+        names = [f"[{name}]" if name == choices[group] else name for name in options]
+        lines += _entry(group, ", ".join(names), 14)
+    return lines
+
+
+def _first_keys(names: Sequence[str], entries: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return lines on the keys that matter most."""
+    lines = ["", "key=value, of these first, with the default"]
+    for name in names:
+        value, comment = entries[name]
+        short = textwrap.shorten(comment.partition(";")[0], WIDTH - COLUMN, placeholder=" ...")
+        lines += _entry(f"{name}={value}", short, COLUMN)
+    return lines
+
+
 def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield keys with their values and the comments of their schemas; of a mapping that a library
-    reads its items.
+    """Yield keys with their values and the comments of their schemas.
+
+    Of a mapping that a library reads, its items are yielded.
     """
     comments: dict[str, str] = {}
     for schema in reversed((OmegaConf.get_type(config) or dict).__mro__):
         if dataclasses.is_dataclass(schema):
-            for above, field, beside in FIELD.findall(inspect.getsource(schema)):
-                comments[field] = beside or " ".join(re.findall("# (.*)", above))
+            for lines_above, field, end_of_line in FIELD.findall(inspect.getsource(schema)):
+                comments[field] = end_of_line or " ".join(re.findall("# (.*)", lines_above))
 
     for name in map(str, config):
         key = f"{prefix}{name}"
@@ -144,8 +179,9 @@ def keys(config: DictConfig, prefix: str = "") -> Iterator[tuple[str, str, str]]
 
 
 def _comments(path: Path, group: str) -> dict[str, str]:
-    """Return full keys of a YAML file, and of options that it builds on, and the comments behind,
-    else above them.
+    """Return full keys of a YAML file and the comments behind, else above them.
+
+    Those of options that it builds on are among them.
     """
     text = path.read_text(encoding="utf-8")
     comments = dict[str, str]()
@@ -157,32 +193,32 @@ def _comments(path: Path, group: str) -> dict[str, str]:
 
     prefix = [group] if group and conf_files.PACKAGE not in text else []
     for line in text.splitlines():
-        key, _, beside = line.partition(" # ")
+        key, _, end_of_line = line.partition(" # ")
         if match := re.match(r"( *)(\w+):", key):
             parents = [parent for parent in parents if parent[0] < len(match[1])] + [
                 (len(match[1]), match[2])
             ]
-            if said := beside or " ".join(above):
-                comments[".".join([*prefix, *(name for _, name in parents)])] = (
-                    said.strip().removesuffix(".")
-                )
+            if comment := end_of_line or " ".join(above):
+                full_key = ".".join([*prefix, *(name for _, name in parents)])
+                comments[full_key] = comment.strip().removesuffix(".")
         above = [*above, line.strip(" #")] if line.lstrip().startswith("#") else []
 
     return comments
 
 
 def _opening(path: Path) -> tuple[str, list[str], list[str]]:
-    """Return what a file's first comment says, but Hydra's, the commands indented in it, and the
-    keys that it names.
+    """Return what a file's first comment says, the commands indented in it, and the keys it names.
+
+    Hydra's own comment is left out.
     """
     lines = (
         line for line in path.read_text(encoding="utf-8").splitlines() if line != conf_files.PACKAGE
     )
     opening = [line[2:] for line in itertools.takewhile(lambda line: line.startswith("#"), lines)]
-    said, _, keys = " ".join(line for line in opening if not line.startswith("  ")).partition(
-        " Keys: "
-    )
-    return said, [line for line in opening if line.startswith("  ")], keys.split()
+    examples = [line for line in opening if line.startswith("  ")]
+    sentences = " ".join(line for line in opening if not line.startswith("  "))
+    title, _, keys = sentences.partition(" Keys: ")
+    return title, examples, keys.split()
 
 
 def _shown(value: Any) -> str:

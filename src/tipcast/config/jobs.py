@@ -13,8 +13,9 @@ from tipcast.config.errors import unknown
 
 @dataclass(frozen=True)
 class Job:
-    """A job: the command ``tipcast NAME``, its keys in conf/NAME.yaml, and ``run`` in the module
-    ``tipcast.jobs.NAME``.
+    """A job: the command ``tipcast NAME``.
+
+    Its keys are in conf/NAME.yaml; ``run`` of the module ``tipcast.jobs.NAME`` does it.
     """
 
     name: str

@@ -36,8 +36,7 @@ TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a f
 
 
 def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
-    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets, or all
-    texts, hidden.
+    """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets hidden.
 
     What a job's configuration has of the environment is the expression that read it; ``path`` is
     the value's key.
@@ -71,11 +70,12 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
 
 
 def redact(text: str) -> str:
-    """Return text with user information and query of every address taken out, and what is of the
-    environment.
+    """Return a text without the user information and query of its addresses.
+
+    Values of the environment are replaced by the expressions that read them.
     """
     return ADDRESS.sub(
-        lambda found: redact_address(found[0]), without_login(environment.concealed(text))
+        lambda match: redact_address(match[0]), without_login(environment.concealed(text))
     )
 
 
@@ -85,8 +85,9 @@ def without_login(text: str) -> str:
 
 
 def redact_address(uri: str) -> str:
-    """Return an address without user information and query, of http without its fragment too; a
-    path as it is.
+    """Return an address without user information and query, and without the fragment of http.
+
+    A path is returned as it is.
     """
     scheme, separator, rest = uri.partition("://")
     if not separator:
@@ -116,12 +117,12 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
-    """Return a sweep as its run's ``config.yaml`` has it, to go on with: its data, task, model,
-    search and seed.
+    """Return the sweep of a run's ``config.yaml``, to go on with.
 
-    What the command line gives of backend, cluster, tracking and output, and how the machine
-    reaches the data, stays. A value of the environment is read again if the command line has its
-    key with the same expression. ``where`` names the run. S003 the text is not what a sweep writes.
+    Its data, task, model, search and seed are the run's. What the command line gives of backend,
+    cluster, tracking and output, and how the machine reaches the data, stays. A value of the
+    environment is read again if the command line has its key with the same expression. ``where``
+    names the run. Raises S003 if the text is not what a sweep writes.
     """
     parts = (*TRAINED, "search", "tracking")
     fix = "repeat the words that read the environment, or start a new sweep"
@@ -134,10 +135,10 @@ def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
 
 
 def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
-    """Return the source that a training run read, by its ``config.yaml``, with the test period
-    ``given``, if it is.
+    """Return the source that a training run read, by its ``config.yaml``.
 
-    M023 the text is not what a training writes.
+    ``given`` replaces its test period, if it is not None. Raises M023 if the text is not what a
+    training writes.
     """
     with _read(
         text, ("data",), where, "M023", "name its test rows: data=... data.test=..."
@@ -149,14 +150,11 @@ def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
 def recorded(
     text: str, best: str, where: str, files: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return how a run was trained, as plain values that the schemas take: its data, task, model
-    and seed.
+    """Return how a run was trained, as plain values of its data, task, model and seed.
 
     ``text`` is its ``config.yaml``, ``best`` the parameters that a sweep has found, as JSON,
     ``files`` its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place
-    of their patterns.
-
-    M023 the artifacts are not what a training writes.
+    of their patterns. Raises M023 if the artifacts are not what a training writes.
     """
     with _read(
         text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be"
@@ -181,8 +179,9 @@ def _read(
     fix: str,
     given: SweepConfig | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Give parts of a run's ``config.yaml``; turn what is wrong with it, or with other artifacts,
-    into one line.
+    """Give parts of a run's ``config.yaml``.
+
+    What is wrong with it, or with other artifacts, becomes one line.
     """
     try:
         whole = yaml.safe_load(text)
@@ -206,8 +205,9 @@ def _read(
 
 
 def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
-    """Return recorded values, those of the environment as ``given`` has read them at the same key
-    and expression.
+    """Return recorded values with those of the environment as ``given`` has read them.
+
+    Key and expression must be the same.
     """
     if isinstance(recorded, dict):
         values = given if isinstance(given, dict) else {}
@@ -217,12 +217,12 @@ def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
         return {name: _read_again(item, values.get(name), below) for name, item, below in items}
 
     if isinstance(recorded, list):
-        others = (
+        given_items = (
             given
             if isinstance(given, list) and len(given) == len(recorded)
             else [None] * len(recorded)
         )
-        pairs = zip(recorded, others, strict=True)
+        pairs = zip(recorded, given_items, strict=True)
         return [_read_again(item, other, f"{path}[{at}]") for at, (item, other) in enumerate(pairs)]
 
     if isinstance(recorded, str) and environment.expression(path, given) == recorded:
@@ -258,8 +258,9 @@ def _typed(
 
 
 def _refuse_active(value: Any) -> None:
-    """Raise a ValueError of what OmegaConf or Hydra would act upon, and of values that were
-    hidden.
+    """Raise ValueError for what OmegaConf or Hydra would act upon.
+
+    Also for values that were hidden.
     """
     if isinstance(value, Mapping):
         value = [

@@ -383,8 +383,9 @@ class PrepareConfig(WorkersConfig):
 
 @dataclass
 class PromoteConfig(DoctorConfig):
-    """A version, and the gate before its alias. Of ``data``, ``tested`` is the source that the
-    version's run read.
+    """A version, and the gate before its alias.
+
+    The source ``tested`` of ``data`` is the one that the version's run read.
     """
 
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS

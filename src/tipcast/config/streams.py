@@ -38,10 +38,10 @@ def check_folder() -> None:
 
 
 def show(text: str) -> None:
-    """Print on standard output, at once; T010 where it cannot be written, after which nothing more
-    is.
+    """Print on standard output, at once.
 
-    BrokenPipeError passes: its reader has left.
+    Raises T010 if it cannot be written; after that nothing more is printed. BrokenPipeError passes:
+    its reader has left.
     """
     try:
         print(text, flush=True)
@@ -55,8 +55,9 @@ def show(text: str) -> None:
 
 
 def tell(line: object) -> None:
-    """Print a line on standard error, where that can be written; its end must not change the exit
-    code.
+    """Print a line on standard error, if that can be written.
+
+    Its end must not change the exit code.
     """
     try:
         print(line, file=sys.stderr, flush=True)
@@ -73,7 +74,8 @@ def end_error() -> None:
 
 
 def _silence(number: int) -> None:
-    """Lead a stream to nowhere, so that nothing fails when Python writes what is left of it at its
-    end.
+    """Lead a stream to nowhere.
+
+    Nothing fails then when Python writes at its end what is left of it.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -102,8 +102,7 @@ def origin() -> Origin:
 
 
 def project(folder: Path) -> Source:
-    """Return the commit of the repository that a folder is in, if any, and whether its tracked
-    files have changes.
+    """Return the commit of a folder's repository, and whether its tracked files have changes.
 
     Untracked files do not count: an MLflow database and scores often lie beside the code.
     """
@@ -112,17 +111,16 @@ def project(folder: Path) -> Source:
 
 @functools.cache  # the code that runs is that of the first call, whatever is committed meanwhile
 def source(root: Path = ROOT) -> Source:
-    """Return the commit of tipcast's own checkout, if it is one, and whether ``MADE_BY`` has
-    changes or new files.
-    """
+    """Return the commit of tipcast's checkout, and whether ``MADE_BY`` has changes or new files."""
     if not (root / ".git").exists():
         return Source()
     return _status(root, "--untracked-files=all", "--", *MADE_BY)
 
 
 def _status(folder: Path, *words: str) -> Source:
-    """Ask git for the commit of a folder's repository and for changes; whatever fails, a run goes
-    on.
+    """Ask git for the commit of a folder's repository and for changes.
+
+    If that fails, a run goes on without.
     """
     git = shutil.which("git")
     if git is None:
@@ -157,8 +155,8 @@ def _status(folder: Path, *words: str) -> Source:
 
 def versions() -> dict[str, str]:
     """Return the versions of tipcast, of Python and of the installed libraries."""
-    found = {"tipcast": __version__, "python": platform.python_version()}
+    installed = {"tipcast": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed

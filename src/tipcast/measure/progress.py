@@ -22,8 +22,9 @@ LONG_S = 1.0
 
 
 class _Handler(logging.Handler):
-    """Writes to the standard error of the moment, above a progress bar; names level and logger of
-    others' lines.
+    """Writes to the standard error of the moment, above a progress bar.
+
+    Lines of other libraries have their level and logger before them.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -65,8 +66,9 @@ def shown(level: int) -> Iterator[None]:
 
 
 def worth_a_line(done: int, total: int) -> bool:
-    """Tell whether to log that one more of many has ended: at each tenth of them, so that a long
-    list stays short.
+    """Tell whether to log that one more of many has ended.
+
+    True at each tenth of them, so that a long list stays short.
     """
     return done * LINES // total > (done - 1) * LINES // total
 
@@ -126,8 +128,9 @@ class Clock:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[list[str]]:
-        """Add a block's seconds to a phase; log a line, with the facts that a block adds to what
-        this yields.
+        """Add a block's seconds to a phase, and log a line.
+
+        The line has the facts that the block appends to the list that it gets.
         """
         facts = list[str]()
         start = self._now()

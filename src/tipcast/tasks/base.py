@@ -85,16 +85,15 @@ class Task:
         return self.kind.has_target
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
-        """Make the target of canonical name -> (rows,) array, ``columns`` among them; ``xp`` is
-        their module.
+        """Make the target of raw columns, canonical name -> (rows,) array of the module ``xp``.
 
         Returns (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN
         where a row has none; None for clustering.
         """
         if not self.has_target:
             return None
-        found = self._classes(columns, xp)
-        return xp.where(found >= 0, 1 - found, found) if self.swapped else found
+        target = self._classes(columns, xp)
+        return xp.where(target >= 0, 1 - target, target) if self.swapped else target
 
     def _classes(self, columns: Mapping[str, Array], xp: ModuleType) -> Array:
         """Return the target with classes in the column's own order."""
@@ -109,9 +108,9 @@ class Task:
         if self.function is not None:
             return values
         if self.values:
-            known = xp.asarray(self.values)
-            at = xp.searchsorted(known, values).clip(0, len(known) - 1)
-            return xp.where(known[at] == values, at, -1).astype(xp.int32)
+            class_values = xp.asarray(self.values)
+            at = xp.searchsorted(class_values, values).clip(0, len(class_values) - 1)
+            return xp.where(class_values[at] == values, at, -1).astype(xp.int32)
         if values.dtype.kind != "f":
             return values
 
@@ -119,16 +118,15 @@ class Task:
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model's manifest says of the task, see ``from_facts``."""
-        own = {name: getattr(self, name) for name in FACTS} | {"kind": self.kind.name}
+        facts = {name: getattr(self, name) for name in FACTS} | {"kind": self.kind.name}
         return {
-            name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in facts.items()
         }
 
 
 def high_tip(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) -> Array:
-    """Return (rows,) bool: tip over fare, both float64, is above the threshold; the seed's own
-    formula.
-    """
+    """Return (rows,) bool: whether tip over fare, both float64, is above the threshold."""
     fare: Array = columns["fare_amount"]
     return columns["tip_amount"] / fare > threshold
 
@@ -140,9 +138,7 @@ def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: fl
 
 
 def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True) -> Array:
-    """Return (rows,) float64 dollars; with ``card_only`` NaN where the trip was not paid by
-    card.
-    """
+    """Return (rows,) float64 dollars; with ``card_only`` NaN if the trip was not paid by card."""
     tip = columns["tip_amount"]
     return xp.where(columns["payment_type"] == CARD, tip, xp.nan) if card_only else tip
 
@@ -150,12 +146,13 @@ def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool 
 def duration(
     columns: Mapping[str, Array], xp: ModuleType, *, shortest: float = 1.0, longest: float = 60.0
 ) -> Array:
-    """Return (rows,) float64 minutes from pick-up to drop-off, NaN outside ``shortest`` to
-    ``longest``.
+    """Return (rows,) float64 minutes from pick-up to drop-off.
+
+    They are NaN outside ``shortest`` to ``longest``, both in minutes.
     """
     minutes = (columns["dropoff"] - columns["pickup"]) / MINUTE
-    known = (columns["dropoff"] != NULL_TIME) & (columns["pickup"] != NULL_TIME)
-    return xp.where(known & (minutes >= shortest) & (minutes <= longest), minutes, xp.nan)
+    has_times = (columns["dropoff"] != NULL_TIME) & (columns["pickup"] != NULL_TIME)
+    return xp.where(has_times & (minutes >= shortest) & (minutes <= longest), minutes, xp.nan)
 
 
 _TARGETS: dict[str, Target] = {
@@ -170,13 +167,13 @@ registered.
 
 
 def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
-    """Make the task of a saved model."""
+    """Make the task of a saved model from what ``Task.facts`` has written to its manifest."""
     given = {name: facts[name] for name in FACTS if name in facts}
-    own: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
     }
-    own["kind"] = kinds.named(facts["kind"])
-    return Task(**own, features=tuple(features), description=description)
+    fields["kind"] = kinds.named(facts["kind"])
+    return Task(**fields, features=tuple(features), description=description)
 
 
 def register(name: str, target: Target) -> None:
@@ -189,8 +186,9 @@ def register(name: str, target: Target) -> None:
 
 
 def _function(name: str) -> Target:
-    """Return a target function by name: registered, shipped, or of an installed package; never by a
-    path to it.
+    """Return a target function by name: registered, shipped, or of an installed package.
+
+    A path to a function is not looked up. Raises C003 for an unknown name.
     """
     if name not in _TARGETS:
         for entry in importlib.metadata.entry_points(group=GROUP, name=name):
@@ -200,61 +198,134 @@ def _function(name: str) -> Target:
     return _TARGETS[name]
 
 
+@dataclass(frozen=True)
+class _Question:
+    """What a task asks of each row, and where the answer is."""
+
+    kind: Kind
+    classes: tuple[str, ...]
+    columns: tuple[str, ...]
+    """Raw columns that the answer is made of."""
+    description: str
+    values: tuple[float, ...] = ()
+    """Numbers that a target column has in place of the classes."""
+    resolved: Target | None = None
+    """The function that makes the answer of raw columns."""
+
+
 def make_task(spec: TaskSpec, dataset: Any) -> Task:
-    """Make a task of its configuration for a ``datasets.base.Dataset``; C003 C004 what cannot
-    be.
+    """Make the task that a configuration asks of a ``datasets.base.Dataset``.
+
+    Raises C003 for keys and values that do not go together, C004 for a target function whose kind
+    or classes are not named.
     """
+    _check_unused(spec)
+    kind = kinds.named_by(spec.kind)
+    params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
+
+    if spec.function is not None:
+        question = _asked_by_function(spec, spec.function, kind, params)
+    elif kind is None or kind.has_target:
+        question = _asked_by_column(spec, dataset, kind)
+    else:
+        columns = tuple(spec.columns)
+        question = _Question(kind, tuple(spec.classes), columns, spec.description)
+
+    features = _features(spec, dataset, question.columns)
+    classes = question.classes
+    positive = _positive_class(spec, question)
+    swapped = positive is not None and positive == classes[0]
+    description = question.description
+
+    return Task(
+        name=spec.name,
+        kind=question.kind,
+        features=features,
+        categorical=tuple(spec.categorical),
+        classes=classes[::-1] if swapped else classes,
+        columns=question.columns,
+        function=spec.function,
+        params=params,
+        resolved=question.resolved,
+        values=question.values,
+        swapped=swapped,
+        description=description.format(**params) if params else description,
+        validation=spec.validation,
+    )
+
+
+def _check_unused(spec: TaskSpec) -> None:
+    """Refuse keys that change nothing: those of a function without one, and ``target`` with one."""
     unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
     if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
         raise TipcastError(
             "C003", f"task.{given[0]}", "changes nothing of this task", "leave it out"
         )
 
-    params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
-    resolved: Target | None = None
-    values: tuple[float, ...] = ()
-    kind = kinds.named_by(spec.kind)
+
+def _asked_by_function(
+    spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, Any]
+) -> _Question:
+    """Return the question that a target function answers.
+
+    Raises C003 for parameters that the function does not have, C004 if the kind or the classes are
+    not named.
+    """
+    function = _function(name)
+    try:
+        inspect.signature(function).bind({}, None, **params)
+    except TypeError as problem:
+        what = f"do not fit the target function {name!r}: {problem}"
+        raise TipcastError(
+            "C003", "task.params", what, "name the parameters that it has"
+        ) from problem
+
+    if kind is None or not kind.has_target:
+        every = kinds.every_kind().items()
+        choices = ", ".join(name for name, choice in every if choice.has_target)
+        raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
+
     classes = tuple(spec.classes)
+    if kind.has_classes:
+        classes = classes or kind.default_classes
+    if kind.has_classes and not classes:
+        raise TipcastError(
+            "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
+        )
+
     columns = tuple(spec.columns)
-    description = spec.description
+    return _Question(kind, classes, columns, spec.description, resolved=function)
 
-    if spec.function is not None:
-        resolved = _function(spec.function)
-        try:
-            inspect.signature(resolved).bind({}, None, **params)
-        except TypeError as problem:
-            what = f"do not fit the target function {spec.function!r}: {problem}"
-            raise TipcastError(
-                "C003", "task.params", what, "name the parameters that it has"
-            ) from problem
 
-        if kind is None or not kind.has_target:
-            kinds_of_target = {
-                name: choice for name, choice in kinds.every_kind().items() if choice.has_target
-            }
-            choices = ", ".join(kinds_of_target)
-            raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
+def _asked_by_column(spec: TaskSpec, dataset: Any, kind: Kind | None) -> _Question:
+    """Return the question whose answer is a column, by default the dataset's own.
 
-        if kind.has_classes:
-            classes = classes or kind.default_classes
+    Raises C003 for classes that are named though the column holds them.
+    """
+    column = dataset.target_column(spec.target, kind)
+    classes = tuple(spec.classes)
+    if column.classes and classes:
+        what = f"changes nothing: the classes are what column {column.name!r} holds"
+        raise TipcastError("C003", "task.classes", what, "leave it out")
 
-        if kind.has_classes and not classes:
-            raise TipcastError(
-                "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
-            )
-    elif kind is None or kind.has_target:
-        found = dataset.target_column(spec.target, kind)
-        if found.classes and classes:
-            what = f"changes nothing: the classes are what column {found.name!r} holds"
-            raise TipcastError("C003", "task.classes", what, "leave it out")
-        kind = found.kind
-        classes = found.classes or classes
-        columns = (found.name,)
-        values = found.values
-        description = description or found.name
+    return _Question(
+        kind=column.kind,
+        classes=column.classes or classes,
+        columns=(column.name,),
+        description=spec.description or column.name,
+        values=column.values,
+    )
 
-    features = _features(spec, dataset, columns)
+
+def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
+    """Return the class that ``task.positive`` names; None if it names none.
+
+    Raises C003 if the kind has no positive class or the name is not that of a class.
+    """
+    kind = question.kind
+    classes = question.classes
     positive = _in_the_form_of(classes, spec.positive)
+
     if positive is not None and not (kind.has_positive and positive in classes):
         what = f"{kind} has no positive class"
         if kind.has_positive:
@@ -262,22 +333,7 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
         fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
         raise TipcastError("C003", "task.positive", what, fix)
 
-    swapped = positive is not None and positive == classes[0]
-    return Task(
-        name=spec.name,
-        kind=kind,
-        features=features,
-        categorical=tuple(spec.categorical),
-        classes=classes[::-1] if swapped else classes,
-        columns=columns,
-        function=spec.function,
-        params=params,
-        resolved=resolved,
-        values=values,
-        swapped=swapped,
-        description=description.format(**params) if params else description,
-        validation=spec.validation,
-    )
+    return positive
 
 
 def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
@@ -291,18 +347,21 @@ def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
 
 
 def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:
-    known = [name for name in dataset.features if spec.function is not None or name not in columns]
-    usual = [name for name in known if name not in (*columns, *dataset.nominal)]
+    """Return the features that the model gets; C003 for names that are unknown or given twice."""
+    available = [
+        name for name in dataset.features if spec.function is not None or name not in columns
+    ]
+    usual = [name for name in available if name not in (*columns, *dataset.nominal)]
     chosen = usual if spec.features is None else list(spec.features)
 
     if not chosen or len(set(chosen)) < len(chosen):
         what = "a feature is named twice" if chosen else "no feature is named"
         raise TipcastError(
-            "C003", "task.features", what, f"use some of {', '.join(known)}, each once"
+            "C003", "task.features", what, f"use some of {', '.join(available)}, each once"
         )
 
     for key, names, choices in (
-        ("features", chosen, known),
+        ("features", chosen, available),
         ("categorical", spec.categorical, chosen),
     ):
         for name in names:

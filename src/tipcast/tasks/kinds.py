@@ -82,8 +82,9 @@ class Kind(ABC):
         return self.has_classes and number >= 2
 
     def example_target(self, rows: int) -> Array | None:
-        """Return a (rows,) target by which a library judges parameters: its values in turn; None
-        without a target.
+        """Return a (rows,) target by which a library judges parameters; None without a target.
+
+        It has the kind's values in turn.
         """
         return np.arange(rows) % self.example_values if self.has_target else None
 
@@ -202,8 +203,9 @@ class Regression(Kind):
 
 @dataclass(frozen=True)
 class Clustering(Kind):
-    """Groups of rows of which nothing is known; predicted are the number of a row's cluster and its
-    distance from the centre, (rows, 2).
+    """Groups of rows without labels.
+
+    Predicted are the number of a row's cluster and its distance from the centre, (rows, 2).
     """
 
     name = "clustering"

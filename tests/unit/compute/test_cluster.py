@@ -23,7 +23,7 @@ from distributed.security import Security
 from tests.conftest import NO_PAGES, python
 from tests.waiting import WATCHDOG_S, Turns, wait_until
 
-from tipcast.compute import cluster, forkserver, gpus
+from tipcast.compute import cluster, forkserver, gpus, local_cluster
 from tipcast.compute import session as sessions
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.frames import CpuFrames
@@ -103,7 +103,10 @@ def test_a_worker_process(
     assert process.submit(os.getpid, pure=False).result() == before
     process.restart()
     levels = process.run(
-        lambda: (os.getpid(), {logging.getLogger(name).level for name in cluster.QUIET})
+        lambda: (
+            os.getpid(),
+            {logging.getLogger(name).level for name in local_cluster.NOISY_LOGGERS},
+        )
     )
     ((after, level),) = levels.values()
     assert after != before
@@ -401,7 +404,7 @@ def test_closing_is_bounded_and_leaves_nothing_for_later(
 ) -> None:
     """Where a worker has died while it started, or Ctrl-C comes meanwhile."""
     monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
-    monkeypatch.setattr(cluster.Nanny, "kill", Nanny.kill)
+    monkeypatch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
     with (
         pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
         cluster.opened(one()) as client,

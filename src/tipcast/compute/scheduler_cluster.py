@@ -1,0 +1,95 @@
+"""A Dask scheduler that runs already, here or on another machine: TLS, and whether it answers."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from distributed import Client
+from distributed.comm.core import connect as connect_comm
+from distributed.security import Security
+from distributed.utils import LoopRunner, wait_for
+
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError, failed_to, needs_value
+
+LOG = logging.getLogger("tipcast")
+
+HANDSHAKE_S = 2.0
+"""Seconds for a connection's handshake, on top of the connect timeout."""
+TLS_FIX = (
+    "name PEM files in Dask's configuration: ca-file, client.cert and client.key below "
+    "distributed.comm.tls"
+)
+
+
+def check_scheduler(spec: schema.SchedulerCluster) -> None:
+    """Refuse an address that must not be connected to, without connecting.
+
+    Raises C009 for an address off this machine without TLS, unless ``spec.insecure`` allows it. For
+    an address with TLS, raises C003 for bad certificates and C004 for missing ones.
+    """
+    if _is_open(spec) and not spec.insecure:
+        what = "a scheduler runs any client's code and this one is reached without TLS"
+        fix = "use a tls:// address, or set cluster.insecure=true on a trusted network"
+        raise TipcastError("C009", spec.address, what, fix)
+    _certificates(spec)
+
+
+@contextlib.contextmanager
+def open_scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
+    """Connect to the scheduler for the block; K001 if none answers in time."""
+    if _is_open(spec):
+        LOG.warning(
+            "%s is reached without TLS (cluster.insecure): whoever reaches it can run code there",
+            spec.address,
+        )
+
+    with _connect(spec, _certificates(spec)) as client:
+        yield client
+
+
+def _connect(spec: schema.SchedulerCluster, security: Security | None) -> Client:
+    """Return a client of the scheduler; K001 if none answers in time."""
+
+    async def answer() -> None:
+        arguments = security.get_connection_args("client") if security else {}
+        (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
+
+    try:
+        # Dask's Client has a timeout for the connection but none for the handshake.
+        LoopRunner().run_sync(wait_for, answer(), spec.connect_timeout_s + HANDSHAKE_S)
+        return Client(spec.address, timeout=spec.connect_timeout_s, security=security)
+    except (OSError, TimeoutError, ValueError) as problem:
+        why = (
+            str(problem).replace(f" to {spec.address}", "")
+            or f"it accepts connections but does not answer within {spec.connect_timeout_s:g} s"
+        )
+        fix = (
+            "start one with `dask scheduler`, set cluster.address, or raise "
+            "cluster.connect_timeout_s"
+        )
+        raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
+
+
+def _is_open(spec: schema.SchedulerCluster) -> bool:
+    """Tell whether others could read or change what goes to the scheduler."""
+    host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
+    return not spec.address.startswith("tls://") and host not in {"127.0.0.1", "localhost", "::1"}
+
+
+def _certificates(spec: schema.SchedulerCluster) -> Security | None:
+    """Return the certificates of Dask's configuration; None if the address needs none.
+
+    Raises C003 for bad certificates, C004 for missing ones.
+    """
+    if not spec.address.startswith("tls://"):
+        return None
+    security = Security(require_encryption=True)
+    try:
+        context = security.get_connection_args("client")["ssl_context"]
+    except OSError as problem:  # of a file, or of what is in it
+        raise failed_to("read", "distributed.comm.tls", problem, TLS_FIX, "C003") from problem
+    if context is None:
+        raise needs_value("distributed.comm.tls", TLS_FIX)
+    return security
