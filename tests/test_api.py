@@ -1,5 +1,6 @@
 """Jobs as functions of Python: what they return, and that the process stays as it was."""
 
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -10,7 +11,8 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,39 +96,87 @@ def test_telemetry_is_off_in_every_job(store: str, monkeypatch: pytest.MonkeyPat
     assert "MLFLOW_DISABLE_TELEMETRY" not in os.environ
 
 
-def test_trainings_of_threads_take_turns_and_leave_the_process_alone(
-    store: str, capfd: Any
-) -> None:
+@dataclass(frozen=True)
+class Threads:
+    """Two trainings that were begun by threads at once, and the process around them."""
+
+    store: str
+    before: tuple[object, ...]
+    """The state of the process."""
+    after: tuple[object, ...]
+    output: str
+    """What was written to the standard output."""
+    runs: dict[int, tipcast.Result]
+    """Seed -> what its training returned."""
+
+
+@contextlib.contextmanager
+def output_in(file: Path) -> Iterator[None]:
+    """Write all of the standard output into a file, also what does not come from Python."""
+    terminal = os.dup(1)
+    with file.open("w") as out, contextlib.redirect_stdout(out):
+        os.dup2(out.fileno(), 1)
+        try:
+            yield
+        finally:
+            os.dup2(terminal, 1)
+            os.close(terminal)
+
+
+@pytest.fixture(scope="module")
+def threads(
+    tables: Path, small_pictures: None, tmp_path_factory: pytest.TempPathFactory
+) -> Threads:
+    folder = tmp_path_factory.mktemp("threads")
+    store = f"sqlite:///{shutil.copy(tables, folder)}"
+    runs = dict[int, tipcast.Result]()
+    with (
+        contextlib.chdir(folder),
+        pytest.MonkeyPatch.context() as patch,
+        output_in(folder / "stdout"),
+    ):
+        without_mlflow(patch, folder)
+        mlflow.set_tracking_uri(None)
+        before = state()
+        started = [
+            threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,))
+            for n in (1, 2)
+        ]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join()
+        after = state()
+    return Threads(store, before, after, (folder / "stdout").read_text(), runs)
+
+
+def test_trainings_of_threads_leave_the_process_alone(threads: Threads) -> None:
+    assert threads.after == threads.before
+    assert threads.output == ""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_trainings_of_threads_take_turns(threads: Threads, seed: int) -> None:
+    run = threads.runs[seed]
+    stored = mlflow.MlflowClient(threads.store).get_run(run.run_id)
+    assert run.metrics["test/auc"] > 0.4
+    assert (stored.info.status, stored.info.experiment_id) == ("FINISHED", run.experiment_id)
+    assert stored.data.params["seed"] == str(seed)
+    assert stored.data.tags["command"] == run.command
+    assert f"seed={seed}" in run.command.split()
+
+
+def test_loading_a_result_leaves_the_process_alone(threads: Threads) -> None:
     mlflow.set_tracking_uri(None)
     before = state()
-    runs = dict[int, tipcast.Result]()
-    threads = [
-        threading.Thread(target=lambda n: runs.update({n: trained(store, seed=n)}), args=(n,))
-        for n in (1, 2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert state() == before
-    assert not capfd.readouterr().out
-    for seed, run in runs.items():
-        assert run.metrics["test/auc"] > 0.4
-        stored = mlflow.MlflowClient(store).get_run(run.run_id)
-        assert (stored.info.status, stored.info.experiment_id) == ("FINISHED", run.experiment_id)
-        assert stored.data.params["seed"] == str(seed)
-        assert stored.data.tags["command"] == run.command
-        assert f"seed={seed}" in run.command.split()
-    trips = pd.DataFrame(
-        {"tpep_pickup_datetime": pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])}
-    )
-    trips = trips.assign(
+    times = pd.to_datetime(["2019-03-01 08:30:00", "2019-03-02 22:10:00"])
+    trips = pd.DataFrame({"tpep_pickup_datetime": times}).assign(
         PULocationID=[132, 48],
         DOLocationID=[230, 68],
         passenger_count=[1.0, 2.0],
         trip_distance=2.5,
     )
-    assert len(runs[2].load().predict(trips)) == 2
+    assert len(threads.runs[2].load().predict(trips)) == 2
     assert state() == before
 
 

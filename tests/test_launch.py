@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,29 @@ def query(store: Path | str, sql: str) -> list[tuple[Any, ...]]:
         return database.execute(sql).fetchall()
 
 
-def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Launched:
+    """What `mlflow run` left behind."""
+
+    project: Path
+    store: str
+    words: str
+    """What it said."""
+
+    def pairs(self, table: str) -> dict[str, Any]:
+        return dict(query(self.store, f"select key, value from {table}"))
+
+    @property
+    def runs(self) -> list[tuple[Any, ...]]:
+        return query(self.store, "select name, status, run_uuid from runs")
+
+
+@pytest.fixture(scope="module")
+def launched(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """From a copy of what it needs, without git, in this environment."""
-    project = tmp_path / "project"
-    store = shutil.copy(tables, tmp_path)
+    folder = tmp_path_factory.mktemp("launched")
+    project = folder / "project"
+    store = shutil.copy(tables, folder)
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, project / name)
     for name in ("MLproject", "conda.yaml"):
@@ -47,17 +67,29 @@ def test_mlflow_run_trains_in_the_launchers_run(tables: Path, tmp_path: Path) ->
         project, "-m", "mlflow", "run", ".", "--env-manager", "local", *words, **variables
     )
     assert ended.returncode == 0, ended.stderr
-    ((name, status, run_id),) = query(store, "select name, status, run_uuid from runs")
+    return Launched(project, str(store), ended.stdout + ended.stderr)
+
+
+def test_mlflow_run_trains_in_the_launchers_run(launched: Launched) -> None:
+    ((_, status, run_id),) = launched.runs
+    tags = launched.pairs("tags")
     assert status == "FINISHED"
-    assert name == HOSTILE, "a value arrives as it was typed and no shell has read it"
-    assert not list(project.rglob("broken"))
-    params = dict(query(store, "select key, value from params"))
+    assert launched.pairs("latest_metrics")["test/auc"] > 0.52
+    assert (tags["mlflow.project.entryPoint"], tags["job"]) == ("main", "train")
+    assert run_id in launched.words
+
+
+def test_a_value_of_mlflow_run_arrives_as_it_was_typed(launched: Launched) -> None:
+    """No shell has read it."""
+    ((name, _, _),) = launched.runs
+    assert name == HOSTILE
+    assert not list(launched.project.rglob("broken"))
+
+
+def test_parameters_of_mlflow_run_are_those_of_the_training(launched: Launched) -> None:
+    params = launched.pairs("params")
     assert params.items() >= {"model.params.max_depth": "4", "model": "random_forest"}.items()
     assert params["model.name"] == "random_forest"
-    assert dict(query(store, "select key, value from latest_metrics"))["test/auc"] > 0.52
-    tags = dict(query(store, "select key, value from tags"))
-    assert (tags["mlflow.project.entryPoint"], tags["job"]) == ("main", "train")
-    assert run_id in ended.stdout + ended.stderr
 
 
 def test_a_mistake_is_a_tag_of_the_launchers_run(

@@ -1,6 +1,9 @@
 """Every model in conf/model, every cell of its table: fits, scores, saves, and explains itself."""
 
+import functools
 import pickle
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -101,46 +104,99 @@ def test_a_model_is_complete(name):
     assert set(shipped["tiny"]) <= set(shipped["params"])
     assert all("cpu" in _tables(name, kind) for kind in shipped["kinds"])
     assert shipped.get("classes") or shipped["gpu"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_space_of_a_model_has_several_values_of_its_parameters(name):
+    shipped = MODELS[name]
     for axis, range_ in shipped["space"].items():
-        assert axis in shipped["params"]
         values = range_ if isinstance(range_, list) else next(iter(range_.values()))
+        assert axis in shipped["params"]
         assert len(set(values)) > 1
         assert isinstance(range_, list) or values[0] < values[1]
 
 
-@pytest.mark.parametrize(("table", "name", "kind", "reach"), CELLS)
-def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind, reach):
-    session = request.getfixturevalue(f"{table}_session")
+@dataclass(frozen=True)
+class Cell:
+    """A model that was fitted twice, from one seed, and is saved; all of it on the host."""
+
+    table: str
+    device: str
+    """Of the session."""
+    fitted: dict[str, Any]
+    """Its format, and what it says of its features, its rounds and where it was fitted."""
+    labels: pd.Series
+    """Of the rows that were held out."""
+    scores: np.ndarray
+    """Of these rows."""
+    scores_again: np.ndarray
+    """By the second fit."""
+    of_none: np.ndarray
+    """Of no rows."""
+    saved_scores: np.ndarray
+    """By the saved model."""
+    ways: dict[str, np.ndarray]
+    """Scores by each way in which the saved model can score."""
+
+    @property
+    def tolerance(self) -> float:
+        return 1e-6 if self.table == "cpu" else TOLERANCE
+
+
+@pytest.fixture(scope="module")
+def cell(request, placed, tmp_path_factory):
+    """Fit for a cell of the table, the first time that it is asked for."""
+
+    @functools.cache
+    def fit_once(table, name, kind, reach):
+        session = request.getfixturevalue(f"{table}_session")
+        model = _spec(name)
+        build(model, session.device, kind=named(kind)).check()
+        classes = 3 if kind == "multiclass" else 0
+        estimator = build(model, session.device, (), named(kind), classes)
+        fit = _fit_distributed if reach == "distributed" else _fit_local
+        parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]
+        fits = fit(session, placed, estimator, kind, parts)
+        return _cell(session, table, fits, parts[2], tmp_path_factory.mktemp(name))
+
+    return fit_once
+
+
+def _fit_distributed(session, placed, estimator, kind, parts):
+    """Fit twice on the rows of two parts, where they are; the third validates."""
+    x, y = placed(session, parts)
+    train = [collection(x[:2]), collection(y[:2])]
+    validation = [collection(x[2:]), collection(y[2:])]
+    if kind == "clustering":
+        train[1] = validation[1] = None
+    split = Split(*train, tuple(validation))
+    return [estimator.fit_distributed(session.client, split, seed=1) for _ in range(2)]
+
+
+def _fit_local(session, placed, estimator, kind, parts):
+    """Fit twice on the rows of two parts in one place, once as trainings do that share them."""
+    joined = tuple(
+        pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1)
+    )
+    x, y = placed(session, [joined])
+    target = None if kind == "clustering" else y[0]
+    return [
+        session.client.submit(_fit_here, estimator, x[0], target, shared).result()
+        for shared in (False, True)
+    ]
+
+
+def _fit_here(estimator, x, y, shared):
+    rows = Split(x, y, (x, y))
+    return estimator.fit(estimator.prepared(rows, threads=2) if shared else rows, seed=1)
+
+
+def _cell(session, table, fits, held_out, folder):
+    """Score with both fits, save the first and score with what was saved."""
     client = session.client
-    model = _spec(name)
-    build(model, session.device, kind=named(kind)).check()
-    estimator = build(model, session.device, (), named(kind), 3 if kind == "multiclass" else 0)
-    parts = [_rows(n, seed, kind) for seed, n in enumerate((120, 80, 300))]
-    held_out, labels = parts[2]
-    values = held_out.to_numpy()
+    features, labels = held_out
+    values = features.to_numpy()
     values.flags.writeable = False
-    if reach == "distributed":
-        sides = placed(session, parts)
-        train, validation = (
-            [collection(side[part]) for side in sides] for part in (slice(2), slice(2, None))
-        )
-        if kind == "clustering":
-            train[1] = validation[1] = None
-        first, again = (
-            estimator.fit_distributed(client, Split(*train, tuple(validation)), seed=1)
-            for _ in range(2)
-        )
-    else:
-        joined = tuple(
-            pd.concat([part[side] for part in parts[:2]], ignore_index=True) for side in (0, 1)
-        )
-        x, y = placed(session, [joined])
-        first, again = (
-            client.submit(
-                _fit_here, estimator, x[0], None if kind == "clustering" else y[0], shared
-            ).result()
-            for shared in (False, True)
-        )
 
     # as an evaluation does: in another process, rows that lie on the device
     def score(pickled, values, frames):
@@ -151,37 +207,72 @@ def test_a_cell_keeps_the_contract(request, placed, tmp_path, table, name, kind,
         client.submit(
             score, pickle.dumps(fitted.scorer), values, session.frames, pure=False
         ).result()
-        for fitted in (first, again)
+        for fitted in fits
     )
-    assert of_none.shape == (0, *scores.shape[1:])
-    _check_predictions(kind, scores, labels)
+    first = fits[0]
+    saved = first.save(folder)
+    assert saved.is_file()
+    return Cell(
+        table,
+        session.device,
+        fitted={name: getattr(first, name) for name in ("format", "importance", "history", "info")},
+        labels=labels,
+        scores=scores,
+        scores_again=scores_again,
+        of_none=of_none,
+        saved_scores=native.load(saved, first.format).score(values),
+        ways=every_way(client, first, saved, values),
+    )
+
+
+of_each_cell = pytest.mark.parametrize(("table", "name", "kind", "reach"), CELLS)
+
+
+@of_each_cell
+def test_a_cell_keeps_the_contract(cell, table, name, kind, reach):
+    """It learns, in the shape of its kind."""
+    made = cell(table, name, kind, reach)
+    assert made.of_none.shape == (0, *made.scores.shape[1:])
+    _check_predictions(kind, made.scores, made.labels)
+
+
+@of_each_cell
+def test_a_seed_decides_a_fit(cell, table, name, kind, reach):
+    made = cell(table, name, kind, reach)
     # of one seed cuML's workers find other optima
     if (table, kind, reach) == ("gpu", "clustering", "distributed"):
-        assert scores_again[:, 1].mean() == pytest.approx(scores[:, 1].mean(), rel=0.1)
+        mean = made.scores[:, 1].mean()
+        assert made.scores_again[:, 1].mean() == pytest.approx(mean, rel=0.1)
     else:
-        # The seed decides; threads add up the rows of a cluster in any order.
+        # threads add up the rows of a cluster in any order
         exact = table == "cpu" and kind != "clustering"
-        np.testing.assert_allclose(scores, scores_again, rtol=0, atol=0 if exact else 1e-6)
-    saved = first.save(tmp_path)
-    assert saved.is_file()
-    tolerance = 1e-6 if table == "cpu" else TOLERANCE
-    np.testing.assert_allclose(
-        native.load(saved, first.format).score(values), scores, atol=tolerance
-    )
-    ways = every_way(client, first, saved, values)
-    assert list(ways) == ["estimator", *native.available(first.format)]
-    for way, found in ways.items():
-        np.testing.assert_allclose(found, scores, atol=tolerance, err_msg=way)
-    if first.importance:
-        assert list(first.importance) == ["a", "b", "c"]
-        assert sum(first.importance.values()) == pytest.approx(1)
-        assert max(first.importance, key=lambda feature: first.importance[feature]) == "c"
-    assert first.info["device"].partition(":")[0] == session.device
-    assert all(
-        np.isfinite(values).all() for split in first.history.values() for values in split.values()
-    )
+        np.testing.assert_allclose(
+            made.scores, made.scores_again, rtol=0, atol=0 if exact else 1e-6
+        )
 
 
-def _fit_here(estimator, x, y, shared):
-    rows = Split(x, y, (x, y))
-    return estimator.fit(estimator.prepared(rows, threads=2) if shared else rows, seed=1)
+@of_each_cell
+def test_a_saved_model_scores_as_the_fitted_one_by_every_way(cell, table, name, kind, reach):
+    made = cell(table, name, kind, reach)
+    np.testing.assert_allclose(made.saved_scores, made.scores, atol=made.tolerance)
+    assert list(made.ways) == ["estimator", *native.available(made.fitted["format"])]
+    for way, found in made.ways.items():
+        np.testing.assert_allclose(found, made.scores, atol=made.tolerance, err_msg=way)
+
+
+@of_each_cell
+def test_the_feature_that_says_most_has_most_importance(cell, table, name, kind, reach):
+    importance = cell(table, name, kind, reach).fitted["importance"]
+    if importance:
+        assert list(importance) == ["a", "b", "c"]
+        assert sum(importance.values()) == pytest.approx(1)
+        assert max(importance, key=lambda feature: importance[feature]) == "c"
+
+
+@of_each_cell
+def test_a_fit_tells_its_device_and_finite_losses(cell, table, name, kind, reach):
+    made = cell(table, name, kind, reach)
+    fitted = made.fitted
+    losses = [values for split in fitted["history"].values() for values in split.values()]
+    assert fitted["info"]["device"].partition(":")[0] == made.device
+    assert all(np.isfinite(values).all() for values in losses)

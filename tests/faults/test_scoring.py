@@ -79,48 +79,54 @@ def finished(out: Path, trips: Path) -> dict[str, int]:
     return whole(out, trips)
 
 
-def test_killed_and_repeated(score: Start, tipcast: Start, trips: Path, tmp_path: Path) -> None:
-    """F20, F21: killed between two files, or before the manifest: the same command scores what is
-    not there yet.
-
-    F35: what a preparation left unfinished is gone after the next one.
-    """
-    out = tmp_path / "scored"
-    prepared = tmp_path / "prepared"
-    prepare = ["prepare", "data.rows=2000", "data.months=2019-01..2019-02", f"out={prepared}"]
-    job = tipcast(*prepare, name="first", hold="month")
-    job.reached("month")
+def killed(job: Any, point: str) -> None:
+    """Kill a job that is held at a point."""
+    job.reached(point)
     job.process.send_signal(signal.SIGKILL)
     job.ends(-signal.SIGKILL)
-    assert [path.suffix for path in prepared.iterdir()] == [".tmp"] * len(list(prepared.iterdir()))
+
+
+def test_what_a_killed_preparation_left_is_gone_after_the_next(
+    tipcast: Start, tmp_path: Path
+) -> None:
+    """F35."""
+    out = tmp_path / "prepared"
+    prepare = ["prepare", "data.rows=2000", "data.months=2019-01..2019-02", f"out={out}"]
+    killed(tipcast(*prepare, name="first", hold="month"), "month")
+    assert {path.suffix for path in out.iterdir()} <= {".tmp"}
+
     job = tipcast(*prepare, name="second")
     job.ends(0)
-    assert {path.name for path in prepared.iterdir()} == {
-        f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)
-    }
+    months = {f"yellow_tripdata_2019-0{month}.parquet" for month in (1, 2)}
+    assert {path.name for path in out.iterdir()} == months
     assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
+
+
+def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
+    """F20, F21: killed between two files, or before the manifest: the same command scores what is
+    not there yet.
+    """
+    out = tmp_path / "scored"
     # new scores, and others in their place
     for keep in (f"keep=[{TIME}]", f"keep=[{TIME},PULocationID]"):
         columns = keep.count(",") + 1
-        before = {}
+        before: dict[str, int] = {}
         for point in ("scored-1", "manifest"):
             job = score(keep, name=f"{point}-{columns}", hold=point)
-            job.reached(point)
-            job.process.send_signal(signal.SIGKILL)
-            job.ends(-signal.SIGKILL)
+            killed(job, point)
             assert not (out / "_manifest.json").exists()
-            new = {
-                name
-                for name in whole(out, trips)
+
+            made = {
+                name: at
+                for name, at in whole(out, trips).items()
                 if pq.read_schema(out / name).names[columns] == "probability"
             }
-            made = {name: at for name, at in whole(out, trips).items() if name in new}
             assert made.items() >= before.items(), "scored twice"
-            assert sum(point.startswith("scored-") for point, _ in job.events) <= FILES - len(
-                before
-            )
+            scored = sum(point.startswith("scored-") for point, _ in job.events)
+            assert scored <= FILES - len(before)
             before = made
         assert len(before) == FILES
+
         job = score(keep, name=f"repeated-{columns}")
         job.ends(0)
         assert not [point for point, _ in job.events if point.startswith("scored-")]

@@ -169,31 +169,38 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
     assert {each.key: each.value for each in logged.metrics}.items() <= run.data.metrics.items()
 
 
-def test_runs_are_read_and_added_to(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
+def test_a_run_is_found_by_its_score_and_parameters(model: Any) -> None:
     run = mlflow.get_run(model.metadata.run_id)
-    run_id = run.info.run_id
-    store = mlflow.artifacts
     condition = "metrics.`test/auc` > 0 and params.`model.name` = 'xgboost' and tags.job = 'train'"
     found = mlflow.search_runs(
         experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
     ).set_index("run_id")
-    assert found.loc[run_id, "metrics.test/auc"] == run.data.metrics["test/auc"]
-    assert [each.name for each in mlflow.search_experiments(filter_string="name = 'tipcast'")] == [
-        "tipcast"
-    ]
+    experiments = mlflow.search_experiments(filter_string="name = 'tipcast'")
+    assert found.loc[run.info.run_id, "metrics.test/auc"] == run.data.metrics["test/auc"]
+    assert [experiment.name for experiment in experiments] == ["tipcast"]
     assert mlflow.get_experiment_by_name("tipcast").experiment_id == run.info.experiment_id
+
+
+def test_tables_plots_and_data_of_a_run_are_read(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
+    run = mlflow.get_run(model.metadata.run_id)
+    run_id = run.info.run_id
+    sources = [mlflow.data.get_source(each) for each in run.inputs.dataset_inputs]
     assert len(mlflow.load_table("tables/roc.json", run_ids=[run_id])) > 10
-    assert store.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
-    assert store.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
-    assert {type(mlflow.data.get_source(each)).__name__ for each in run.inputs.dataset_inputs} == {
-        "CodeDatasetSource"
-    }
-    with mlflow.start_run(run_id=run_id):
+    assert mlflow.artifacts.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
+    assert mlflow.artifacts.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
+    assert {type(source).__name__ for source in sources} == {"CodeDatasetSource"}
+
+
+def test_a_run_that_has_ended_is_added_to(model: Any) -> None:
+    run = mlflow.get_run(model.metadata.run_id)
+    with mlflow.start_run(run_id=run.info.run_id):
         mlflow.log_metric("mine/dollars", 3.5)
         mlflow.log_text("later", "mine.txt")
         mlflow.set_tag("reviewed", "yes")
-    now = mlflow.get_run(run_id)
+    now = mlflow.get_run(run.info.run_id)
     assert (now.info.status, now.data.tags["reviewed"]) == ("FINISHED", "yes")
     assert now.data.metrics == {**run.data.metrics, "mine/dollars": 3.5}
 

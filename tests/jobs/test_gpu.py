@@ -6,10 +6,12 @@ as one, and no more than two of these jobs hold the GPU's memory at once.
 """
 
 import contextlib
+import functools
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pandas as pd
 import pytest
 from tests import warm
 from tests.conftest import python
-from tests.jobs.conftest import children
+from tests.jobs.conftest import Ended, children, run_job
 from tests.waiting import wait_until
 
 from tipcast.compute import gpus
@@ -62,42 +64,85 @@ def test_without_a_gpu_it_ends_before_libraries_are_loaded(
     assert not list(tmp_path.iterdir()), "no run, no cluster"
 
 
+@dataclass(frozen=True)
+class BothDevices:
+    """A training on real trips by the CPU, and the same by the GPU as a command."""
+
+    on_cpu: Ended
+    said: dict[str, Any]
+    """What the command on the GPU said."""
+    run: Any
+    """Of the GPU."""
+    uri: str
+    """Of the command's store."""
+
+
+@pytest.fixture(scope="module")
+def by_both(
+    gpu: None, store: str, taxi: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], BothDevices]:
+    """Train a model on both devices, the first time that it is asked for."""
+    train = taxi / "yellow" / "yellow_tripdata_2018_120k.parquet"
+    # 50,000 trips: fewer tell less than 0.002
+    test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"
+
+    @functools.cache
+    def train_once(model: str) -> BothDevices:
+        folder = tmp_path_factory.mktemp(model)
+        words = [f"model={model}", "data=files", f"data.train={train}", f"data.test={test}"]
+        with contextlib.chdir(folder):
+            on_cpu = run_job(store, "train", *words)
+        said = said_by(folder, "train", "backend=gpu", "tracking.register=tips", *words)
+        uri = f"sqlite:///{folder / 'mlflow.db'}"
+        return BothDevices(on_cpu, said, mlflow.MlflowClient(uri).get_run(said["run_id"]), uri)
+
+    return train_once
+
+
+of_each_model = pytest.mark.parametrize("model", ["xgboost", "random_forest", "knn"])
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("model", "apart"), [("xgboost", 0.002), ("random_forest", 0.01), ("knn", 0.002)]
 )
 def test_a_gpu_learns_what_the_cpu_does(
-    tmp_path: Path,
-    taxi: Path,
-    job: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    model: str,
-    apart: float,
+    by_both: Callable[[str], BothDevices], model: str, apart: float
 ) -> None:
-    train = taxi / "yellow" / "yellow_tripdata_2018_120k.parquet"
-    # 50,000 trips: fewer tell less than 0.002
-    test = taxi / "yellow" / "yellow_tripdata_2019-0*_10k.parquet"
-    words = [f"model={model}", "data=files", f"data.train={train}", f"data.test={test}"]
-    on_cpu = job("train", *words)
-    said = said_by(tmp_path, "train", "backend=gpu", "tracking.register=tips", *words)
-    assert abs(said["metrics"]["test/auc"] - on_cpu.auc) <= apart
-    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    run = mlflow.MlflowClient(uri).get_run(said["run_id"])
-    assert run.data.metrics["parity/max_abs_diff"] <= 1e-5
-    assert run.data.metrics["memory/device_peak_bytes"] > 100 << 20
-    assert run.data.params["fit.device"].startswith("cuda")
-    assert int(run.data.params["gpu.count"]) == len(gpus.visible())
-    assert run.data.params["gpu.name"] == gpus.visible()[0].name
-    assert {"estimator"} < set(run.data.params["parity.ways"].split(", "))
+    both = by_both(model)
+    metrics = both.run.data.metrics
+    assert abs(both.said["metrics"]["test/auc"] - both.on_cpu.auc) <= apart
+    assert metrics["parity/max_abs_diff"] <= 1e-5
     for name in ("train/rows", "train/positive_rate", "test/rows"):
-        assert run.data.metrics[name] == on_cpu.run.data.metrics[name]
+        assert metrics[name] == both.on_cpu.run.data.metrics[name]
+
+
+@pytest.mark.gpu
+@of_each_model
+def test_a_run_names_the_gpus_that_it_used(
+    by_both: Callable[[str], BothDevices], model: str
+) -> None:
+    run = by_both(model).run
+    params = run.data.params
+    assert run.data.metrics["memory/device_peak_bytes"] > 100 << 20
+    assert params["fit.device"].startswith("cuda")
+    assert int(params["gpu.count"]) == len(gpus.visible())
+    assert params["gpu.name"] == gpus.visible()[0].name
+    assert {"estimator"} < set(params["parity.ways"].split(", "))
+
+
+@pytest.mark.gpu
+@of_each_model
+def test_a_model_of_a_gpu_scores_where_there_is_none(
+    by_both: Callable[[str], BothDevices], monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    both = by_both(model)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.chdir(tmp_path)
-    mlflow.set_tracking_uri(uri)
-    mlflow.set_registry_uri(uri)
+    mlflow.set_tracking_uri(both.uri)
+    mlflow.set_registry_uri(both.uri)
     trips = pd.DataFrame(sample_block(MARCH_2019, 0, 0, 1000, "yellow", COLUMNS))
     trips[COLUMNS[0]] = trips[COLUMNS[0]].to_numpy().view("datetime64[us]")
-    scores = mlflow.pyfunc.load_model(said["model_uri"]).predict(trips)
+    scores = mlflow.pyfunc.load_model(both.said["model_uri"]).predict(trips)
     assert np.isfinite(scores).all()
     assert ((scores >= 0) & (scores <= 1)).all()
 

@@ -1,12 +1,15 @@
 """`tipcast train --multirun`: trainings that share a run, a cluster and rows."""
 
+import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pytest
+from tests.jobs.conftest import console_lines, run_job
 
 from tipcast.config.errors import TipcastError
 from tipcast.jobs import train_record
@@ -27,46 +30,70 @@ def below(store: str, parent: str) -> list[Any]:
     return runs_of(store, f"tags.`mlflow.parentRunId` = '{parent}'")
 
 
-def test_trainings_are_runs_on_rows_that_are_read_once_and_kinds_are_ranked_apart(
-    store: str, job: Job, logged: list[str]
-) -> None:
-    ended = job("train", "-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
-    board = ended.said["trainings"]
-    children = below(store, ended.run.info.run_id)
-    assert [child.info.status for child in children] == ["FINISHED"] * 4
-    assert [child.data.params["task.name"] for child in children] == ["high_tip"] * 2 + [
-        "tip_amount"
-    ] * 2
-    assert "xgboost task=tip_amount rows=3000 n_estimators=3" in {
-        child.info.run_name for child in children
-    }
-    assert sum("not used: no_target" in line for line in logged) == 2, (
-        "two trainings have read each side once"
-    )
-    assert sum(line.startswith("cluster") for line in logged) == 1
+@dataclass(frozen=True)
+class Multirun:
+    """What a multirun has left."""
+
+    said: dict[str, Any]
+    run: Any
+    children: list[Any]
+    lines: list[str]
+    """What the console was told."""
+
+
+@pytest.fixture(scope="module")
+def four(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multirun:
+    """Two models of each of two tasks, a class and a value."""
+    words = ("-m", "model=xgboost,random_forest", "task=high_tip,tip_amount", *FEW)
+    with contextlib.chdir(tmp_path_factory.mktemp("four")), console_lines() as lines:
+        ended = run_job(store, "train", *words)
+    return Multirun(ended.said, ended.run, below(store, ended.run.info.run_id), lines)
+
+
+def test_each_training_is_a_run_below_the_multirun(four: Multirun) -> None:
+    tasks = [child.data.params["task.name"] for child in four.children]
+    names = {child.info.run_name for child in four.children}
+    assert [child.info.status for child in four.children] == ["FINISHED"] * 4
+    assert tasks == ["high_tip"] * 2 + ["tip_amount"] * 2
+    assert "xgboost task=tip_amount rows=3000 n_estimators=3" in names
+    assert all(name in four.run.data.tags["mlflow.note.content"] for name in names)
+
+
+def test_trainings_share_rows_that_are_read_once(four: Multirun) -> None:
+    """By the two trainings of a task, each side."""
+    assert sum("not used: no_target" in line for line in four.lines) == 2
+
+
+def test_trainings_share_one_cluster(four: Multirun) -> None:
+    assert sum(line.startswith("cluster") for line in four.lines) == 1
+
+
+def test_kinds_are_ranked_apart(four: Multirun) -> None:
+    board = four.said["trainings"]
     assert len({row["name"] for row in board}) == 4
-    ranked = [(row["kind"], row["rank"]) for row in board]
-    assert ranked == [
+    assert [(row["kind"], row["rank"]) for row in board] == [
         ("classification", 1),
         ("classification", 2),
         ("regression", 1),
         ("regression", 2),
     ]
-    scores = [row["metrics"]["validation/auc"] for row in board[:2]]
+
+
+def test_trainings_are_ranked_by_validation_score_and_the_best_is_the_multirun_s(
+    four: Multirun,
+) -> None:
+    scores = [row["metrics"]["validation/auc"] for row in four.said["trainings"][:2]]
     assert scores == sorted(scores, reverse=True)
-    assert (ended.run.info.status, ended.run.data.metrics["validation/auc"]) == (
-        "FINISHED",
-        scores[0],
-    )
-    artifact = mlflow.MlflowClient(store).download_artifacts(
-        ended.run.info.run_id, "tables/leaderboard.json"
-    )
-    table = json.loads(Path(artifact).read_text("utf-8"))
+    assert four.run.info.status == "FINISHED"
+    assert four.run.data.metrics["validation/auc"] == scores[0]
+
+
+def test_the_leaderboard_is_a_table_of_the_multirun(four: Multirun, store: str) -> None:
+    client = mlflow.MlflowClient(store)
+    path = client.download_artifacts(four.run.info.run_id, "tables/leaderboard.json")
+    table = json.loads(Path(path).read_text("utf-8"))
     assert len(table["data"]) == 4
     assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
-    assert all(
-        child.info.run_name in ended.run.data.tags["mlflow.note.content"] for child in children
-    )
 
 
 def test_a_training_that_fails_is_run_again(

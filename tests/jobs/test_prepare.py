@@ -2,14 +2,17 @@
 twice.
 """
 
+import contextlib
+import io
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pyarrow.parquet as pq
 import pytest
-from tests.jobs.conftest import QUICK, damaged
+from tests.jobs.conftest import QUICK, console_lines, damaged, run_job
 
 from tipcast import cli
 from tipcast.config.errors import TipcastError
@@ -40,51 +43,106 @@ def test_the_run_that_mlflow_opened_is_named(
     assert [client.get_run(run_id).info.run_name for run_id in runs] == names
 
 
-def test_months_are_written_once(job: Job, out: Path, logged: list[str]) -> None:
-    def prepare(row_group_rows: int = 500) -> tuple[dict[str, Any], dict[str, tuple[int, bytes]]]:
-        """Return what the job says, and each file's time and content."""
-        said = job("prepare", *MONTHS, f"out={out}", f"row_group_rows={row_group_rows}").said
-        return said, {
-            path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()
-        }
+@dataclass(frozen=True)
+class Prepared:
+    """A preparation, and the months after it."""
 
-    said, files = prepare()
-    assert [line.split()[1] for line in logged if line.startswith("month ")] == [
-        "1/3",
-        "2/3",
-        "3/3",
-    ]
-    assert said["files"] == sorted(files) == NAMES
-    assert said["written"] == 3
-    footers = [pq.read_metadata(out / name) for name in NAMES]
-    for name, footer in zip(NAMES, footers, strict=True):
-        groups = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
-        assert len(groups) >= 3
-        assert max(groups) <= 500
-        months = pq.read_table(out / name, columns=["tpep_pickup_datetime"])[
-            "tpep_pickup_datetime"
-        ].to_pandas()
-        assert set(months.dt.strftime("%Y-%m")) == {name[16:23]}
-    assert said["rows"] == sum(footer.num_rows for footer in footers) == 6000, (
-        "data.rows is of all months together"
-    )
+    said: dict[str, Any]
+    files: dict[str, tuple[int, bytes]]
+    """Name -> the time and the content."""
 
-    again, same = prepare()
-    assert (again["written"], again["rows"]) == (0, said["rows"])
-    assert "cluster" not in again["phases"]
-    assert same == files
+    @property
+    def contents(self) -> dict[str, bytes]:
+        return {name: content for name, (_, content) in self.files.items()}
 
-    (out / NAMES[1]).write_bytes(damaged(out / NAMES[1]))
-    (out / NAMES[2]).unlink()
-    mended, same = prepare()
-    assert mended["written"] == 2
-    assert {name: content for name, (_, content) in same.items()} == {
-        name: files[name][1] for name in NAMES
-    }
-    assert same[NAMES[0]] == files[NAMES[0]]
+    def table(self, name: str) -> pq.ParquetFile:
+        return pq.ParquetFile(io.BytesIO(self.contents[name]))
 
-    assert prepare(1000)[0]["written"] == 3
-    assert pq.read_metadata(out / NAMES[0]).row_group(0).num_rows > 500
+    def groups(self, name: str) -> list[int]:
+        """Return the rows of each row group."""
+        metadata = self.table(name).metadata
+        return [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
+
+
+@dataclass(frozen=True)
+class Preparations:
+    """Of the same months into one folder, in order."""
+
+    lines: list[str]
+    """What the console was told by the first."""
+    first: Prepared
+    unchanged: Prepared
+    mended: Prepared
+    """The second month was damaged, the third away."""
+    larger: Prepared
+    """In row groups of another size."""
+
+
+@pytest.fixture(scope="module")
+def prepared(store: str, tmp_path_factory: pytest.TempPathFactory) -> Preparations:
+    folder = tmp_path_factory.mktemp("prepared")
+    out = folder / "months"
+
+    def prepare(row_group_rows: int = 500) -> Prepared:
+        words = (*MONTHS, f"out={out}", f"row_group_rows={row_group_rows}")
+        said = run_job(store, "prepare", *words).said
+        files = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in out.iterdir()}
+        return Prepared(said, files)
+
+    with contextlib.chdir(folder):
+        with console_lines() as lines:
+            first = prepare()
+        unchanged = prepare()
+
+        (out / NAMES[1]).write_bytes(damaged(out / NAMES[1]))
+        (out / NAMES[2]).unlink()
+        mended = prepare()
+        return Preparations(lines, first, unchanged, mended, prepare(1000))
+
+
+def test_each_month_is_said_once(prepared: Preparations) -> None:
+    numbers = [line.split()[1] for line in prepared.lines if line.startswith("month ")]
+    assert numbers == ["1/3", "2/3", "3/3"]
+
+
+def test_each_month_is_a_file(prepared: Preparations) -> None:
+    first = prepared.first
+    assert first.said["files"] == sorted(first.files) == NAMES
+    assert first.said["written"] == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_month_has_its_trips_alone_in_row_groups(prepared: Preparations, name: str) -> None:
+    groups = prepared.first.groups(name)
+    table = prepared.first.table(name).read(columns=["tpep_pickup_datetime"])
+    pickups = table["tpep_pickup_datetime"].to_pandas()
+    assert set(pickups.dt.strftime("%Y-%m")) == {name[16:23]}
+    assert len(groups) >= 3
+    assert max(groups) <= 500
+
+
+def test_the_rows_asked_for_are_of_all_months_together(prepared: Preparations) -> None:
+    rows = sum(prepared.first.table(name).metadata.num_rows for name in NAMES)
+    assert prepared.first.said["rows"] == rows == 6000
+
+
+def test_months_are_written_once(prepared: Preparations) -> None:
+    again = prepared.unchanged
+    assert (again.said["written"], again.said["rows"]) == (0, prepared.first.said["rows"])
+    assert "cluster" not in again.said["phases"]
+    assert again.files == prepared.first.files
+
+
+def test_damaged_and_missing_months_alone_are_written_again(prepared: Preparations) -> None:
+    mended = prepared.mended
+    assert mended.said["written"] == 2
+    assert mended.contents == prepared.first.contents
+    assert mended.files[NAMES[0]] == prepared.first.files[NAMES[0]]
+
+
+def test_months_of_other_row_groups_are_written_again(prepared: Preparations) -> None:
+    assert prepared.larger.said["written"] == 3
+    assert prepared.larger.groups(NAMES[0])[0] > 500
 
 
 def test_csv_becomes_months(job: Job, out: Path, taxi: Path) -> None:
@@ -120,19 +178,38 @@ def test_a_folder_below_a_file_cannot_be_written(job: Job, out: Path) -> None:
         job("prepare", *MONTHS, f"out={out}/months")
 
 
-def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(
-    job: Job, out: Path, tmp_path: Path
-) -> None:
+@dataclass(frozen=True)
+class Linked:
+    """Folders after a preparation that was refused because a month was a link."""
+
+    out: Path
+    foreign: Path
+
+
+@pytest.fixture(scope="module")
+def linked(store: str, tmp_path_factory: pytest.TempPathFactory) -> Linked:
+    """A link to a foreign folder, a file that a killed job left, and what is of others."""
+    folder = tmp_path_factory.mktemp("linked")
+    out = folder / "months"
     (out / "folder").mkdir(parents=True)
     for name in ("yellow_tripdata_2018-01.parquet.0123abcd-4567cdef.tmp", "of_others.tmp"):
         (out / name).touch()
-    foreign = tmp_path / "foreign"
+    foreign = folder / "foreign"
     foreign.mkdir()
     (out / NAMES[0]).symlink_to(foreign)
-    with pytest.raises(TipcastError, match=r"C011.*a link"):
-        job("prepare", *MONTHS, f"out={out}")
-    assert list(foreign.iterdir()) == []
-    assert sorted(path.name for path in out.iterdir()) == ["folder", "of_others.tmp", NAMES[0]]
+    with contextlib.chdir(folder), pytest.raises(TipcastError, match=r"C011.*a link"):
+        run_job(store, "prepare", *MONTHS, f"out={out}")
+    return Linked(out, foreign)
+
+
+def test_months_go_through_no_link(linked: Linked) -> None:
+    assert list(linked.foreign.iterdir()) == []
+    assert (linked.out / NAMES[0]).is_symlink()
+
+
+def test_unfinished_months_of_killed_jobs_alone_are_removed(linked: Linked) -> None:
+    names = sorted(path.name for path in linked.out.iterdir())
+    assert names == ["folder", "of_others.tmp", NAMES[0]]
 
 
 def test_a_second_job_does_not_prepare_into_the_same_folder_at_once(job: Job, out: Path) -> None:

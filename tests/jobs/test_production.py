@@ -2,12 +2,14 @@
 store.
 """
 
+import contextlib
 import os
 import runpy
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from moto.server import ThreadedMotoServer
+from tests.jobs.conftest import Ended, run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 BUCKET = "mlflow"
@@ -105,45 +108,83 @@ def store(
     s3.stop()
 
 
-def test_train_sweep_promote_and_score(
-    job: Callable[..., Any], store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
+TRIPS = "yellow_tripdata_2019-04.parquet"
+
+
+@dataclass(frozen=True)
+class Produced:
+    """A training, a sweep and their promotions, and a scoring with the champion."""
+
+    trained: Ended
+    first: dict[str, Any]
+    """What promoting the training said."""
+    swept: Ended
+    second: dict[str, Any]
+    """What promoting the sweep said."""
+    trips: pd.DataFrame
+    scored: Ended
+    scores: pd.DataFrame
+
+
+@pytest.fixture(scope="module")
+def produced(store: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Produced]:
+    """Without credentials of the store of artifacts, also while a test looks at what is there."""
+    folder = tmp_path_factory.mktemp("produced")
     rows = ("data.rows=6000", "tracking.register=tips")
-    trained = job("train", "model=logistic", *rows)
-    assert trained.said["model_uri"] == "models:/tips/1"
-    first = job("promote", "model_uri=models:/tips/1").said
-    assert (first["moved"], first["holder"]) == (True, None)
-    swept = job("sweep", "search.trials=2", "model.params.n_estimators=20", *rows)
-    assert swept.said["trials"]["finished"] == 2
-    second = job("promote", f"model_uri={swept.said['model_uri']}", "margin=0.2").said
-    assert (second["moved"], second["holder"]) == (True, "1")
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        trained = run_job(store, "train", "model=logistic", *rows)
+        first = run_job(store, "promote", "model_uri=models:/tips/1").said
+        swept = run_job(store, "sweep", "search.trials=2", "model.params.n_estimators=20", *rows)
+        uri = swept.said["model_uri"]
+        second = run_job(store, "promote", f"model_uri={uri}", "margin=0.2").said
+
+        places = {
+            "tpep_pickup_datetime": pd.to_datetime(["2019-04-05 18:30:00", "2019-04-06 03:00:00"]),
+            "passenger_count": [1.0, np.nan],
+            "PULocationID": [132, 48],
+            "DOLocationID": [230, 68],
+        }
+        trips = pd.DataFrame(places)
+        trips.to_parquet(folder / TRIPS, index=False)
+        files = (f"input={folder / TRIPS}", f"output={folder / 'scored'}")
+        scored = run_job(store, "score", "model_uri=models:/tips@champion", *files)
+        scores = pd.read_parquet(folder / "scored" / TRIPS)
+        yield Produced(trained, first, swept, second, trips, scored, scores)
+
+
+def test_the_first_version_becomes_champion(produced: Produced) -> None:
+    assert produced.trained.said["model_uri"] == "models:/tips/1"
+    assert (produced.first["moved"], produced.first["holder"]) == (True, None)
+
+
+def test_the_model_of_a_sweep_takes_the_alias_over(produced: Produced, store: str) -> None:
     client = mlflow.MlflowClient(store)
-    version = client.get_model_version_by_alias("tips", "champion")
-    assert (
-        str(version.version),
-        client.get_registered_model("tips").tags["alias.champion.previous"],
-    ) == ("2", "1")
+    version = client.get_model_version_by_alias("tips", "champion").version
+    tags = client.get_registered_model("tips").tags
+    assert (produced.second["moved"], produced.second["holder"]) == (True, "1")
+    assert (str(version), tags["alias.champion.previous"]) == ("2", "1")
+
+
+def test_a_version_is_described_without_markdown_with_a_link_to_its_plot(
+    produced: Produced, store: str
+) -> None:
+    """A list of versions shows the description as it is."""
+    version = mlflow.MlflowClient(store).get_model_version("tips", "2")
+    assert version.description.startswith("xgboost: test AUC ")
     assert "plots/roc.png" in version.description.replace("%2F", "/")
-    assert version.description.startswith("xgboost: test AUC "), (
-        "no Markdown where it is listed as it is"
-    )
-    ended = {run.info.status for run in client.search_runs([swept.run.info.experiment_id])}
-    assert ended == {"FINISHED"}
-    trips = tmp_path / "yellow_tripdata_2019-04.parquet"
-    out = tmp_path / "scored"
-    times = pd.to_datetime(["2019-04-05 18:30:00", "2019-04-06 03:00:00"])
-    places = {
-        "passenger_count": [1.0, np.nan],
-        "PULocationID": [132, 48],
-        "DOLocationID": [230, 68],
-    }
-    rows = pd.DataFrame({"tpep_pickup_datetime": times, **places})
-    rows.to_parquet(trips, index=False)
-    scored = job("score", "model_uri=models:/tips@champion", f"input={trips}", f"output={out}")
-    assert scored.run.info.status == "FINISHED"
-    scores = pd.read_parquet(out / trips.name)
-    assert set(scores["model_version"].astype(str)) == {"2"}
-    expected = mlflow.pyfunc.load_model("models:/tips@champion").predict(rows)
-    np.testing.assert_allclose(scores["probability"], expected, atol=1e-6)
+
+
+def test_all_runs_of_jobs_on_a_server_are_finished(produced: Produced, store: str) -> None:
+    runs = mlflow.MlflowClient(store).search_runs([produced.swept.run.info.experiment_id])
+    assert produced.swept.said["trials"]["finished"] == 2
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert produced.scored.run.info.status == "FINISHED"
+
+
+def test_the_champion_of_a_server_scores_as_mlflow_does(produced: Produced, store: str) -> None:
+    mlflow.set_tracking_uri(store)
+    expected = mlflow.pyfunc.load_model("models:/tips@champion").predict(produced.trips)
+    assert set(produced.scores["model_version"].astype(str)) == {"2"}
+    np.testing.assert_allclose(produced.scores["probability"], expected, atol=1e-6)

@@ -3,16 +3,18 @@ refused.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import mlflow
 import pandas as pd
 import pytest
-from tests.jobs.conftest import QUICK, QUICK_TRAIN
+from tests.jobs.conftest import QUICK, QUICK_TRAIN, console_lines
 
 import tipcast
 from tipcast import cli, commands
@@ -23,8 +25,17 @@ from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")
 HERE = (*QUICK[1:], *QUICK_TRAIN)
-Shared = tuple[str, Path, Any, Any]
 Again = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A store, the folder of a colleague, and what the colleague's jobs returned."""
+
+    store: str
+    folder: Path
+    train: tipcast.Result
+    sweep: tipcast.Result
 
 
 def write(folder: Path, month: str, rows: int = 3000) -> None:
@@ -37,7 +48,7 @@ def write(folder: Path, month: str, rows: int = 3000) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """A store, the folder of a colleague, and a training and a sweep of files in it, by their
     relative paths.
     """
@@ -57,7 +68,7 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
         space = {"learning_rate": {"log": [0.01, 0.02]}}
         search = {"name": "random", "trials": 2, "space": space, "baseline": False}
         swept = tipcast.sweep(search=search, **settings)
-    yield store, folder, trained, swept
+    yield Shared(store, folder, trained, swept)
     mlflow.set_tracking_uri(None)
 
 
@@ -69,9 +80,9 @@ def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
 
     def run(repeat: str, *words: str, **settings: Any) -> Any:
         done = tipcast.train(
-            repeat=repeat, tracking={"uri": shared[0]}, overrides=[*HERE, *words], **settings
+            repeat=repeat, tracking={"uri": shared.store}, overrides=[*HERE, *words], **settings
         )
-        return mlflow.MlflowClient(shared[0]).get_run(done.run_id), done
+        return mlflow.MlflowClient(shared.store).get_run(done.run_id), done
 
     return run
 
@@ -86,46 +97,112 @@ def measured(run: Any) -> dict[str, float]:
 
 
 def test_a_sweep_around_a_run(again: Again, shared: Shared) -> None:
-    trained = shared[2]
+    trained = shared.train
     done = tipcast.sweep(
-        repeat=trained.run_id[:8], search={"trials": 1}, tracking={"uri": shared[0]}, overrides=HERE
+        repeat=trained.run_id[:8],
+        search={"trials": 1},
+        tracking={"uri": shared.store},
+        overrides=HERE,
     )
     assert done.details["best"]["trial"] == 0
     assert done.details["trials"] == {"finished": 1, "failed": 0, "all": 1}
     assert done.metrics == trained.metrics, "trial 0 has the parameters of the run"
 
 
-@pytest.mark.parametrize("job", [2, 3], ids=["train", "sweep"])
+@dataclass(frozen=True)
+class Repetition:
+    """A run of the colleague's, and its training from another folder."""
+
+    first: Any
+    run: Any
+    result: tipcast.Result
+    lines: list[str]
+    """What the console was told."""
+
+
+Repetitions = Callable[[str], Repetition]
+
+
+@pytest.fixture(scope="module")
+def repetitions(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Repetitions:
+    """Repeat the training or the sweep, the first time that it is asked for."""
+    client = mlflow.MlflowClient(shared.store)
+
+    @functools.cache
+    def repeat_once(job: str) -> Repetition:
+        result: tipcast.Result = getattr(shared, job)
+        first = client.get_run(result.run_id)
+        with contextlib.chdir(tmp_path_factory.mktemp("mine")), console_lines() as lines:
+            done = tipcast.train(
+                repeat=first.info.run_id, tracking={"uri": shared.store}, overrides=HERE
+            )
+        return Repetition(first, client.get_run(done.run_id), done, lines)
+
+    return repeat_once
+
+
+of_each_job = pytest.mark.parametrize("job", ["train", "sweep"])
+
+
+@of_each_job
 def test_the_same_metrics_to_the_bit_from_another_folder(
-    shared: Shared, again: Again, job: int, logged: Any
+    repetitions: Repetitions, job: str
 ) -> None:
-    first = mlflow.MlflowClient(shared[0]).get_run(shared[job].run_id)
-    run, done = again(first.info.run_id)
-    assert measured(run) == measured(first)
-    assert len(measured(run)) > 10
+    again = repetitions(job)
+    assert measured(again.run) == measured(again.first)
+    assert len(measured(again.run)) > 10
+
+
+@of_each_job
+def test_a_repetition_says_that_metrics_are_equal_to_the_last_bit(
+    repetitions: Repetitions, job: str
+) -> None:
+    again = repetitions(job)
+    note = again.run.data.tags["mlflow.note.content"]
+    assert "test metrics are equal to the last bit" in note
+    assert any("equal to the last bit" in line for line in again.lines)
+
+
+@of_each_job
+def test_a_repetition_has_the_parameters_of_its_run(
+    repetitions: Repetitions, shared: Shared, job: str
+) -> None:
+    again = repetitions(job)
+    params = again.run.data.params
     for name in ("seed", "model.params.subsample", "task.name"):
-        assert run.data.params[name] == first.data.params[name]
-    assert run.data.params["data.train"] == f"['{shared[1]}/trips/yellow_2019-01.parquet']"
-    assert run.data.tags["repeat.of"] == first.info.run_id
-    assert "test metrics are equal to the last bit" in run.data.tags["mlflow.note.content"]
-    assert any("equal to the last bit" in line for line in logged)
-    assert done.command.startswith(f"tipcast train from={first.info.run_id} ")
-    assert done.details["repeats"] == first.info.run_id
-    assert done.model_uri.startswith("models:/m-"), (
-        "what the run registered is not registered again"
-    )
-    if job == 3:  # what the sweep has found, whichever trial was the best: a number again
-        assert (
-            float(run.data.params["model.params.learning_rate"])
-            == shared[3].details["best"]["learning_rate"]
-        )
+        assert params[name] == again.first.data.params[name]
+    assert params["data.train"] == f"['{shared.folder}/trips/yellow_2019-01.parquet']"
+
+
+def test_a_repeated_sweep_trains_with_what_it_found_best(
+    repetitions: Repetitions, shared: Shared
+) -> None:
+    """A number again, whichever trial it is of."""
+    rate = float(repetitions("sweep").run.data.params["model.params.learning_rate"])
+    assert rate == shared.sweep.details["best"]["learning_rate"]
+
+
+@of_each_job
+def test_a_repetition_names_its_run(repetitions: Repetitions, job: str) -> None:
+    again = repetitions(job)
+    run_id = again.first.info.run_id
+    assert again.run.data.tags["repeat.of"] == run_id
+    assert again.result.command.startswith(f"tipcast train from={run_id} ")
+    assert again.result.details["repeats"] == run_id
+
+
+@of_each_job
+def test_what_the_run_registered_is_not_registered_again(
+    repetitions: Repetitions, job: str
+) -> None:
+    assert repetitions(job).result.model_uri.startswith("models:/m-")
 
 
 def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> None:
-    client = mlflow.MlflowClient(shared[0])
-    run_id = shared[2].run_id
+    client = mlflow.MlflowClient(shared.store)
+    run_id = shared.train.run_id
     words = ["-m", f"from={run_id}", "model.params.n_estimators=2,3", "task.threshold=0.1"]
-    (job,) = commands.compose_jobs("train", [*words, f"tracking.uri={shared[0]}", *HERE])
+    (job,) = commands.compose_jobs("train", [*words, f"tracking.uri={shared.store}", *HERE])
     said = job.run()
     for trees, row in enumerate(sorted(said["trainings"], key=lambda row: row["name"]), 2):
         run = client.get_run(row["run_id"])
@@ -145,20 +222,20 @@ def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> Non
 def test_other_data_are_refused(
     shared: Shared, again: Again, tmp_path: Path, logged: list[str]
 ) -> None:
-    shutil.copytree(shared[1] / "trips", tmp_path / "copied")
+    shutil.copytree(shared.folder / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
-    run, _ = again(shared[2].run_id, *named)
-    assert measured(run) == measured(mlflow.MlflowClient(shared[0]).get_run(shared[2].run_id)), (
-        "a copy is the same"
-    )
+    run, _ = again(shared.train.run_id, *named)
+    assert measured(run) == measured(
+        mlflow.MlflowClient(shared.store).get_run(shared.train.run_id)
+    ), "a copy is the same"
     write(tmp_path / "copied", MONTHS[1], rows=2900)
     with pytest.raises(
         TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"
     ):
-        again(shared[2].run_id, *named)
-    run, _ = again(shared[2].run_id, *named, "other_data=true")
-    assert run.data.tags["repeat.of"] == shared[2].run_id
+        again(shared.train.run_id, *named)
+    run, _ = again(shared.train.run_id, *named, "other_data=true")
+    assert run.data.tags["repeat.of"] == shared.train.run_id
     assert any("the data here are not those" in line for line in logged)
 
 
@@ -171,8 +248,8 @@ def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_sh
     monkeypatch.setenv(conf_files.OWN, "")
     files = {
         "tracking/own": "defaults: [/schema/tracking@_here_, "
-        f"_self_]\nuri: {shared[0]}\nexperiment: shared\n",
-        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared[0]}\n  experiment: "
+        f"_self_]\nuri: {shared.store}\nexperiment: shared\n",
+        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared.store}\n  experiment: "
         "shared\n",
     }
     for name, text in files.items():
@@ -180,10 +257,12 @@ def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_sh
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
-        words = ["--config-dir=own", *several, word, f"from={shared[2].run_id}"]
+        words = ["--config-dir=own", *several, word, f"from={shared.train.run_id}"]
         assert [job.config.seed for job in commands.compose_jobs("train", words)] == [7]
     assert (
-        cli.main(["train", f"from={shared[3].run_id}", f"tracking.uri={shared[0]}", "--cfg", "job"])
+        cli.main(
+            ["train", f"from={shared.sweep.run_id}", f"tracking.uri={shared.store}", "--cfg", "job"]
+        )
         == 0
     )
     shown = capsys.readouterr().out
@@ -195,7 +274,7 @@ def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Again)
     for name in ("f" * 32, "123e4", "nothing"):
         with pytest.raises(TipcastError, match=f"T004.*run {name}"):
             again(name)
-    client = mlflow.MlflowClient(shared[0])
+    client = mlflow.MlflowClient(shared.store)
     made = client.create_run(
         client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"}
     )

@@ -2,9 +2,15 @@
 it.
 """
 
+import contextlib
+import functools
 import json
+import re
+import shutil
 import unicodedata
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from mlflow.exceptions import MlflowException
-from tests.jobs.conftest import run_job
+from tests.jobs.conftest import Ended, run_job
 from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.commands import compose_jobs
@@ -31,6 +37,9 @@ COLUMNS = ["petal length (cm)", "petal length {cm}", "size <mm>"]
 FLOWERS = ["setosa", "versicolor", "virginica"]
 TARGETS = {"two (classes)": "auc", "three [classes]": "log_loss", "income (k$)": "rmse"}
 """Column -> the metric that leads in its kind."""
+TWO, THREE, VALUE = TARGETS
+UNSCORABLE = 2
+"""The row of flowers to score that has an infinite number."""
 
 
 def flowers(count: int, seed: int) -> pd.DataFrame:
@@ -44,112 +53,288 @@ def flowers(count: int, seed: int) -> pd.DataFrame:
     return rows.assign(**{"income (k$)": size})
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_ten_test_rows_are_promoted_and_rows_are_scored(
-    job: Any, store: str, tmp_path: Path, target: str
-) -> None:
-    headline = TARGETS[target]
-    name = f"flowers by {headline}"
-    flowers(50, 0).to_parquet(tmp_path / "train.parquet", index=False)
+@dataclass(frozen=True)
+class Flowers:
+    """Two models of 40 rows, promoted one after the other and tested on 10; the second scores."""
+
+    target: str
+    leading: str
+    """The metric that leads."""
+    name: str
+    """Of the registered model."""
+    folder: Path
+    tested: tuple[dict[str, float], dict[str, float]]
+    """Metrics of the two trainings."""
+    first: dict[str, Any]
+    """What the first promotion said."""
+    too_few: TipcastError
+    """Of a promotion of the second that asks for 11 test rows."""
+    second: Ended
+    """The second promotion."""
+    scored: Ended
+    """Of `known.parquet`, which has the target, and `unknown.csv`, which has not."""
+    kept: dict[str, Any]
+    """What the same scoring said again."""
+
+    @property
+    def known(self) -> pd.DataFrame:
+        """The rows that were scored, with their scores, but the one that has none."""
+        table = pd.read_parquet(self.folder / "scored" / "known.parquet")
+        return table.drop(index=UNSCORABLE)
+
+    @property
+    def probabilities(self) -> list[str]:
+        """Columns of scores that are there beside the prediction."""
+        several = [f"probability_{flower}" for flower in FLOWERS]
+        return {"auc": ["probability"], "log_loss": several, "rmse": []}[self.leading]
+
+    def loaded(self, store: str) -> Any:
+        """Return the second model as MLflow loads it."""
+        mlflow.set_tracking_uri(store)
+        return mlflow.pyfunc.load_model(f"models:/{self.name}/2")
+
+
+ByTarget = Callable[[str], Flowers]
+of_each_target = pytest.mark.parametrize("target", TARGETS)
+of_classes = pytest.mark.parametrize("target", [TWO, THREE])
+
+
+def score_flowers(store: str, name: str, folder: Path) -> Ended:
+    """Score the files of the folder `new` with the second model."""
+    files = [f"input={folder}/new", f"output={folder}/scored"]
+    return run_job(store, "score", f"model_uri=models:/{name}/2", *files, "block_bytes=20000")
+
+
+def promote_flowers(store: str, name: str, version: int, *words: str) -> Ended:
+    return run_job(store, "promote", f"model_uri=models:/{name}/{version}", *words)
+
+
+def run_flowers(store: str, folder: Path, target: str) -> Flowers:
+    """Train, promote and score for a target."""
+    leading = TARGETS[target]
+    name = f"flowers by {leading}"
+    flowers(50, 0).to_parquet(folder / "train.parquet", index=False)
     words = [
         "data=table",
-        f"data.train={tmp_path}/train.parquet",
+        f"data.train={folder}/train.parquet",
         "data.test_share=0.2",
         "task.validation=0",
+        f"task.features={COLUMNS}",
+        f"task.target='{target}'",
+        f"tracking.register={name}",
     ]
-    words += [f"task.features={COLUMNS}", f"task.target='{target}'", f"tracking.register={name}"]
-    tested = [
-        job("train", *words, f"model.params.n_estimators={trees}").run.data.metrics
+    of_few, of_many = (
+        run_job(store, "train", *words, f"model.params.n_estimators={trees}").run.data.metrics
         for trees in (3, 20)
-    ]
-    assert tested[0]["train/rows"] + tested[0]["test/rows"] == tested[0]["train/rows_read"] == 50
-    assert "test/rows_read" not in tested[0], "one reading gives the rows of both sides"
-    first = job("promote", f"model_uri=models:/{name}/1").said
-    assert (first["moved"], first["metrics"]["test/rows"]) == (True, 10)
-    with pytest.raises(TipcastError, match="D014.*10 usable rows, at least 11"):
-        job("promote", f"model_uri=models:/{name}/2", "data.limits.min_rows=11")
-    second = job("promote", f"model_uri=models:/{name}/2", "margin=9")
-    said = second.said
-    metrics = second.said["metrics"]
-    assert (said["moved"], said["checks"]["test rows"]["what"]) == (
-        True,
-        "held out by the same draw",
     )
-    for side, before in (("challenger", tested[1]), ("champion", tested[0])):
-        assert metrics[f"{side}/{headline}"] == pytest.approx(before[f"test/{headline}"]), (
-            "the rows it was tested on"
-        )
-    difference = metrics[f"difference/{headline}"]
-    assert difference == pytest.approx(
-        metrics[f"challenger/{headline}"] - metrics[f"champion/{headline}"]
-    )
-    assert (
-        metrics[f"difference/{headline}_low"]
-        <= difference
-        <= metrics[f"difference/{headline}_high"]
-    )
-    assert "Scored on the same rows of " in second.run.data.tags["mlflow.note.content"]
-    if headline == "rmse":
-        with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
-            job("promote", f"model_uri=models:/{name}/1")
-        (plot,) = mlflow.MlflowClient(store).list_artifacts(second.run.info.run_id, "plots")
-        assert plot.path == "plots/predicted.png"
-
-    def score() -> Any:
-        files = [f"input={tmp_path}/new", f"output={tmp_path}/scored"]
-        return job("score", f"model_uri=models:/{name}/2", *files, "block_bytes=20000")
+    first = promote_flowers(store, name, 1).said
+    with pytest.raises(TipcastError) as too_few:
+        promote_flowers(store, name, 2, "data.limits.min_rows=11")
+    second = promote_flowers(store, name, 2, "margin=9")
 
     known = flowers(2000, 1)
-    known.loc[1, COLUMNS[0]], known.loc[2, COLUMNS[1]] = np.nan, np.inf
-    (tmp_path / "new").mkdir()
-    file = tmp_path / "new" / "known.parquet"
-    known.to_parquet(file, index=False, row_group_size=700)
-    known[COLUMNS].drop(index=2).to_csv(tmp_path / "new" / "unknown.csv", index=False)
-    ended = score()
-    metrics = ended.run.data.metrics
-    given = pq.read_table(file)
-    table = pq.read_table(tmp_path / "scored" / file.name)
-    assert table.select(given.column_names).equals(given.replace_schema_metadata(None))
-    assert [at for at, value in enumerate(table["prediction"].to_pylist()) if value is None] == [2]
-    assert (metrics["score/rows"], metrics["score/unscored"], metrics["labelled/rows"]) == (
-        3999,
-        1,
-        1999,
+    known.loc[1, COLUMNS[0]] = np.nan
+    known.loc[UNSCORABLE, COLUMNS[1]] = np.inf
+    new = folder / "new"
+    new.mkdir()
+    known.to_parquet(new / "known.parquet", index=False, row_group_size=700)
+    known[COLUMNS].drop(index=UNSCORABLE).to_csv(new / "unknown.csv", index=False)
+    scored = score_flowers(store, name, folder)
+    kept = score_flowers(store, name, folder).said
+    return Flowers(
+        target,
+        leading,
+        name,
+        folder,
+        (of_few, of_many),
+        first,
+        too_few.value,
+        second,
+        scored,
+        kept,
     )
-    mlflow.set_tracking_uri(store)
-    found = table.to_pandas().drop(index=2)
-    model = mlflow.pyfunc.load_model(f"models:/{name}/2")
-    expected = np.asarray(model.predict(found[COLUMNS]))
-    several = [f"probability_{flower}" for flower in FLOWERS]
-    added = {"auc": ["probability"], "log_loss": several, "rmse": []}[headline]
-    assert [*found] == [*known, *added, "prediction", "model_name", "model_version"]
-    if added:
-        np.testing.assert_allclose(found[added].to_numpy().squeeze(), expected, atol=1e-6)
-        named = (
-            found["prediction"]
-            if several == added
-            else np.array(FLOWERS)[found["prediction"].astype(int)]
+
+
+@pytest.fixture(scope="module")
+def by_target(store: str, tmp_path_factory: pytest.TempPathFactory) -> ByTarget:
+    """Run the jobs for a target, the first time that it is asked for."""
+
+    @functools.cache
+    def run_once(target: str) -> Flowers:
+        folder = tmp_path_factory.mktemp(TARGETS[target])
+        with contextlib.chdir(folder):
+            return run_flowers(store, folder, target)
+
+    return run_once
+
+
+@of_each_target
+def test_one_reading_gives_the_rows_of_both_sides(by_target: ByTarget, target: str) -> None:
+    metrics = by_target(target).tested[0]
+    assert metrics["train/rows"] + metrics["test/rows"] == metrics["train/rows_read"] == 50
+    assert "test/rows_read" not in metrics
+
+
+@of_each_target
+def test_ten_test_rows_are_enough_to_promote(by_target: ByTarget, target: str) -> None:
+    done = by_target(target)
+    assert (done.first["moved"], done.first["metrics"]["test/rows"]) == (True, 10)
+    assert done.second.said["moved"]
+    assert done.second.said["checks"]["test rows"]["what"] == "held out by the same draw"
+    assert "Scored on the same rows of " in done.second.run.data.tags["mlflow.note.content"]
+
+
+@of_each_target
+def test_fewer_test_rows_than_asked_for_are_refused(by_target: ByTarget, target: str) -> None:
+    assert re.search("D014.*10 usable rows, at least 11", str(by_target(target).too_few))
+
+
+@of_each_target
+def test_a_promotion_measures_both_models_as_their_trainings_did(
+    by_target: ByTarget, target: str
+) -> None:
+    done = by_target(target)
+    metrics = done.second.said["metrics"]
+    for side, tested in zip(("champion", "challenger"), done.tested, strict=True):
+        assert metrics[f"{side}/{done.leading}"] == pytest.approx(tested[f"test/{done.leading}"])
+
+
+@of_each_target
+def test_the_difference_of_models_lies_in_its_interval(by_target: ByTarget, target: str) -> None:
+    done = by_target(target)
+    metrics = done.second.said["metrics"]
+    challenger, champion, difference, low, high = (
+        metrics[name.format(done.leading)]
+        for name in (
+            "challenger/{}",
+            "champion/{}",
+            "difference/{}",
+            "difference/{}_low",
+            "difference/{}_high",
         )
-        assert [*named] == model.predict(found[COLUMNS], params={"output": "label"}).tolist()
-        assert metrics["labelled/accuracy"] == pytest.approx((named == found[target]).mean())
-    else:
-        np.testing.assert_allclose(found["prediction"], expected, atol=1e-5)
-        error = float(np.sqrt(((found["prediction"] - found[target]) ** 2).mean()))
-        assert metrics["labelled/rmse"] == pytest.approx(error, rel=1e-5)
-        assert metrics["score/mean"] == pytest.approx(found["prediction"].mean(), rel=1e-5)
-    unknown = pq.read_table(tmp_path / "scored" / "unknown.csv.parquet")
+    )
+    assert difference == pytest.approx(challenger - champion)
+    assert low <= difference <= high
+
+
+def test_a_worse_model_of_values_is_not_promoted(by_target: ByTarget, store: str) -> None:
+    name = by_target(VALUE).name
+    with pytest.raises(TipcastError, match=r"comparison: RMSE \+\d\.\d+ .*, at most 0.001"):
+        promote_flowers(store, name, 1)
+
+
+def test_a_promotion_of_values_draws_what_is_predicted(by_target: ByTarget, store: str) -> None:
+    run = by_target(VALUE).second.run
+    (plot,) = mlflow.MlflowClient(store).list_artifacts(run.info.run_id, "plots")
+    assert plot.path == "plots/predicted.png"
+
+
+@of_each_target
+def test_scores_stand_beside_the_columns_as_they_were(by_target: ByTarget, target: str) -> None:
+    done = by_target(target)
+    given = pq.read_table(done.folder / "new" / "known.parquet")
+    table = pq.read_table(done.folder / "scored" / "known.parquet")
+    added = [*done.probabilities, "prediction", "model_name", "model_version"]
+    assert table.column_names == [*given.column_names, *added]
+    assert table.select(given.column_names).equals(given.replace_schema_metadata(None))
+
+
+@of_each_target
+def test_a_row_with_an_infinite_number_alone_gets_no_score(
+    by_target: ByTarget, target: str
+) -> None:
+    done = by_target(target)
+    metrics = done.scored.run.data.metrics
+    scores = pq.read_table(done.folder / "scored" / "known.parquet")["prediction"].to_pylist()
+    assert [at for at, value in enumerate(scores) if value is None] == [UNSCORABLE]
+    assert metrics["score/rows"] == 3999
+    assert (metrics["score/unscored"], metrics["labelled/rows"]) == (1, 1999)
+
+
+@of_classes
+def test_probabilities_and_classes_are_those_of_mlflow(
+    by_target: ByTarget, store: str, target: str
+) -> None:
+    done = by_target(target)
+    model = done.loaded(store)
+    known = done.known
+    expected = np.asarray(model.predict(known[COLUMNS]))
+    np.testing.assert_allclose(known[done.probabilities].to_numpy().squeeze(), expected, atol=1e-6)
+    labels = model.predict(known[COLUMNS], params={"output": "label"})
+    assert [*predicted_classes(known, target)] == labels.tolist()
+
+
+@of_classes
+def test_known_classes_are_judged(by_target: ByTarget, target: str) -> None:
+    done = by_target(target)
+    known = done.known
+    right = (predicted_classes(known, target) == known[target]).mean()
+    assert done.scored.run.data.metrics["labelled/accuracy"] == pytest.approx(right)
+
+
+def predicted_classes(scored: pd.DataFrame, target: str) -> Any:
+    """Return the names of the classes that were predicted; of two classes there are numbers."""
+    if target == THREE:
+        return scored["prediction"]
+    return np.array(FLOWERS)[scored["prediction"].astype(int)]
+
+
+def test_values_are_those_of_mlflow(by_target: ByTarget, store: str) -> None:
+    done = by_target(VALUE)
+    known = done.known
+    expected = np.asarray(done.loaded(store).predict(known[COLUMNS]))
+    np.testing.assert_allclose(known["prediction"], expected, atol=1e-5)
+
+
+def test_known_values_are_judged(by_target: ByTarget) -> None:
+    done = by_target(VALUE)
+    known = done.known
+    metrics = done.scored.run.data.metrics
+    error = float(np.sqrt(((known["prediction"] - known[VALUE]) ** 2).mean()))
+    assert metrics["labelled/rmse"] == pytest.approx(error, rel=1e-5)
+    assert metrics["score/mean"] == pytest.approx(known["prediction"].mean(), rel=1e-5)
+
+
+@of_each_target
+def test_csv_gets_the_scores_of_parquet(by_target: ByTarget, target: str) -> None:
+    done = by_target(target)
+    unknown = pq.read_table(done.folder / "scored" / "unknown.csv.parquet")
     assert unknown.schema.field(COLUMNS[0]).type == pa.float64()
-    assert unknown["prediction"].to_pylist() == found["prediction"].to_list()
-    assert score().said["scored"] == 0
-    if headline == "rmse":
-        texts = known.astype({target: str})
-        texts.to_parquet(file, index=False)
-        assert score().run.data.metrics["labelled/rmse"] == metrics["labelled/rmse"], (
-            "numbers written as texts"
-        )
-        texts.assign(**{COLUMNS[0]: pd.Timestamp("2020-01-01")}).to_parquet(file, index=False)
-        with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
-            score()
+    assert unknown["prediction"].to_pylist() == done.known["prediction"].to_list()
+
+
+@of_each_target
+def test_scores_of_a_table_are_kept(by_target: ByTarget, target: str) -> None:
+    assert by_target(target).kept["scored"] == 0
+
+
+@pytest.fixture
+def values_as_texts(by_target: ByTarget, tmp_path: Path) -> pd.DataFrame:
+    """The rows of `known.parquet` whose target is written as texts, in a copy of its folder."""
+    done = by_target(VALUE)
+    for name in ("new", "scored"):
+        shutil.copytree(done.folder / name, tmp_path / name)
+    texts = pd.read_parquet(tmp_path / "new" / "known.parquet").astype({VALUE: str})
+    texts.to_parquet(tmp_path / "new" / "known.parquet", index=False)
+    return texts
+
+
+def test_values_that_are_written_as_texts_are_judged_alike(
+    by_target: ByTarget, store: str, tmp_path: Path, values_as_texts: pd.DataFrame
+) -> None:
+    done = by_target(VALUE)
+    again = score_flowers(store, done.name, tmp_path)
+    metrics = done.scored.run.data.metrics
+    assert again.run.data.metrics["labelled/rmse"] == metrics["labelled/rmse"]
+
+
+def test_a_file_whose_numbers_are_times_is_refused(
+    by_target: ByTarget, store: str, tmp_path: Path, values_as_texts: pd.DataFrame
+) -> None:
+    times = values_as_texts.assign(**{COLUMNS[0]: pd.Timestamp("2020-01-01")})
+    times.to_parquet(tmp_path / "new" / "known.parquet", index=False)
+    with pytest.raises(TipcastError, match=r"S010.*1 of 2 files"):
+        score_flowers(store, by_target(VALUE).name, tmp_path)
 
 
 def test_a_row_gets_one_score_whichever_way_it_comes(job: Any, tmp_path: Path) -> None:
@@ -259,64 +444,116 @@ def test_what_a_user_may_not_expect_is_said(
     assert model.run.data.metrics["test/log_loss_low"] >= 0
 
 
-def test_the_same_model_scores_and_months_by_the_tlc_s_names_and_a_user_s_own(
-    job: Any, store: str, tmp_path: Path
-) -> None:
-    columns = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
-    tlc = tmp_path / "tlc"
-    mine = tmp_path / "own"
-    files = [f"yellow_{month}.parquet" for month in MONTHS]
+OWN_COLUMNS = "columns={pickup: started_at, PULocationID: 'from zone', fare_amount: price}"
+FILES = [f"yellow_{month}.parquet" for month in MONTHS]
+
+
+@dataclass(frozen=True)
+class Named:
+    """The same trips and trainings, by the TLC's names and by a user's own."""
+
+    store: str
+    tlc: Path
+    mine: Path
+    usual: Ended
+    own: Ended
+
+    def loaded(self, ended: Ended) -> Any:
+        """Return a training's model as MLflow loads it."""
+        mlflow.set_tracking_uri(self.store)
+        mlflow.set_registry_uri(self.store)
+        return mlflow.pyfunc.load_model(ended.said["model_uri"])
+
+    def scores(self, ended: Ended, given: Path, *words: str) -> pa.Table:
+        """Score a folder of trips with a training's model, into the working folder."""
+        files = (f"input={given}", f"output={Path.cwd() / 'scored'}")
+        run_job(self.store, "score", f"model_uri={ended.said['model_uri']}", *files, *words)
+        return pq.read_table(Path.cwd() / "scored" / FILES[1])
+
+
+@pytest.fixture(scope="module")
+def named(store: str, tmp_path_factory: pytest.TempPathFactory) -> Named:
+    folder = tmp_path_factory.mktemp("named")
+    tlc = folder / "tlc"
+    mine = folder / "own"
     mine.mkdir()
-    for month, file in zip(MONTHS, files, strict=True):
+    for month, file in zip(MONTHS, FILES, strict=True):
         write(tlc, month)
         pd.read_parquet(tlc / file).rename(columns=OWN).to_parquet(mine / file, index=False)
 
-    def train(folder: Path, *words: str) -> Any:
-        sides = (f"data.train={folder / files[0]}", f"data.test={folder / files[1]}")
-        return job("train", "data=files", "model.params.n_estimators=5", *sides, *words)
+    def train(trips: Path, *words: str) -> Ended:
+        sides = (f"data.train={trips / FILES[0]}", f"data.test={trips / FILES[1]}")
+        few = "model.params.n_estimators=5"
+        return run_job(store, "train", "data=files", few, *sides, *words)
 
-    def scores(ended: Any, given: Path, *words: str) -> Any:
-        out = tmp_path / "scored"
-        job(
-            "score",
-            f"model_uri={ended.said['model_uri']}",
-            f"input={given}",
-            f"output={out}",
-            *words,
-        )
-        return pq.read_table(out / files[1])
+    with contextlib.chdir(folder):
+        own = train(mine, f"data.{OWN_COLUMNS}", "tracking.register=own")
+        return Named(store, tlc, mine, train(tlc), own)
 
-    usual = train(tlc)
-    own = train(mine, f"data.{columns}", "tracking.register=own")
-    assert own.said["metrics"] == usual.said["metrics"]
-    assert own.run.data.params["data.columns.pickup"] == "started_at"
-    mlflow.set_tracking_uri(store)
-    mlflow.set_registry_uri(store)
-    model, other = (mlflow.pyfunc.load_model(each.said["model_uri"]) for each in (own, usual))
+
+def test_a_training_by_own_names_learns_the_same(named: Named) -> None:
+    assert named.own.said["metrics"] == named.usual.said["metrics"]
+    assert named.own.run.data.params["data.columns.pickup"] == "started_at"
+
+
+def test_a_model_learnt_by_own_names_asks_for_these(named: Named) -> None:
+    model = named.loaded(named.own)
     names = model.metadata.signature.inputs.input_names()
+    trips = pd.read_parquet(named.tlc / FILES[1])
+    renamed = pd.read_parquet(named.mine / FILES[1])
     assert names == ["started_at", "passenger_count", "from zone", "DOLocationID"]
     assert list(model.input_example) == names
-    trips = pd.read_parquet(tlc / files[1])
-    assert np.array_equal(model.predict(pd.read_parquet(mine / files[1])), other.predict(trips))
+    assert np.array_equal(model.predict(renamed), named.loaded(named.usual).predict(trips))
     with pytest.raises(mlflow.MlflowException, match="started_at"):
         model.predict(trips)
 
-    expected = scores(usual, tlc)["probability"]
-    by_training = scores(own, mine)
-    assert by_training["probability"].equals(expected)
-    assert by_training.column_names[:3] == pq.read_schema(mine / files[1]).names[:3]
-    assert scores(own, tlc)["probability"].equals(expected), "the dataset's names are known, too"
-    kept = scores(usual, mine, columns, "keep=[pickup,tip_amount]")
-    assert kept["probability"].equals(expected)
-    assert kept.column_names[:2] == ["started_at", "tip_amount"]
-    for words, error in (
-        ((), r"D007.*by columns=\{"),
-        (["columns={up: x}"], "C003.*unknown column of taxi 'up'"),
-    ):
-        with pytest.raises(TipcastError, match=error):
-            scores(usual, mine, *words)
 
-    job("prepare", "data=files", f"data.months={mine}", f"data.{columns}", "out=usual")
+@pytest.fixture(scope="module")
+def usual_scores(named: Named, tmp_path_factory: pytest.TempPathFactory) -> pa.ChunkedArray:
+    """What the model that was learnt by the TLC's names says of trips by these."""
+    with contextlib.chdir(tmp_path_factory.mktemp("usual")):
+        return named.scores(named.usual, named.tlc)["probability"]
+
+
+def test_trips_by_own_names_are_scored_by_the_names_of_the_training(
+    named: Named, usual_scores: pa.ChunkedArray
+) -> None:
+    scored = named.scores(named.own, named.mine)
+    assert scored["probability"].equals(usual_scores)
+    assert scored.column_names[:3] == pq.read_schema(named.mine / FILES[1]).names[:3]
+
+
+def test_a_model_learnt_by_own_names_knows_those_of_the_tlc(
+    named: Named, usual_scores: pa.ChunkedArray
+) -> None:
+    assert named.scores(named.own, named.tlc)["probability"].equals(usual_scores)
+
+
+def test_own_names_may_be_told_when_scoring(named: Named, usual_scores: pa.ChunkedArray) -> None:
+    scored = named.scores(named.usual, named.mine, OWN_COLUMNS, "keep=[pickup,tip_amount]")
+    assert scored["probability"].equals(usual_scores)
+    assert scored.column_names[:2] == ["started_at", "tip_amount"]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((), r"D007.*by columns=\{"),
+        (("columns={up: x}",), "C003.*unknown column of taxi 'up'"),
+    ],
+)
+def test_own_names_that_nobody_told_are_refused(
+    named: Named, words: tuple[str, ...], error: str
+) -> None:
+    with pytest.raises(TipcastError, match=error):
+        named.scores(named.usual, named.mine, *words)
+
+
+def test_months_are_prepared_by_the_names_of_the_tlc(
+    named: Named, job: Any, tmp_path: Path
+) -> None:
+    words = ("data=files", f"data.months={named.mine}", f"data.{OWN_COLUMNS}")
+    job("prepare", *words, f"out={tmp_path}/usual")
     names = pq.read_schema(tmp_path / "usual" / "yellow_tripdata_2019-01.parquet").names
     assert set(OWN) <= set(names)
     assert not set(OWN.values()) & set(names)

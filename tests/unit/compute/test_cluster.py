@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,57 +61,123 @@ def _listening() -> set[tuple[str, int]]:
     return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
 
 
-@pytest.fixture
-def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """A cluster of one worker process, opened with MLflow's variables set."""
-    for name in HIDDEN:
-        monkeypatch.setenv(name, SECRET)
-    for name in WAITING:
-        monkeypatch.delenv(name, raising=False)
+@dataclass(frozen=True)
+class Observed:
+    """What a cluster of one worker process did, which was opened with MLflow's variables set."""
+
+    addresses: list[str]
+    """On which its processes listened."""
+    variables: dict[str, str]
+    """Of the worker."""
+    files_of_failed_report: list[Path]
+    answer_without_report: int
+    """Of a task whose report could not be written."""
+    warnings: str
+    pid: int
+    pid_after_ctrl_c: int
+    pid_after_restart: int
+    levels_after_restart: set[int]
+    """Of the loggers that the driver speaks for."""
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    variables = {"OMP_WAIT_POLICY": "active", "MINE": "3"}
     before = _listening()
-    with session(
-        CPU, one(environment={"OMP_WAIT_POLICY": "active", "MINE": "3"}, dashboard=True)
-    ) as opened:
-        addresses = [address for address, _ in _listening() - before]
-        assert len(addresses) >= 4, "scheduler, its dashboard, nanny and worker"
-        assert set(addresses) <= {"127.0.0.1", "::1"}
-        yield opened.client
+    with pytest.MonkeyPatch.context() as patch:
+        for name in HIDDEN:
+            patch.setenv(name, SECRET)
+        for name in WAITING:
+            patch.delenv(name, raising=False)
+        with session(CPU, one(environment=variables, dashboard=True)) as opened:
+            addresses = [address for address, _ in _listening() - before]
+            return _observe(opened.client, addresses, tmp_path_factory.mktemp("report"))
 
 
-def test_a_worker_process(
-    process: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It gets no secret, waits as configured, and leaves Ctrl-C and all words to the driver, also
-    started again.
-    """
-    (seen,) = process.run(lambda: dict(os.environ)).values()
-    assert [name for name in HIDDEN if seen.get(name)] == []
-    assert (WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}).items() <= seen.items(), (
-        "the configuration's count"
-    )
-    assert seen["OMP_NUM_THREADS"] == "1"
-    assert "MALLOC_TRIM_THRESHOLD_" not in seen
-    assert SECRET not in seen.values()
-    with pytest.raises(ZeroDivisionError), recorded(process, tmp_path / "dask.html"):
-        process.submit(divmod, 1, 0).result()
-    assert not list(tmp_path.iterdir()), "a report of what went well alone"
+def _observe(client: Client, addresses: list[str], folder: Path) -> Observed:
+    (variables,) = client.run(lambda: dict(os.environ)).values()
+
+    with pytest.raises(ZeroDivisionError), recorded(client, folder / "dask.html"):
+        client.submit(divmod, 1, 0).result()
+    files = list(folder.iterdir())
     # a folder: it cannot be written
-    with caplog.at_level("WARNING", logger="tipcast"), recorded(process, tmp_path):
-        assert process.submit(sum, [1, 2]).result() == 3
-    assert "no Dask performance report" in caplog.text
-    (before,) = process.run(os.getpid).values()
-    os.kill(before, signal.SIGINT)
-    assert process.submit(os.getpid, pure=False).result() == before
-    process.restart()
-    levels = process.run(
+    with _warnings() as lines, recorded(client, folder):
+        answer = client.submit(sum, [1, 2]).result()
+
+    (pid,) = client.run(os.getpid).values()
+    os.kill(pid, signal.SIGINT)
+    after_ctrl_c = client.submit(os.getpid, pure=False).result()
+    client.restart()
+    levels = client.run(
         lambda: (
             os.getpid(),
             {logging.getLogger(name).level for name in local_cluster.NOISY_LOGGERS},
         )
     )
-    ((after, level),) = levels.values()
-    assert after != before
-    assert level == {logging.CRITICAL}
+    ((after_restart, level),) = levels.values()
+    return Observed(
+        addresses,
+        variables,
+        files,
+        answer,
+        "\n".join(lines),
+        pid,
+        after_ctrl_c,
+        after_restart,
+        level,
+    )
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """Collect what tipcast warns of."""
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("tipcast")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+def test_a_local_cluster_listens_on_this_machine_alone(observed: Observed) -> None:
+    """Scheduler, its dashboard, nanny and worker."""
+    assert len(observed.addresses) >= 4
+    assert set(observed.addresses) <= {"127.0.0.1", "::1"}
+
+
+def test_a_worker_process_gets_no_secret(observed: Observed) -> None:
+    assert [name for name in HIDDEN if observed.variables.get(name)] == []
+    assert SECRET not in observed.variables.values()
+
+
+def test_a_worker_process_waits_as_configured(observed: Observed) -> None:
+    configured = WAITING | {"OMP_WAIT_POLICY": "active", "MINE": "3"}
+    assert configured.items() <= observed.variables.items()
+    assert observed.variables["OMP_NUM_THREADS"] == "1"
+    assert "MALLOC_TRIM_THRESHOLD_" not in observed.variables
+
+
+def test_work_that_fails_leaves_no_report(observed: Observed) -> None:
+    assert observed.files_of_failed_report == []
+
+
+def test_work_goes_on_where_its_report_cannot_be_written(observed: Observed) -> None:
+    assert observed.answer_without_report == 3
+    assert "no Dask performance report" in observed.warnings
+
+
+def test_a_worker_process_leaves_ctrl_c_to_the_driver(observed: Observed) -> None:
+    assert observed.pid_after_ctrl_c == observed.pid
+
+
+def test_a_worker_process_that_is_started_again_leaves_all_words_to_the_driver(
+    observed: Observed,
+) -> None:
+    assert observed.pid_after_restart != observed.pid
+    assert observed.levels_after_restart == {logging.CRITICAL}
 
 
 def test_a_worker_that_dies_comes_back() -> None:

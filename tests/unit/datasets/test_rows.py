@@ -1,6 +1,8 @@
 """Rows on the workers: what the driver counts is what is there."""
 
 import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,38 +40,65 @@ def test_a_tip_of_exactly_the_threshold_is_not_high_as_float64_has_it() -> None:
     assert high_tip(columns, np, threshold=np.float64(0.2)).any(), "float32 would flip some of them"
 
 
-def test_counts_are_those_of_the_rows(cpu_session: Session, trip_files: Any) -> None:
+@dataclass(frozen=True)
+class Collected:
+    """Rows of two files, the second of which has five fares of 0, before and after a day."""
+
+    session: Session
+    paths: list[Path]
+    earlier: int
+    """Clean rows of the second file before that day."""
+    splits: list[rows.Rows]
+    per_file: dict[str, Counts]
+
+
+@pytest.fixture
+def collected(cpu_session: Session, trip_files: Any) -> Collected:
     def spoil(frame: pd.DataFrame) -> pd.DataFrame:
         frame.loc[:4, "fare_amount"] = 0.0
         return frame
 
+    january = "yellow_tripdata_2019-01.parquet"
     paths = [
-        trip_files.write(
-            "yellow_tripdata_2019-01.parquet", month="2019-01", rows=700, row_group_size=200
-        ),
+        trip_files.write(january, month="2019-01", rows=700, row_group_size=200),
         trip_files.write("yellow_tripdata_2019-02.parquet", spoil, rows=500),
     ]
     day = pd.Timestamp("2019-02-15")
     earlier = int((trip_files.trips(500)[PICKUP][5:] < day).sum())
     recipe = Recipe(Taxi(), high_tip_task(NAMES), cutoff=day.value // 1000)
     listing = trip_files.listing(paths, (*recipe.columns, *recipe.optional))
-    splits, per_file = rows.collect(
-        cpu_session, listing, recipe, rows.start(cpu_session, listing, recipe)
-    )
-    assert [split.counts.rows for split in splits] == [700 + earlier, 495 - earlier]
-    for split in splits:
-        x, y = (cpu_session.client.gather(futures) for futures in (split.x, split.y))
+    started = rows.start(cpu_session, listing, recipe)
+    splits, per_file = rows.collect(cpu_session, listing, recipe, started)
+    return Collected(cpu_session, paths, earlier, splits, per_file)
+
+
+def test_counts_are_those_of_the_rows(collected: Collected) -> None:
+    for split in collected.splits:
+        x, y = (collected.session.client.gather(futures) for futures in (split.x, split.y))
         assert tuple(map(len, x)) == tuple(map(len, y)) == split.parts
         assert sum(split.parts) == split.counts.rows
-        assert all(split.parts), "empty parts are left out"
         assert sum(int(part.sum()) for part in y) == split.counts.classes[1]
         assert split.summary()["positive_rate"] == split.counts.classes[1] / split.counts.rows
         assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
-    assert {uri: counts.rows_read for uri, counts in per_file.items()} == {
-        str(paths[0]): 700,
-        str(paths[1]): 500,
-    }
-    assert per_file[str(paths[1])].dropped == {"fare_not_positive": 5}
+
+
+def test_rows_are_split_at_the_day(collected: Collected) -> None:
+    counts = [split.counts.rows for split in collected.splits]
+    assert counts == [700 + collected.earlier, 495 - collected.earlier]
+
+
+def test_empty_parts_are_left_out(collected: Collected) -> None:
+    assert all(all(split.parts) for split in collected.splits)
+
+
+def test_each_file_tells_what_was_read_and_dropped(collected: Collected) -> None:
+    january, february = map(str, collected.paths)
+    read = {uri: counts.rows_read for uri, counts in collected.per_file.items()}
+    assert read == {january: 700, february: 500}
+    assert collected.per_file[february].dropped == {"fare_not_positive": 5}
+
+
+def test_a_summary_of_no_rows_has_no_rate() -> None:
     nothing = rows.Rows([], [], Counts(0, 0, {}, classes=(0, 0)), ()).summary()
     assert np.isnan(nothing["positive_rate"])
     assert nothing["partitions"] == 0
@@ -129,8 +158,10 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
         "no two files are"
     )
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
-    text = trip_files.listing(
-        trip_files.write("yellow_tripdata_2019-02.csv"), block_bytes=20_000
-    ).fragments
+
+
+def test_parts_of_a_csv_file_are_not_joined(trip_files: Any) -> None:
+    path = trip_files.write("yellow_tripdata_2019-02.csv")
+    text = trip_files.listing(path, block_bytes=20_000).fragments
     assert merged(text, 10_000) == text
     assert len(text) > 1

@@ -4,6 +4,7 @@ MLflow.
 
 import importlib.metadata
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,20 +46,44 @@ def _none_registered() -> Iterator[None]:
         base.OWN[kind].clear()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str) -> None:
-    """Sums of parts are those of the whole, also while rows are scored, where some targets are not
-    known.
-    """
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@of_each_kind
+def test_parts_over_workers_are_judged_as_the_whole(client: Client, kind: str) -> None:
     judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
     whole = judge.evaluate_here(predictions, target)
     parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
     assert parts.interval == pytest.approx(whole.interval)
     assert parts.threshold == whole.threshold
-    assert list(whole.metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics], (
-        "the headline first"
-    )
+
+
+@of_each_kind
+def test_metrics_are_listed_from_the_headline_on(kind: str) -> None:
+    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
+    metrics = judge.evaluate_here(predictions, target).metrics
+    assert list(metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Rows that are counted part by part while they are scored, of which every other target may
+    not be known.
+    """
+
+    judge: base.Evaluator
+    predictions: np.ndarray
+    whole: base.Evaluation
+    """Of all rows and their targets."""
+    known: base.Evaluation
+    """Of the rows whose targets are known."""
+    sums: Any
+
+
+def counted(kind: str) -> Counted:
+    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
+    whole = judge.evaluate_here(predictions, target)
     known = judge.evaluate_here(predictions[1::2], target[1::2])
     if kind in UNKNOWN:
         target = target.copy()
@@ -66,25 +91,56 @@ def test_parts_over_workers_and_rows_without_an_answer(client: Client, kind: str
     cuts = 0, 5, 700, 700, len(target)
     pairs = [(predictions[a:b], target[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
     sums = judge.total([judge.count(*pair, threshold=known.threshold) for pair in pairs])
-    scored = judge.of_sums(sums, known.threshold)
-    if kind in UNKNOWN:
-        assert scored.metrics == pytest.approx(known.metrics, rel=1e-9)
-    else:
-        assert scored is None
+    return Counted(judge, predictions, whole, known, sums)
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_rows_without_an_answer_are_left_out(kind: str) -> None:
+    rows = counted(kind)
+    scored = rows.judge.of_sums(rows.sums, rows.known.threshold)
+    assert scored is not None
+    assert scored.metrics == pytest.approx(rows.known.metrics, rel=1e-9)
+
+
+def test_a_scoring_has_no_answers_of_clusters() -> None:
+    rows = counted("clustering")
+    assert rows.judge.of_sums(rows.sums, rows.known.threshold) is None
+
+
+@of_each_kind
+def test_predictions_alone_are_not_judged(kind: str) -> None:
+    judge, (predictions, _) = evaluator(KINDS[kind]), ROWS[kind]()
     assert judge.of_sums(judge.count(predictions), 0.5) is None
-    summary = judge.summary(sums)
+    assert judge.of_sums(judge.total([]), 0.5) is None
+
+
+@of_each_kind
+def test_the_summary_of_a_scoring_has_the_mean_of_its_predictions(kind: str) -> None:
+    rows = counted(kind)
+    summary = rows.judge.summary(rows.sums)
     mean = {
-        "classification": predictions.mean(),
-        "regression": predictions.mean(),
-        "clustering": whole.headline,
+        "classification": rows.predictions.mean(),
+        "regression": rows.predictions.mean(),
+        "clustering": rows.whole.headline,
     }
     assert summary.get("inertia", summary.get("mean")) == pytest.approx(mean.get(kind))
-    assert (
-        kind != "classification"
-        or summary["predicted_rate"] == (predictions >= known.threshold).mean()
-    )
-    assert kind != "multiclass" or sum(summary.values()) == pytest.approx(1)
-    assert (judge.summary(judge.total([])), judge.of_sums(judge.total([]), 0.5)) == ({}, None)
+
+
+def test_the_summary_of_two_classes_has_the_share_above_the_threshold() -> None:
+    rows = counted("classification")
+    share = (rows.predictions >= rows.known.threshold).mean()
+    assert rows.judge.summary(rows.sums)["predicted_rate"] == share
+
+
+def test_the_summary_of_several_classes_has_shares_of_one_whole() -> None:
+    rows = counted("multiclass")
+    assert sum(rows.judge.summary(rows.sums).values()) == pytest.approx(1)
+
+
+@of_each_kind
+def test_the_summary_of_no_rows_is_empty(kind: str) -> None:
+    judge = evaluator(KINDS[kind])
+    assert judge.summary(judge.total([])) == {}
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
@@ -199,20 +255,20 @@ def test_installed_packages_register_metrics(monkeypatch: pytest.MonkeyPatch) ->
     base.load_entry_points.cache_clear()
 
 
-def test_the_interval_of_a_mean_and_its_keys_in_mlflow() -> None:
+def test_the_interval_of_a_mean() -> None:
     values = np.random.default_rng(0).normal(3, 2, 500)
     half = 1.959963984540054 * values.std(ddof=1) / np.sqrt(500)
     found = mean_interval(500, values.sum(), (values**2).sum())
     assert found == pytest.approx((values.mean() - half, values.mean() + half))
     assert mean_interval(1, 3.0, 9.0) == Interval(0, np.inf)
-    assert mean_interval(3, 1.0, 1.0).low == 0, (
-        "no loss is below, also where the half width is more than the mean"
-    )
-    keys = list(
-        logged(
-            Regression(),
-            Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0])),
-            "test",
-        )
-    )
+
+
+def test_the_interval_of_a_loss_does_not_go_below_0() -> None:
+    """Also where the half width is more than the mean."""
+    assert mean_interval(3, 1.0, 1.0).low == 0
+
+
+def test_keys_in_mlflow_begin_with_the_headline_and_end_with_its_interval() -> None:
+    found = Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0]))
+    keys = list(logged(Regression(), found, "test"))
     assert (keys[0], keys[-2:]) == ("test/rmse", ["test/rmse_low", "test/rmse_high"])

@@ -3,6 +3,7 @@ name them.
 """
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -10,7 +11,8 @@ import sqlite3
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -182,62 +184,96 @@ def test_a_lock_that_does_not_end(
     assert {client.get_run(run_id).info.status for run_id in (run.id, *trials)} == {"KILLED"}
 
 
-def test_a_run_on_a_server_below_a_path(
-    serving: Any, tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(tables, tmp_path / "served.db")
-    command = [
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "0",
-        "--workers",
-        "1",
-        "--static-prefix",
-        "/mlflow",
-    ]
-    command += [
-        "--backend-store-uri",
-        "sqlite:///served.db",
-        "--artifacts-destination",
-        str(tmp_path / "artifacts"),
-    ]
-    with serving(
-        command,
-        "http://127.0.0.1:0",
-        tmp_path,
-        "mlflow/health",
-        MLFLOW_SERVER_ENABLE_JOB_EXECUTION="false",
-    ) as url:
+@dataclass(frozen=True)
+class Served:
+    """A run on a server below a path, while it is up."""
+
+    url: str
+    """Of the server, without the path."""
+    store_check: str
+    """What the check of the store says."""
+    run: Run
+    said: str
+    """What was written to the standard output."""
+
+    def text(self, address: str) -> bytes:
+        with urllib.request.urlopen(address, timeout=WATCHDOG_S) as answer:
+            return bytes(answer.read())
+
+
+SERVER = (
+    "server",
+    "--host",
+    "127.0.0.1",
+    "--port",
+    "0",
+    "--workers",
+    "1",
+    "--static-prefix",
+    "/mlflow",
+    "--backend-store-uri",
+    "sqlite:///served.db",
+)
+
+
+@pytest.fixture(scope="module")
+def served(
+    serving: Any, tables: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(tables, folder / "served.db")
+    command = [*SERVER, "--artifacts-destination", str(folder / "artifacts")]
+    alone = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with serving(command, "http://127.0.0.1:0", folder, "mlflow/health", **alone) as url:
         spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
-        assert " takes runs" in check_store(spec)
-        with _made(spec) as run:
-            run.log_metrics({"test/auc": 0.5})
-            run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
-            run.log_text("seed: 0\n", "plots/config.yaml")
-            run.log_dataset(
-                "s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10}
-            )
-        (finished,) = run.store.search_runs([run.experiment_id])
-        page = run.link
-        image = f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
-        with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
-            assert b"<title>MLflow" in answer.read()
-        with urllib.request.urlopen(image, timeout=WATCHDOG_S) as answer:
-            assert answer.read() == b"seed: 0\n"
-    assert page.startswith(f"{url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}")
-    secret = Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link
-    assert (
-        secret
-        == "https://host.example/mlflow/#/experiments/1/runs/abc?workflowType=machine_learning"
-    )
-    local = Run("abc", "1", "sqlite:///mlflow.db", None).link
-    assert local.endswith(" after `mlflow ui --backend-store-uri sqlite:///mlflow.db`")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            check = check_store(spec)
+            with _made(spec) as run:
+                run.log_metrics({"test/auc": 0.5})
+                run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
+                run.log_text("seed: 0\n", "plots/config.yaml")
+                run.log_dataset(
+                    "s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10}
+                )
+        yield Served(url, check, run, out.getvalue())
+
+
+def test_a_server_below_a_path_takes_runs(served: Served) -> None:
+    assert " takes runs" in served.store_check
+
+
+def test_a_run_on_a_server_below_a_path(served: Served) -> None:
+    run = served.run
+    (finished,) = run.store.search_runs([run.experiment_id])
     assert finished.info.status == "FINISHED"
     assert finished.data.metrics == {"test/auc": 0.5, "history/train_logloss": 0.6}
     assert finished.inputs.dataset_inputs[0].dataset.digest == "d" * 36
-    assert capsys.readouterr().out == ""
+    assert served.said == "", "MLflow prints of its own where a run is"
+
+
+def test_the_link_of_a_run_leads_below_the_path(served: Served) -> None:
+    run = served.run
+    page = run.link.partition("#")[0]
+    assert run.link.startswith(
+        f"{served.url}/mlflow/#/experiments/{run.experiment_id}/runs/{run.id}"
+    )
+    assert b"<title>MLflow" in served.text(page)
+
+
+def test_the_server_gives_artifacts_by_the_address_that_notes_use(served: Served) -> None:
+    words = f"path=plots/config.yaml&run_uuid={served.run.id}"
+    assert served.text(f"{served.url}/mlflow/get-artifact?{words}") == b"seed: 0\n"
+
+
+def test_a_link_has_no_password() -> None:
+    link = Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link
+    page = "https://host.example/mlflow/#/experiments/1/runs/abc"
+    assert link == f"{page}?workflowType=machine_learning"
+
+
+def test_a_link_of_a_local_store_tells_how_to_open_it() -> None:
+    link = Run("abc", "1", "sqlite:///mlflow.db", None).link
+    assert link.endswith(" after `mlflow ui --backend-store-uri sqlite:///mlflow.db`")
 
 
 def test_a_server_that_is_gone_is_told_in_one_line(
@@ -255,44 +291,62 @@ def test_a_server_that_is_gone_is_told_in_one_line(
     mark_launched(problem=mistake)
 
 
-def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
-    spec: TrackingSpec,
-) -> None:
-    odd = [
-        "petal length (cm)",
-        "petal length [cm]",
-        "a//b",
-        "/a",
-        "a/",
-        "..",
-        "..x",
-        "a/../b",
-        "",
-        ".",
-        "x\n",
-    ]
-    odd += ["$", "(", "x" * 251, "x" * 252, "(" * 300]
-    usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * MAX_NAME]
-    assert [storable_name(name) for name in usual] == usual
-    names = [storable_name(name) for name in (*usual, *odd)]
+USUAL = ("test/auc", "km/h", "a:b c", "Größe", "x" * MAX_NAME)
+ODD = (
+    "petal length (cm)",
+    "petal length [cm]",
+    "a//b",
+    "/a",
+    "a/",
+    "..",
+    "..x",
+    "a/../b",
+    "",
+    ".",
+    "x\n",
+    "$",
+    "(",
+    "x" * 251,
+    "x" * 252,
+    "(" * 300,
+)
+"""Names that MLflow refuses."""
+
+
+def test_names_that_mlflow_takes_stay() -> None:
+    assert tuple(storable_name(name) for name in USUAL) == USUAL
+
+
+def test_odd_names_become_names_of_mlflow_and_stay_distinct() -> None:
+    names = [storable_name(name) for name in (*USUAL, *ODD)]
     assert len(set(names)) == len(names)
     assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
     assert max(map(len, names)) == MAX_NAME
-    assert names == [storable_name(name) for name in names], "a name that is taken is left as it is"
-    huge = "x" * 3_000_000
-    values = {
-        f"unscored/{name}": float(at)
-        for at, name in enumerate([*odd, *(f"ENSG{at}(x)" for at in range(3000))])
-    }
-    with open_run(
-        spec, name="n", tags={"a (b)": huge}, params={"data.columns.a (b)": huge, "c": huge[:6000]}
-    ) as run:
+
+
+def test_a_name_that_was_made_is_left_as_it_is() -> None:
+    names = [storable_name(name) for name in (*USUAL, *ODD)]
+    assert [storable_name(name) for name in names] == names
+
+
+def test_thousands_of_odd_names_are_metrics_of_one_run(spec: TrackingSpec) -> None:
+    names = [*ODD, *(f"ENSG{at}(x)" for at in range(3000))]
+    values = {f"unscored/{name}": float(at) for at, name in enumerate(names)}
+    with open_run(spec, name="n", tags={}, params={}) as run:
         run.log_metrics(values)
+    ended = _only(spec)
+    assert ended.info.status == "FINISHED"
+    assert sorted(ended.data.metrics.values()) == sorted(values.values())
+
+
+def test_texts_of_megabytes_are_cut_to_what_mlflow_takes(spec: TrackingSpec) -> None:
+    huge = "x" * 3_000_000
+    params = {"data.columns.a (b)": huge, "c": huge[:6000]}
+    with open_run(spec, name="n", tags={"a (b)": huge}, params=params) as run:
         run.log_dataset("made://x", "d", huge, "train", {})
         run.log_params({"data.columns.a (b)": "another"})
     ended = _only(spec)
     assert ended.info.status == "FINISHED"
-    assert sorted(ended.data.metrics.values()) == sorted(values.values())
     assert ended.data.tags[storable_name("a (b)")] == "x" * 7999 + "…"
     assert ended.data.params == {
         storable_name("data.columns.a (b)"): "x" * 5999 + "…",
@@ -443,27 +497,43 @@ def written(**changes: Any) -> dict[str, str]:
     return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
 
 
-def test_whether_a_process_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_runs_has_not_ended() -> None:
     assert not process.has_exited(written(), STORE)
-    assert process.has_exited(written(start="1"), STORE), "another has its number now"
+
+
+def test_a_process_whose_number_another_has_now_has_ended() -> None:
+    assert process.has_exited(written(start="1"), STORE)
+
+
+def test_a_process_has_ended_before_and_after_its_parent_takes_notice() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
-    # it has ended; its parent has not taken notice
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert process.has_exited(written(pid=child.pid), STORE)
     child.wait()
     assert process.has_exited(written(pid=child.pid), STORE)
+
+
+def test_a_run_that_names_no_process_is_not_taken_for_ended() -> None:
     assert not process.has_exited({}, STORE)
     huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
         assert not process.has_exited({process.PROCESS: text}, STORE), text
-    before = written(start="1")
+
+
+def test_a_process_before_a_start_of_the_machine_has_ended_where_the_store_is_its_own() -> None:
     earlier = written(boot="earlier", start="1")
     assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
     assert process.has_exited(earlier, "sqlite:///mlflow.db")
-    # as /proc hides processes of others
-    for problem in (psutil.NoSuchProcess, psutil.AccessDenied):
-        monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
-        assert not process.has_exited(before, STORE)
+
+
+@pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])
+def test_a_process_that_cannot_be_seen_is_not_taken_for_ended(
+    monkeypatch: pytest.MonkeyPatch, problem: type[psutil.Error]
+) -> None:
+    """As /proc hides those of others."""
+    before = written(start="1")
+    monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
+    assert not process.has_exited(before, STORE)
 
 
 def test_a_lease(client: Any, left: Callable[..., str]) -> None:
