@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
-"""Class of Dask-ML -> parameters that scikit-learn's of the name has none of: here the solver
+"""Class of Dask-ML -> parameters that scikit-learn's of the name lacks: here the solver
 without a penalty.
 """
 TRIES = 5
