@@ -13,7 +13,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from tests.jobs.conftest import TAGS, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Listing
+from tipcast.datasets.scan import Listing
 from tipcast.jobs.promote import Candidate, check_test_rows
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched

@@ -441,7 +441,7 @@ class ScoreConfig(_WorkersConfig):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what only the dataset understands, see ``Dataset.check_facts``."""
+        """Return what only the dataset understands, see ``Scorable.of_files``."""
         return {name: getattr(self, name) for name in FACTS}
 
 

@@ -28,6 +28,7 @@ from tipcast.config.schema import (
     SchedulerCluster,
 )
 from tipcast.config.streams import show
+from tipcast.datasets.base import describe
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
@@ -72,7 +73,7 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
         return check_store(config.tracking)
 
     def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
-        return open_dataset(config.data).describe(side)
+        return describe(open_dataset(config.data), side)
 
     sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
     checks |= {"tracking": check_tracking} | {

@@ -27,7 +27,8 @@ from tipcast.config.schema import (
     LocalCluster,
     LocalCudaCluster,
 )
-from tipcast.datasets.rows import held_out_rows
+from tipcast.datasets.base import Tabular
+from tipcast.datasets.prepare import held_out_rows
 from tipcast.evaluation import evaluator, plots, report
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs import say
@@ -271,14 +272,17 @@ def shared_rows(plan: Plan) -> SharedRows | None:
     """Read the first test rows, with the groups that they were made of; None where the dataset does
     not tell these.
     """
+    if not isinstance(plan.dataset, Tabular):
+        return None
     try:
         group = plan.dataset.target_column(None, None).name
-    except TipcastError:  # a table's or trips' columns are what they are
+    except TipcastError:  # a table's columns are what they are
         return None
+
     recipe = dataclasses.replace(
         plan.test_recipe, task=dataclasses.replace(plan.task, columns=(group,))
     )
-    columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.facts, SHARED_ROWS)
+    columns, _ = held_out_rows(plan.test.fragments[0], recipe, plan.train.info, SHARED_ROWS)
     x = plan.dataset.compute(columns, plan.task.features, np)
     return np.asarray(x, dtype=np.float64), columns[group].astype(np.int64)
 

@@ -17,10 +17,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FACTS, Limits, PromoteConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.base import Dataset, Tabular, as_trained
 from tipcast.datasets.listing import identical
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of, open_dataset
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import Evaluation, bounds
 from tipcast.evaluation.sums import Parts
@@ -255,7 +256,8 @@ def compare(
         checks.append(Check("champion", not why, why or question))
 
     dataset = open_dataset(data)
-    draw = split.Draw(int(run.data.params.get("seed", 0)), dataset.test_share, parts=("test",))
+    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
+    draw = split.Draw(int(run.data.params.get("seed", 0)), test_share, parts=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     columns = dict.fromkeys(name for recipe in recipes for name in recipe.columns)
     optional = dict.fromkeys(name for recipe in recipes for name in recipe.optional)
@@ -275,7 +277,7 @@ def test_recipes(
     features of both.
     """
     question = manifests[0]
-    trained = [dataset.as_trained(manifest) for manifest in manifests]
+    trained = [as_trained(dataset, manifest) for manifest in manifests]
     recipes = []
 
     for version in trained:
@@ -322,7 +324,7 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     seen = [
         f"version {candidate.fetched.version} was trained on {split.describe(period)}"
         for candidate in candidates
-        if (period := candidate.fetched.seen(test.facts)) is not None
+        if (period := candidate.fetched.seen(test.info.to_manifest())) is not None
         and split.overlap(period, test.period)
     ]
     what = (

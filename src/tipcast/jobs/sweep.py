@@ -17,7 +17,9 @@ from tipcast.config.arguments import given, with_given
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
-from tipcast.datasets import rows
+from tipcast.datasets import limits
+from tipcast.datasets.counts import per_file
+from tipcast.datasets.counts import total as total_counts
 from tipcast.datasets.parts import merged
 from tipcast.evaluation import ranking
 from tipcast.jobs import check_search, measured, say
@@ -171,12 +173,12 @@ def search(sweep: SweepRecord, session: Session, clock: Clock) -> None:
     with workers.opened():
         with clock.phase("load") as facts, progress("read"):
             counts = workers.load(spec.attempts)
-            rows.check_counts(
-                plan.train, rows.per_file(study.fragments, counts), plan.recipe, config.data.limits
+            limits.check_counts(
+                plan.train, per_file(study.fragments, counts), plan.recipe, config.data.limits
             )
             for side, name in enumerate(("train", "validation")):
-                total = rows.total([parts[side] for parts in counts])
-                rows.check_split(WHERE[name], total, plan.task, config.data.limits)
+                total = total_counts([parts[side] for parts in counts])
+                limits.check_split(WHERE[name], total, plan.task, config.data.limits)
                 facts.append(f"{total.rows:,} {name} rows")
 
         pool = Pool(workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)

@@ -13,11 +13,14 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.base import Dataset, Tabular
+from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.listing import identical
 from tipcast.datasets.parts import timed
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.rows import Recipe, Rows
+from tipcast.datasets.rows import Rows
+from tipcast.datasets.scan import Listing
 from tipcast.datasets.table_columns import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
@@ -73,7 +76,7 @@ class Plan:
         dataset = self.dataset
         used = {*task.features, *task.columns, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
-        for row in dataset.report:
+        for row in dataset.report if isinstance(dataset, Tabular) else ():
             if row["taken as"] == LEFT_OUT and row["column"] not in used:
                 reasons[row["column"]] = row["note"]
         return reasons
@@ -127,10 +130,10 @@ def make_plan(config: TrainConfig) -> Plan:
     if task.kind.has_positive and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
 
-    dataset.check_categories(task.categorical)
-    model = build_for_task(config.model, config.backend.name, task)
-    dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
-    model.check_width(dataset.known_values(task.categorical))
+    if isinstance(dataset, Tabular):
+        dataset.check_categories(task.categorical)
+
+    dataset, task = encode(config, dataset, task)
     recipe = test_recipe = Recipe(dataset, task)
     train = recipe.scan("train")
     test = test_recipe.scan("test")
@@ -147,7 +150,8 @@ def make_plan(config: TrainConfig) -> Plan:
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
 
     parts = ("train", "validation") if task.validation else ("train",)
-    draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
+    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
+    draw = split.Draw(config.seed, test_share, task.validation, parts)
     if not draw.test and {part.digest for part in train.fragments} & {
         part.digest for part in test.fragments
     }:
@@ -155,7 +159,7 @@ def make_plan(config: TrainConfig) -> Plan:
             "data.test has files of data.train: the model is tested on rows that it has learnt"
         )
 
-    if draw.test:
+    if isinstance(dataset, Tabular) and draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
         test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
 
@@ -163,6 +167,19 @@ def make_plan(config: TrainConfig) -> Plan:
         recipe = dataclasses.replace(recipe, draw=draw)
 
     return Plan(train, test, recipe, test_recipe)
+
+
+def encode(config: TrainConfig, dataset: Dataset, task: Task) -> tuple[Dataset, Task]:
+    """Return the dataset and the task with features as the model wants them; C003 features that it
+    cannot be given.
+    """
+    model = build_for_task(config.model, config.backend.name, task)
+    if not isinstance(dataset, Tabular):
+        return dataset, task
+
+    table, encoded = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
+    model.check_width(table.known_values(encoded.categorical))
+    return table, encoded
 
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
@@ -201,9 +218,9 @@ def collect(
     them by split.
     """
     loaded, per_file = rows.collect(workers, listing, recipe, prepared)
-    rows.check_counts(listing, per_file, recipe, limits)
+    check_counts(listing, per_file, recipe, limits)
     splits = dict(zip(names, loaded, strict=False))
     for name, part in splits.items():
-        rows.check_split(WHERE[name], part.counts, recipe.task, limits)
+        check_split(WHERE[name], part.counts, recipe.task, limits)
 
     return splits

@@ -14,6 +14,7 @@ import yaml
 
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
+from tipcast.datasets.base import Tabular
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
@@ -112,8 +113,9 @@ class Record:
             for name, side in sides.items()
         }
         self.run.log_text(yaml.safe_dump(read), FILES)
-        if report := self.plan.dataset.report:
-            self.context.table(report, "tables/columns.json")
+        dataset = self.plan.dataset
+        if isinstance(dataset, Tabular) and dataset.report:
+            self.context.table(dataset.report, "tables/columns.json")
 
     def metrics(self, outcome: Outcome) -> None:
         """Record metrics, the headline first, and the fit's history."""
@@ -239,7 +241,7 @@ class Record:
             outcome.fitted.format,
             facts,
             self.plan.dataset,
-            train.facts,
+            train.info,
             raw.head(EXAMPLES),
         )
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])

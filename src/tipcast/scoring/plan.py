@@ -17,10 +17,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, ScanRequest, check_names
+from tipcast.datasets.base import Scorable, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
+from tipcast.datasets.scan import ScanRequest, column_names_of
 from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
 from tipcast.tasks.base import Task, from_facts
 
@@ -57,7 +58,7 @@ class Scoring:
 
     config: ScoreConfig
     fetched: "Fetched"
-    dataset: Dataset
+    dataset: Scorable
     task: Task
     present: Scores
     """What is where the scores go."""
@@ -115,6 +116,10 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
     """
     manifest = fetched.manifest
     dataset = dataset_of(manifest)
+    if not isinstance(dataset, Scorable):
+        what = f"is a model of {dataset.name}, whose rows are not read from files"
+        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
     task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
     for name in set(config.keep or ()) & set(added_columns(task)):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
@@ -123,12 +128,10 @@ def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scor
         dict.fromkeys((*optional, *(name for name in task.columns if name not in columns)))
     )
     check_names(dataset, config.columns, "columns")
-    dataset.check_facts(config.facts)
+    dataset = dataset.of_files(config.facts)
     nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
-    request = request_of(
-        config, columns, optional, key="columns", nullable=nullable, facts=config.facts
-    )
-    names = config.columns or manifest.get(COLUMN_NAMES, {})
+    request = request_of(config, columns, optional, key="columns", nullable=nullable)
+    names = config.columns or column_names_of(manifest)
     tabular = dataset.name == "table"
     request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
     files = output_names(config.input, request, present.folder)

@@ -19,7 +19,7 @@ from distributed.core import Status
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset
+from tipcast.datasets.base import Scorable
 from tipcast.datasets.parts import FilePart, Fragment
 from tipcast.evaluation import evaluator
 from tipcast.models.native import Scorer
@@ -50,7 +50,7 @@ class Work:
     """What all tasks of a scoring share."""
 
     frames: Frames
-    dataset: Dataset
+    dataset: Scorable
     task: Task
     threshold: float | None
     """Of two classes: scores at or above it are predicted 1."""
@@ -237,7 +237,7 @@ def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> p
 def read_passthrough(part: FilePart, work: Work) -> pa.Table:
     """Read what is kept of a part, on the host: in its row order, without the file's metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. D001
+    Parquet columns keep their types; those of CSV become what ``Scorable.csv_types`` says. D001
     gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not
     reached.
     """

@@ -17,7 +17,7 @@ from distributed import Client, Future, SchedulerPlugin, as_completed
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.search import trial as worker_side
 from tipcast.search.proposals import Searcher
 from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial, TrialSlots

@@ -21,9 +21,15 @@ from tipcast.compute.base import Array, Frames, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.base import Counts, Part
+from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Fragment
-from tipcast.datasets.rows import Recipe, counted, draw_all, prepare_fragment
+from tipcast.datasets.prepare import (
+    PreparedPart,
+    Recipe,
+    counted,
+    draw_all,
+    prepare_fragment,
+)
 from tipcast.models.base import Split
 from tipcast.models.build import build_for_task
 
@@ -169,7 +175,7 @@ class WorkerCache:
         """
         study = self.study
 
-        def read(fragment: Fragment) -> tuple[Part, ...]:
+        def read(fragment: Fragment) -> tuple[PreparedPart, ...]:
             return prepare_fragment(fragment, study.frames, study.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
@@ -291,7 +297,7 @@ def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
     )
 
 
-def _joined(parts: list[Part], study: Study) -> tuple[Any, Any]:
+def _joined(parts: list[PreparedPart], study: Study) -> tuple[Any, Any]:
     """Join parts into one frame and one series (None where nothing is predicted), emptying the list
     on the way.
     """

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
@@ -200,7 +200,34 @@ def _function(name: str) -> Target:
     return _TARGETS[name]
 
 
-def make_task(spec: TaskSpec, dataset: Any) -> Task:
+class TaskData(Protocol):
+    """What a task asks of the dataset that it is of, see ``datasets.base.Dataset``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class HasTargetColumns(Protocol):
+    """A dataset any of whose columns can be the target, as ``datasets.base.Tabular``."""
+
+    def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn: ...
+
+
+@runtime_checkable
+class HasNominalFeatures(Protocol):
+    """A dataset that has features which are of use as categories alone, as
+    ``datasets.base.Published``.
+    """
+
+    @property
+    def nominal(self) -> tuple[str, ...]: ...
+
+
+def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     """Make a task of its configuration for a ``datasets.base.Dataset``; C003 C004 what cannot
     be.
     """
@@ -240,6 +267,11 @@ def make_task(spec: TaskSpec, dataset: Any) -> Task:
                 "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
             )
     elif kind is None or kind.has_target:
+        if not isinstance(dataset, HasTargetColumns):
+            what = f"data of {dataset.name} have no column to be named"
+            fix = "use a task that is made for them"
+            raise TipcastError("C003", "task.target", what, fix)
+
         found = dataset.target_column(spec.target, kind)
         if found.classes and classes:
             what = f"changes nothing: the classes are what column {found.name!r} holds"
@@ -287,9 +319,10 @@ def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
     return same[0] if len(same) == 1 else name
 
 
-def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:
+def _features(spec: TaskSpec, dataset: TaskData, columns: Sequence[str]) -> tuple[str, ...]:
     known = [name for name in dataset.features if spec.function is not None or name not in columns]
-    usual = [name for name in known if name not in (*columns, *dataset.nominal)]
+    nominal = dataset.nominal if isinstance(dataset, HasNominalFeatures) else ()
+    usual = [name for name in known if name not in (*columns, *nominal)]
     chosen = usual if spec.features is None else list(spec.features)
 
     if not chosen or len(set(chosen)) < len(chosen):

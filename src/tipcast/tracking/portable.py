@@ -12,7 +12,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatch
 from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
-from tipcast.datasets.base import Dataset, RawColumn, as_named
+from tipcast.datasets.base import Dataset, RawColumn, Scorable, raw_columns
 from tipcast.datasets.csv_cells import MISSING
+from tipcast.datasets.scan import FileInfo
 from tipcast.models import native
 from tipcast.tasks import kinds
 from tipcast.tasks.kinds import BINARY, Kind
@@ -82,20 +83,20 @@ def log_model(
     format: str,
     facts: Mapping[str, Any],
     dataset: Dataset,
-    listed: Mapping[str, Any],
+    info: FileInfo,
     example: pd.DataFrame,
 ) -> Logged:
     """Log a model, its native file in a format of ``models.native``, that scores raw rows without
     tipcast.
 
     The manifest has ``facts`` beside the files: ``features`` (in order), ``task`` and all that JSON
-    can hold. The file that makes the dataset's features travels with the model. ``listed`` are
-    facts of the listing of the training rows, ``example`` a few raw rows as a user has them.
+    can hold. The file that makes the dataset's features travels with the model. ``info`` is
+    of the listing of the training rows, ``example`` a few raw rows as a user has them.
     """
     task: Mapping[str, Any] = facts.get("task", {})
     kind = kinds.named(task.get("kind", BINARY.name))
     classes = tuple(task.get("classes", ()))
-    columns = as_named(dataset.raw_columns(facts["features"], listed), listed)
+    columns = raw_columns(dataset, facts["features"], info)
     explained = ["contributions"] if format == "xgboost-ubj" and kind.has_target else []
     outputs = [*kind.outputs, *explained, "features"]
     signature = _signature(columns, kind, classes, outputs, facts.get("threshold"))
@@ -114,7 +115,7 @@ def log_model(
         "file": file.name,
         "sha256": digests,
         "dataset": dataset.name,
-        "columns": [asdict(column) for column in columns],
+        "columns": [column.to_manifest() for column in columns],
         "outputs": outputs,
         "labels": _labels(task),
         "prediction": {
@@ -123,8 +124,8 @@ def log_model(
             "label": kind.label,
         },
         "missing": MISSING,
-        **dataset.facts(),
-        **listed,
+        **(dataset.to_manifest() if isinstance(dataset, Scorable) else {}),
+        **info.to_manifest(),
         **facts,
     }
     params = run.client.get_run(run.id).data.params

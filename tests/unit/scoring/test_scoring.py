@@ -29,10 +29,11 @@ from tests.waiting import wait_until
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address, registry
-from tipcast.datasets.base import Dataset, RawColumn, ScanRequest
+from tipcast.datasets import address, registry, table_features
+from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.parts import FilePart
+from tipcast.datasets.scan import Listing, ScanRequest
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
@@ -326,11 +327,19 @@ def test_files_that_are_passed_over_or_refused(
             plan(given, output, keep)
 
 
-class Drawn(Blobs):
+class Drawn(Dataset):
     """A dataset of one's own, whose rows are in no files."""
 
     name = "drawn"
-    scan_file = Dataset.scan_file
+    code = table_features
+    features = ("x0",)
+
+    @classmethod
+    def of_model(cls, manifest: Any) -> Dataset:
+        return cls()
+
+    def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
+        raise NotImplementedError
 
 
 def test_a_model_of_rows_that_are_in_no_files_scores_none(
