@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,10 @@ from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.jobs import measured, prepare
+from tipcast.jobs import prepare
 from tipcast.search.proposals import merged_space, random
 from tipcast.search.trial import Objective, Proposal, Study
 from tipcast.tasks.base import make_task
-from tipcast.tasks.kinds import BINARY
 
 DAYS = 6
 """Of the month that are held out."""
@@ -75,10 +73,8 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
         frames=frames or CpuFrames(),
         model=spec,
         device=device,
-        categorical=(),
         seed=0,
-        measure=partial(measured, BINARY),
-        again=False,
+        keep_rows=False,
     )
 
 

@@ -31,11 +31,11 @@ def main() -> None:
     """Run the benchmark."""
     given = options(__doc__, trials=100, rows=500_000, rounds=100)
     seconds: list[float] = []
-    take = SweepRecord.take
+    record_event = SweepRecord.record_event
 
     def timed(self: SweepRecord, event: Event) -> None:
         start = time.perf_counter()
-        take(self, event)
+        record_event(self, event)
         seconds.append(time.perf_counter() - start)
 
     with tempfile.TemporaryDirectory(prefix="tipcast-") as scratch:
@@ -53,7 +53,7 @@ def main() -> None:
         ]
         (composed,) = compose("sweep", words)
         with (
-            mock.patch.object(SweepRecord, "take", timed),
+            mock.patch.object(SweepRecord, "record_event", timed),
             contextlib.redirect_stdout(io.StringIO()) as said,
         ):
             sweep.run(to_object(composed.config), "benchmark")

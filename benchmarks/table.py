@@ -29,7 +29,7 @@ Result = dict[str, Any]
 MISSING = "not measured"
 MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->")
 JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measure")
-SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py")
+SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
 SOURCES: dict[str, tuple[str, ...]] = {
     "binned_auc": ("evaluation",),
@@ -45,7 +45,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "network_2": ("../../examples/network_ddp.py", "datasets"),
     "forest_shares": (),
     "scoring": (*JOB, "scoring"),
-    "tracking": ("tracking/run.py", "tracking/store.py"),
+    "tracking": ("tracking/run.py", "tracking/store.py", "tracking/writing.py"),
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
     "busy_cores": ("compute/forkserver.py",),
     "sweep": SEARCH,
@@ -80,9 +80,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
 """Result -> what it speaks of, from src/tipcast."""
 BESIDE = (
     "jobs/ladder.py",
+    "jobs/ladder_plan.py",
+    "jobs/ladder_record.py",
     "datasets/made.py",
     "evaluation/clustering.py",
-    "evaluation/plots.py",
+    "evaluation/plots",
     "models/library.py",
 )
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips

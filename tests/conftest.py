@@ -42,7 +42,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.compute.session import session
 from tipcast.config import conf_files, environment
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
-from tipcast.evaluation import plots
+from tipcast.evaluation.plots import page
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY
 from tipcast.tracking import models as saved_models
@@ -189,17 +189,17 @@ def _parsed_once() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small_pictures() -> Iterator[None]:
     """Pictures of 60 pixels, of each kind the first for all: half of a small job is drawing."""
-    png = plots._png
+    png = page.png
 
     def draw(figure: Any) -> bytes:
-        kind = sys._getframe(1).f_code.co_name, plots.DPI  # the function that has made the figure
+        kind = figure.texts[0].get_text(), page.DPI  # the title
         if kind not in DRAWN:
             DRAWN[kind] = png(figure)
         return DRAWN[kind]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "DPI", 10)
-        patch.setattr(plots, "_png", draw)
+        patch.setattr(page, "DPI", 10)
+        patch.setattr(page, "png", draw)
         yield
 
 

@@ -24,7 +24,7 @@ import scipy.special  # noqa: F401 - early, see tipcast.jobs.train
 
 from tipcast import cli
 from tipcast.config import disk
-from tipcast.evaluation import plots
+from tipcast.evaluation.plots import page
 from tipcast.models import native
 from tipcast.tracking import models as saved_models
 
@@ -122,7 +122,7 @@ def _run(
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     saved_models._parsed = parsed_here
     # no such test looks at pictures, and drawing is half of what a small job computes
-    plots._png = lambda _: BLANK
+    page.png = lambda _: BLANK
     script = arguments[0].endswith(".py")
     sys.argv = arguments if script else ["tipcast", *arguments]
     if before:
@@ -156,8 +156,8 @@ if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks
 
     # what each process would make for itself: the schemas and Hydra's parser, MLflow's tables and
     # its list of packages
-    plots.DPI = 10
-    BLANK = plots._png(plots._page("", "", "", "")[0])
+    page.DPI = 10
+    BLANK = page.png(page.page("", "", "", "")[0])
     compose("train", [])
     configure_mappers()
     requirements_utils._init_packages_to_modules_map()

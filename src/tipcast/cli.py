@@ -111,7 +111,7 @@ def _run(job: str, arguments: list[str]) -> int:
             _load_ahead(composed)
         if "MLFLOW_RUN_ID" in os.environ and job in UNRECORDED:
             from tipcast.jobs.run_context import run_names
-            from tipcast.tracking.run import mark_launched
+            from tipcast.tracking.lifecycle import mark_launched
 
             mark_launched(name=run_names([(job, composed.command)])[0])
         composed.run()
@@ -164,7 +164,7 @@ def _guarded(run: Callable[[], int]) -> int:
         if DEBUG.is_set():
             traceback.print_exc()
         if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
-            from tipcast.tracking.run import mark_launched
+            from tipcast.tracking.lifecycle import mark_launched
 
             mark_launched(problem=problem)
         tell(problem)

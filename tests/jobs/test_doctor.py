@@ -246,3 +246,49 @@ def test_a_worker_without_the_same_tipcast(scheduler: str, monkeypatch: pytest.M
     monkeypatch.setattr(doctor, "differences", lambda _: other)
     with pytest.raises(TipcastError, match=f"K005.*{re.escape(other[0])}.*same requirements file"):
         doctor.check_workers(CPU, spec(scheduler))
+
+
+@pytest.fixture
+def houses(tmp_path: Path) -> Path:
+    """A table of a number, a text of three values and a price."""
+    lines = [f"{row},a{row % 3},{row * 3 % 47}.5" for row in range(60)]
+    path = tmp_path / "houses.csv"
+    path.write_text("\n".join(["size,town,price", *lines]))
+    return path
+
+
+def test_a_table_is_looked_at_before_its_column_is_named(ask: Doctor, houses: Path) -> None:
+    code, found, _ = ask("data=table", f"data.train={houses}")
+    assert (code, found["data.train"]["found"]) == (0, "1 file, 1 part, rows")
+    assert "task" not in found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["task.target=price"], "price: regression, from 2 features"),
+        (["task.target=town"], "town: multiclass of 3 classes, from 2 features"),
+        (["task=clusters"], "groups of rows that are alike: clustering, from 3 features"),
+    ],
+)
+def test_what_a_table_would_be_asked_for_is_said(
+    ask: Doctor, houses: Path, words: list[str], said: str
+) -> None:
+    code, found, _ = ask("data=table", f"data.train={houses}", *words)
+    assert (code, found["task"]["found"]) == (0, said)
+
+
+def test_a_column_that_a_table_lacks_fails(ask: Doctor, houses: Path) -> None:
+    code, found, _ = ask("data=table", f"data.train={houses}", "task.target=prize")
+    assert (code, fails(found)) == (3, {"task": "D007"})
+    assert found["task"]["fix"] == "did you mean price?"
+
+
+@pytest.mark.parametrize(
+    ("data", "target"), [("blobs", "label: multiclass of 8 classes"), ("regression", "y: regr")]
+)
+def test_made_rows_are_looked_at_with_their_task(ask: Doctor, data: str, target: str) -> None:
+    code, found, _ = ask(f"data={data}")
+    assert (code, fails(found)) == (0, {})
+    assert {"data.train", "data.test"} <= set(found)
+    assert found["task"]["found"].startswith(target)

@@ -4,15 +4,16 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import mlflow
+import numpy as np
 import pytest
 
 import tipcast
 from tipcast import TipcastError, api
 from tipcast.config.schema import LocalCluster
-from tipcast.jobs.ladder import Rung, compared
+from tipcast.jobs.ladder_plan import Rung
+from tipcast.jobs.ladder_record import Clusters, RungResult, compare_results
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -106,34 +107,28 @@ def test_clusters_are_held_against_the_groups_that_rows_were_made_of(store: str)
 
 
 def test_speed_up_efficiency_and_agreement() -> None:
-    def climbed(device: str, size: int, fit_s: float, auc: float, **more: float) -> dict[str, Any]:
-        seconds = {"cluster_s": 3.0, "read_s": 1.0, "fit_s": fit_s, "evaluate_s": 1.0}
-        name = Rung(device, size, LocalCluster("local")).name
-        return {
-            "rung": name,
-            "device": device,
-            "size": size,
-            "run": "a",
-            **seconds,
-            "auc": auc,
-            **more,
-        }
+    def climbed(
+        device: str, size: int, fit_s: float, auc: float, rand: float | None = None
+    ) -> RungResult:
+        seconds = {"cluster": 3.0, "read": 1.0, "fit": fit_s, "evaluate": 1.0}
+        rung = Rung(device, size, LocalCluster("local"))
+        clusters = None if rand is None else Clusters(np.zeros((1, 1)), rand)
+        return RungResult(rung, "a", seconds, auc, clusters)
 
     rungs = [("cpu", 1, 18, 0.8), ("cpu", 4, 6, 0.79), ("gpu", 1, 2, 0.8), ("gpu", 2, 0, 0.81)]
-    rows = compared([climbed(*rung) for rung in rungs], "auc", tolerance=0.0126)
+    rows = compare_results([climbed(*rung) for rung in rungs], "auc", tolerance=0.0126)
     assert [row["rung"] for row in rows] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
     assert [row["job_s"] for row in rows] == [20, 8, 4, 2]
     assert [row["speed_up"] for row in rows] == [1, 2.5, 5, 10]
     assert [row["efficiency"] for row in rows] == [1, 0.625, 1, 1]
     assert [row["difference"] for row in rows] == pytest.approx([0, 0.0125, 0, 0.0125])
     assert {row["verdict"] for row in rows} == {"equal"}
-    apart = compared([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
+    apart = compare_results([climbed("cpu", 1, 1, 0.5), climbed("cpu", 2, 1, 0.6)], "auc", 0.1)
     assert [row["verdict"] for row in apart] == ["equal", "NOT equal"]
     clusters = [
-        climbed("cpu", size, 1, 0.5, adjusted_rand=rand)
-        for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))
+        climbed("cpu", size, 1, 0.5, rand) for size, rand in ((1, 1.0), (2, 0.995), (4, 0.9))
     ]
-    assert [row["verdict"] for row in compared(clusters, "auc", 0.01)] == [
+    assert [row["verdict"] for row in compare_results(clusters, "auc", 0.01)] == [
         "equal",
         "equal",
         "NOT equal",

@@ -137,7 +137,7 @@ def test_months_go_through_no_link_and_unfinished_ones_of_killed_jobs_go(
 
 def test_a_second_job_does_not_prepare_into_the_same_folder_at_once(job: Job, out: Path) -> None:
     with (
-        months.alone(str(out)),
+        months.locked_folder(str(out)),
         pytest.raises(TipcastError, match=r"S011.*another job is writing into it"),
     ):
         job("prepare", *MONTHS, f"out={out}")

@@ -10,11 +10,13 @@ from typing import Any
 import mlflow
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
-from tests.jobs.conftest import TAGS, own_tags, run_job
+from tests.jobs.conftest import QUICK_TRAIN, TAGS, own_tags, run_job
 
+from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.scan import Listing
-from tipcast.jobs.promote import Candidate, check_test_rows
+from tipcast.datasets.taxi.files import TripInfo
+from tipcast.jobs.promote_plan import Candidate, check_test_rows
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
 
@@ -229,7 +231,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
     def of(version: str, colour: str, *trained: int) -> Candidate:
         return candidate(version, colour=colour, trained_from=trained[0], trained_until=trained[1])
 
-    test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
+    test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", TripInfo())
     new = of("2", "yellow", 0, 2 * month)
     green = of("3", "green", 0, 3 * month)
     assert check_test_rows([new, green], test).passed, (
@@ -320,7 +322,37 @@ def test_as_a_user_sees_it(promote: Job, client: Any, capsys: pytest.CaptureFixt
     )
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert [line.split()[0] for line in lines if "FAILED" in line] == ["comparison"]
-    assert {"run passed its run is FINISHED", "champion still version 2"} <= {*lines}
+    assert {"run passed its run is FINISHED", "alias champion still version 2"} <= {*lines}
+
+
+@pytest.fixture
+def shown(
+    store: str, client: Any, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], list[str]]:
+    """Promote a version; return the lines that people see."""
+
+    def lines(version: str) -> list[str]:
+        words = [f"model_uri=models:/{NAME}/{version}", "print=text", f"tracking.uri={store}"]
+        (composed,) = compose_jobs("promote", [*QUICK_TRAIN, *words])
+        composed.run()
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
+def test_lines_are_the_same_with_a_holder_as_without(shown: Callable[[str], list[str]]) -> None:
+    """The check of the champion has its line beside that of the alias of this name."""
+    without = [line.split("  ")[0] for line in shown(WORSE)]
+    names = [line.split("  ")[0] for line in shown(BETTER)]
+    assert names == [*without[:3], "champion", *without[3:]]
+    assert without[2:5] == ["digests", "comparison", "alias"]
+
+
+def test_a_version_that_holds_the_alias_is_said_in_words(
+    shown: Callable[[str], list[str]], client: Any
+) -> None:
+    _hold(client, BETTER)
+    assert shown(BETTER) == ["alias  champion version 2 already"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:

@@ -12,6 +12,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import mlflow
@@ -26,6 +27,7 @@ from tests.jobs.conftest import TAGS, damaged, own_tags, run_job
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
+from tipcast.jobs.score import lines_for_people, refusal
 from tipcast.scoring import worker
 from tipcast.scoring.writing import file_stamp
 
@@ -519,3 +521,29 @@ def test_a_store_that_is_away_is_told_in_one_line_without_the_keys(
     s3fs.S3FileSystem.clear_instance_cache()
     assert Refusing.asked
     assert all(Refusing.asked.count(request) <= 3 for request in Refusing.asked), Refusing.asked
+
+
+def test_lines_for_people_say_that_files_were_counted() -> None:
+    result = {"run": "seen before", "scored": 1, "scored_rows": 1000}
+    assert lines_for_people(result) == {"scored_files": 1, "scored_rows": 1000}
+
+
+@pytest.mark.parametrize(
+    ("n_files", "n_refused", "code", "fix"),
+    [
+        (1, 1, "D005", "mend it"),
+        (2, 1, "S010", "mend or leave out the files that are listed"),
+        (2, 2, "S010", "mend it"),
+    ],
+)
+def test_error_of_refused_files_is_that_of_the_only_one_or_names_the_first(
+    n_files: int, n_refused: int, code: str, fix: str
+) -> None:
+    errors = {
+        str(at): TipcastError("D005", f"{at}.csv", "damaged", "mend it") for at in range(n_refused)
+    }
+    plan: Any = SimpleNamespace(n_files=n_files)
+    error = refusal(plan, errors)
+    assert error is not None
+    assert (error.code, error.fix) == (code, fix)
+    assert "0.csv" in str(error)

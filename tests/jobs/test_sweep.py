@@ -16,7 +16,8 @@ from PIL import Image
 from tests.jobs.conftest import TAGS, children, own_tags, run_job
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import base, metric, plots
+from tipcast.evaluation import base, metric
+from tipcast.evaluation.plots import page
 from tipcast.tracking.artifacts import CONFIG
 
 QUICK = ("data.rows=5000",)
@@ -64,7 +65,7 @@ def points(client: Any, run: Any, name: str) -> tuple[list[int], list[float]]:
 def nine(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """A random search of nine trials."""
     with contextlib.chdir(tmp_path_factory.mktemp("nine")), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "DPI", 150)
+        patch.setattr(page, "DPI", 150)
         ended = run_job(
             store, "sweep", *QUICK, FEW, SPACE, "search.trials=9", "tracking.register=swept"
         )

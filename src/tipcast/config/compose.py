@@ -4,7 +4,6 @@ line.
 
 import contextlib
 import dataclasses
-import difflib
 import functools
 import os
 import re
@@ -24,7 +23,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, environment, help, schema
+from tipcast.config import conf_files, environment, help, hints, schema
 from tipcast.config.arguments import (
     COLUMNS,
     FLAGS,
@@ -41,17 +40,6 @@ from tipcast.config.plain import redact
 from tipcast.config.streams import show
 
 FOLDER = "--config-dir="
-MOST_MEANT = 3
-"""Keys that a hint names."""
-SYNONYMS = {
-    "random_state": "seed",
-    "label": "task.target",
-    "n_jobs": "cluster.threads_per_worker",
-    "experiment_name": "tracking.experiment",
-    "tracking_uri": "tracking.uri",
-    "data.name": "data.source",
-}
-"""What scikit-learn, MLflow and other options call a key -> the key."""
 QUOTES = (
     """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
     "or add --multirun to run each"
@@ -305,11 +293,9 @@ def _explained(
         return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
 
     if isinstance(problem, MissingConfigException):
-        group, _, wanted = str(problem.missing_cfg_file).rpartition("/")
-        options = sorted(conf_files.options(group))
-        return unknown(
-            f"{group}={wanted}", f"option of conf/{group}", wanted, options, "C002", f"{group}="
-        )
+        # an address or a path has more of these signs
+        group, _, wanted = str(problem.missing_cfg_file).partition("/")
+        return hints.unknown_option(job, group, wanted, sorted(conf_files.options(group)))
 
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
@@ -326,9 +312,10 @@ def _explained(
         # which only a job that asks something has
         if key == "task" and file[1].startswith("data/"):
             what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-            return TipcastError(
-                "C003", "data", what, "use data=sample, files or tlc; for a table: tipcast inspect"
-            )
+            fix = "use data=sample, files or tlc"
+            if job == "promote":
+                fix = "leave it out: data.test= names other files of the version's own data"
+            return TipcastError("C003", "data", what, fix)
         fix = f"{job} has no such key: correct the file, or choose another option"
         return conf_files.fault() or TipcastError(
             "C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix
@@ -337,10 +324,9 @@ def _explained(
     near = list[str]()
     # of another mistake beside it
     with contextlib.suppress(HydraException, OmegaConfBaseException):
-        config, choices = _by_api(
-            job, [word for word in overrides if conf_files.options(word.split("=")[0])]
-        )
-        near = _meant(key, [*choices, *(name for name, *_ in help.keys(config))])
+        groups = (word for word in overrides if conf_files.options(word.split("=")[0]))
+        config, choices = _by_api(job, [word for word in groups if key_of(word) != key])
+        near = hints.meant(key, [*choices, *(name for name, *_ in help.keys(config))])
 
     fix = (
         f"did you mean {' or '.join(near)}?"
@@ -348,20 +334,6 @@ def _explained(
         else f"see tipcast {job} --cfg job for the keys"
     )
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
-
-
-def _meant(key: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that an unknown one may stand for: those that end with it, else the
-    nearest.
-    """
-    if SYNONYMS.get(key) in keys:
-        return [SYNONYMS[key]]
-
-    leaf = key.rpartition(".")[2]
-    # `~key` may name one that is there; a space has a search's values of what params have
-    others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
-    ending = [name for name in others if name.rpartition(".")[2] == leaf]
-    return ending[:MOST_MEANT] or difflib.get_close_matches(key, others, 1, cutoff=0.75)
 
 
 def complete(words: Sequence[str]) -> None:
@@ -411,5 +383,8 @@ def candidates(line: str) -> list[str]:
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
         return []
 
-    hidden = ("hydra", "schema", *schema.TESTS_ONLY)
-    return [item for item in offered if not item.lstrip("+~").startswith(hidden)]
+    hidden = ["hydra", "schema", *schema.TESTS_ONLY]
+    if not any(field.name == "task" for field in dataclasses.fields(schema.JOBS[job])):
+        for_a_task = conf_files.options("data").keys() - conf_files.options_without_task("data")
+        hidden += [f"data={name}" for name in for_a_task]
+    return [item for item in offered if not item.lstrip("+~").startswith(tuple(hidden))]

@@ -9,6 +9,8 @@ from tipcast.config.errors import TipcastError, missing
 
 OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
 PACKAGE = "# @package _global_"
+TASK = "override /task@"
+"""What the defaults of data that are for a task of their own have."""
 
 
 def conf_dir() -> Path:
@@ -50,6 +52,15 @@ def options(group: str) -> dict[str, Path]:
         for folder in folders
         for path in sorted(folder.glob("*.yaml"))
         if path.is_file()
+    }
+
+
+def options_without_task(group: str) -> dict[str, Path]:
+    """Return the options of a group for a job that has no task: not the data that bring one."""
+    return {
+        name: path
+        for name, path in options(group).items()
+        if TASK not in path.read_text(encoding="utf-8")
     }
 
 

@@ -157,7 +157,7 @@ def _remove_sockets(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, what: str) -> Iterator[bool]:
+def locked_folder(folder: Path, what: str) -> Iterator[bool]:
     """Make a folder and keep other jobs out of it; S011, ``what``, where one is in it.
 
     Of the folders that the block makes, this one and those above it included, empty ones are

@@ -62,7 +62,8 @@ def text(
     order = sorted(
         choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS)
     )
-    files = {group: conf_files.options(group) for group in order if conf_files.options(group)}
+    options_of = conf_files.options if "task" in choices else conf_files.options_without_task
+    files = {group: options for group in order if (options := options_of(group))}
     purpose, examples, first = _opening(conf_files.conf_dir() / f"{job}.yaml")
     comments = _comments(conf_files.conf_dir() / f"{job}.yaml", "")
     titles = {"": f"keys of {job}"}

@@ -349,10 +349,17 @@ class _WorkersConfig(_JobConfig):
 
 @dataclass
 class DoctorConfig(_WorkersConfig):
-    """What the doctor looks at."""
+    """What the doctor looks at, of every job that has it."""
 
     data: DataSpec = MISSING
     tracking: TrackingSpec = MISSING
+
+
+@dataclass
+class CheckupConfig(DoctorConfig):
+    """What the doctor looks at, with the task that some data are for."""
+
+    task: TaskSpec = MISSING  # of no name until data bring one
 
 
 @dataclass
@@ -452,6 +459,6 @@ JOBS = {
     "prepare": PrepareConfig,
     "score": ScoreConfig,
     "promote": PromoteConfig,
-    "doctor": DoctorConfig,
+    "doctor": CheckupConfig,
     "inspect": InspectConfig,
 }

@@ -15,6 +15,7 @@ from tipcast.datasets.arrow_types import is_text, plain_text
 from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
 from tipcast.datasets.parts import CsvTypes, FilePart
 from tipcast.datasets.scan import ScanRequest, seen_names
+from tipcast.datasets.text_form import table_in_one_form
 
 _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
@@ -65,7 +66,8 @@ class CsvPart(FilePart):
         asked = {self.columns[name]: kind for name, kind in types.items()}
         table = self.read_table(list(asked), asked)
         columns = [_without_blanks(plain_text(table[spelling])) for spelling in asked]
-        return pa.Table.from_arrays(columns, names=list(types))
+        table = pa.Table.from_arrays(columns, names=list(types))
+        return table_in_one_form(table, address.shown(self.uri))
 
     def read_beside(
         self, frames: Frames, columns: Sequence[str], host: Sequence[str]

@@ -173,7 +173,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
             files = list(store.find(path)) if kind else [str(file) for file in below(Path(path))]
         else:
             start = path[: magic.start() if magic else 0].rpartition("/")[0]
-            files = store.glob(path)
+            files = _glob(store, path, where)
 
         steps = {
             file: file[len(start) + 1 :].split("/")
@@ -206,6 +206,19 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     # here too: one partition alone, and files to be scored
     check_partitions(uris.values(), prefix + start, request)
     return uris
+
+
+def _glob(store: Any, path: str, where: str) -> list[str]:
+    """Return the files that a glob matches; ``**`` before an ending means files at any depth.
+
+    D001 a pattern that fsspec does not take: ``**`` is a whole step of a path to it.
+    """
+    pattern = re.sub(r"(?<=/)\*\*(?=[^/*])", "**/*", path)
+    try:
+        return list(store.glob(pattern))
+    except ValueError as problem:
+        fix = "write ** as a step of its own, as folder/**/*.parquet"
+        raise TipcastError("D001", where, f"is not a pattern: {problem}", fix) from problem
 
 
 def _is_there(path: Path) -> bool:

@@ -95,13 +95,13 @@ class Made(Table):
         """Return the target; C003 for another column or kind."""
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
         own = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
-        if name not in (None, self.target) or kind not in (None, own):
-            raise must_be(
-                "task.target",
-                f"{self.target}, which is {own}",
-                f"{name}, {kind}",
-                f"use {self.target}",
-            )
+        if name not in (None, self.target):
+            rule = f"{self.target}, which is {own}"
+            raise must_be("task.target", rule, name, f"use {self.target}, or leave it out")
+        if kind not in (None, own):
+            rule = f"{own}, which column {self.target!r} of data={self.name} is"
+            fix = "leave it out, or use data=table for rows of another kind"
+            raise must_be("task.kind", rule, kind, fix)
         return TargetColumn(self.target, own, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:

@@ -158,7 +158,7 @@ def unfinished(out: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def alone(out: str) -> Iterator[None]:
+def locked_folder(out: str) -> Iterator[None]:
     """Keep other jobs out of a folder on a disk, and remove what killed ones left unfinished there.
 
     S011: another job writes into it. Stores, and disks that have no locks, keep nobody out.
@@ -166,7 +166,7 @@ def alone(out: str) -> Iterator[None]:
     if address.scheme(out):
         yield
         return
-    with disk.alone(Path(out), "another job is writing into it") as locked:
+    with disk.locked_folder(Path(out), "another job is writing into it") as locked:
         for path in Path(out).iterdir() if locked else ():
             if UNFINISHED.fullmatch(path.name) and not path.is_dir():
                 path.unlink(missing_ok=True)

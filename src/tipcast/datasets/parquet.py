@@ -21,6 +21,7 @@ from tipcast.datasets import address
 from tipcast.datasets.arrow_types import plain_text
 from tipcast.datasets.parts import CsvTypes, FilePart, Fragment, Period, can_join, merged
 from tipcast.datasets.scan import ScanRequest, seen_names
+from tipcast.datasets.text_form import table_in_one_form
 
 FOOTER_ENDS = 8
 """Bytes of its length and the magic word after a footer."""
@@ -166,7 +167,8 @@ class ParquetPart(FilePart):
             )
 
         texts = [plain_text(table[spelling]) for spelling in spellings]
-        return pa.Table.from_arrays(texts, names=list(types))
+        table = pa.Table.from_arrays(texts, names=list(types))
+        return table_in_one_form(table, address.shown(self.uri))
 
     def read_beside(
         self, frames: Frames, columns: Sequence[str], host: Sequence[str]

@@ -76,7 +76,8 @@ class FilePart(Fragment):
 
     @abstractmethod
     def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
-        """Read the canonical columns that ``types`` names on the host, texts as plain strings.
+        """Read the canonical columns that ``types`` names on the host, texts as plain strings in
+        one Unicode form; D016 a text that is not UTF-8.
 
         CSV has columns of these types, texts without blanks around them; a typed file of its own.
         """

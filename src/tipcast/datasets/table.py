@@ -26,6 +26,8 @@ from tipcast.datasets import (
     table_encoding,
     table_features,
     table_gaps,
+    table_target,
+    table_time,
 )
 from tipcast.datasets.arrow_types import is_text, kind_of
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
@@ -41,7 +43,7 @@ from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken
 from tipcast.datasets.table_scan import TableScan, scan_file
-from tipcast.datasets.table_time import side_of
+from tipcast.datasets.table_target import MOST_CLASSES
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
@@ -49,7 +51,6 @@ FEW_VALUES = 20
 """Whole numbers with at most so many different values are classes, unless ``task.kind`` says
 otherwise.
 """
-MOST_CLASSES = 1_000
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
 NO_NAMES = (
@@ -121,6 +122,8 @@ class Table(Scorable, Tabular):
 
         seen = table_columns.look(scans, types)
         if spec.time is not None:
+            if not seen[spec.time].present:
+                raise table_time.empty(scans[0].uri, spec.time)
             kind = types[spec.time]
             if not (seen[spec.time].are_times if cells else kind_of(kind) == "time"):
                 what = f"column {spec.time!r} is {'text' if cells else kind}, not a timestamp"
@@ -228,9 +231,7 @@ class Table(Scorable, Tabular):
 
         note = self.taken[name].note if name in self.taken else ""
         if name not in self.features and note:
-            what = f"column {name!r} is left out: {note}"
-            fix = "name another column, or see data.types"
-            raise TipcastError("C003", "task.target", what, fix)
+            raise table_target.left_out(name, note, many=self.taken[name].seen.many)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
 
@@ -259,16 +260,7 @@ class Table(Scorable, Tabular):
 
         asked = kind or (BINARY if len(classes) == 2 else MULTICLASS)
         if not asked.takes_classes(len(classes)) or len(classes) > MOST_CLASSES:
-            what = (
-                f"column {name!r} has {len(classes):,} different values: not "
-                f"for {kind or 'classes'}"
-            )
-            fix = (
-                "leave task.kind out, or use regression for numbers"
-                if kind
-                else "name another column as task.target"
-            )
-            raise TipcastError("C003", "task.kind" if kind else "task.target", what, fix)
+            raise table_target.unfit(column, len(classes), kind)
 
         return TargetColumn(name, asked, classes, values)
 
@@ -367,7 +359,7 @@ class Table(Scorable, Tabular):
         if self.time is not None:
             time = self.time
             share = self.spec.test_share if self.spec.test is None else None
-            scans = side_of(
+            scans = table_time.side_of(
                 scans, lambda part: self.read(part, CpuFrames(), (time,))[time], time, which, share
             )
 

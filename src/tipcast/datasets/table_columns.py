@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets import address, csv_cells, table_features
+from tipcast.datasets import address, csv_cells, table_features, text_form
 from tipcast.datasets.arrow_types import is_text, kind_of
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import FilePart
@@ -402,7 +402,9 @@ def values_of(
 
     if known.type == "category":
         if is_text(column.type):
-            codes = pc.index_in(column, value_set=pa.array(known.categories, pa.string()))
+            # a model of an earlier version may have them in any form
+            texts = pa.array(text_form.texts_in_one_form(known.categories), pa.string())
+            codes = pc.index_in(column, value_set=texts)
             return np.asarray(codes.cast(pa.float64()).to_numpy())
         found = column.combine_chunks().dictionary_encode()
         try:
@@ -424,7 +426,8 @@ def values_of(
             pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", column)
         )
 
-    absent = pa.array([*csv_cells.MISSING, *(text.strip() for text in known.missing)])
+    missing = text_form.texts_in_one_form(text.strip() for text in known.missing)
+    absent = pa.array([*csv_cells.MISSING, *missing])
     values, odd = csv_cells.numbers(column, absent)
     if odd is not None:
         what = f"column {known.name!r}: cannot read {column[odd].as_py()[:40]!r} as a number"

@@ -4,6 +4,7 @@ nothing but NumPy.
 
 import contextlib
 import functools
+import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from types import ModuleType
@@ -89,7 +90,7 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     found: list[float] = []
 
     for value in values:
-        text = str(value)
+        text = _one_form(str(value))
         alike: tuple[str, ...] = (text,) if text in places else ()
         doubtful = False
         if isinstance(value, bool | np.bool_):
@@ -141,7 +142,8 @@ def _lookups(
     """
     numbers: dict[float, tuple[str, ...]] = {}
     lower: dict[str, tuple[str, ...]] = {}
-    for text in categories:
+    texts = [_one_form(text) for text in categories]
+    for text in texts:
         bare = text.strip().lower()
         lower[bare] = (*lower.get(bare, ()), text)
         with contextlib.suppress(ValueError, OverflowError):
@@ -149,4 +151,9 @@ def _lookups(
             number = float(int(bare, 16)) if bare.startswith("0x") else float(text)
             numbers[number] = (*numbers.get(number, ()), text)
 
-    return {text: at for at, text in enumerate(categories)}, numbers, lower
+    return {text: at for at, text in enumerate(texts)}, numbers, lower
+
+
+def _one_form(text: str) -> str:
+    """Return a text in the Unicode form that training reads values in."""
+    return unicodedata.normalize("NFC", text)

@@ -29,9 +29,7 @@ def side_of(
     spans = _spans(scans, times)
     for scan, of_file in zip(scans, spans, strict=True):
         if not any(of_file):
-            raise TipcastError(
-                "D010", address.shown(scan.uri), f"column {time!r} is empty", "check data.time"
-            )
+            raise empty(scan.uri, time)
 
     every = [span for of_file in spans for span in of_file if span]
     low = min(first for first, _ in every)
@@ -49,6 +47,12 @@ def side_of(
             fragments = tuple(replace(part, period=(low, high)) for part in chosen)
             inside.append(replace(scan, period=(low, high), fragments=fragments))
     return inside
+
+
+def empty(uri: str, time: str) -> TipcastError:
+    """Return the error of a file in which the column of times has no value; D010."""
+    what = f"column {time!r} is empty"
+    return TipcastError("D010", address.shown(uri), what, "check data.time")
 
 
 def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Period | None]]:

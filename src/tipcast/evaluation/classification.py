@@ -10,7 +10,7 @@ score and what depends on the threshold are exact of any number.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
+from tipcast.evaluation.roc import Vertices, area_under, curve, misses
 from tipcast.evaluation.sums import (
-    Z95,
     Floats,
     Interval,
     Ints,
@@ -44,8 +44,8 @@ MOST_ROWS = 1 << 20
 CALIBRATION_BINS = 16
 TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
-MAX_POINTS = 2000
-"""Of a curve: those at even distances along it."""
+UNLABELLED = 2
+"""Stands for the label of a row that is of neither class."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +69,31 @@ class Binned(Sums):
     @property
     def confusion(self) -> Ints:
         """Labelled rows (2, 2) by true class and by the class they were called."""
-        (negatives, positives), tp, fp = (
-            self.bins.sum(axis=1),
-            self.true_positives,
-            self.false_positives,
-        )
+        negatives, positives = self.bins.sum(axis=1)
+        tp = self.true_positives
+        fp = self.false_positives
         return np.asarray([[negatives - fp, fp], [positives - tp, tp]])
 
-    def vertices(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return (vertices,) rising scores, or borders of bins, and the labelled rows of each class
-        there.
+    @property
+    def resolution(self) -> float:
+        """How far the AUC of these rows can be from the exact one: half the share of pairs whose
+        rows are in one bin.
         """
+        if self.ranked.size:
+            return 0.0
+        negatives, positives = map(int, self.bins.sum(axis=1))
+        return float(self.bins.prod(axis=0).sum()) / (2.0 * positives * negatives)
+
+    def vertices(self) -> Vertices:
+        """Return the labelled rows of each class by score, or by bin."""
         if self.ranked.size:
             scores, places = np.unique(self.ranked[0], return_inverse=True)
             positives = np.bincount(places, self.ranked[1])
-            return scores, positives, np.bincount(places) - positives
+            return Vertices(scores, positives, np.bincount(places) - positives)
+
         used = np.flatnonzero(self.bins.any(axis=0))
         negatives, positives = self.bins[:, used].astype(float)
-        return used / self.bins.shape[1], positives, negatives
+        return Vertices(used / self.bins.shape[1], positives, negatives)
 
 
 @dataclass(frozen=True)
@@ -103,9 +110,7 @@ class ClassificationEvaluation(Evaluation):
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
-    """How far the AUC can be from the exact one: half the share of pairs whose rows are in one
-    bin.
-    """
+    """How far the AUC can be from the exact one, see ``Binned``."""
 
 
 @final
@@ -141,14 +146,8 @@ class Classification(Evaluator):
                 "D015", parts.where, what, "take a period or a target with both classes"
             )
 
-        if threshold is None:  # the lowest score, or border of a bin, of highest accuracy
-            borders, *counts = sums.vertices()
-            below = [np.append(0, np.cumsum(side)) for side in counts]
-            best = int(np.argmax(below[1] - below[0]))
-            tp, fp = (int(side[-1] - side[best]) for side in below)
-            threshold = float(borders[best]) if best < len(borders) else NOBODY
-            sums = replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
-
+        if threshold is None:
+            threshold, sums = call_most_accurately(sums)
         return self.of_sums(sums, threshold)
 
     def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
@@ -157,14 +156,15 @@ class Classification(Evaluator):
 
         All of -1..1 where a class has fewer than two rows. See ``area_under``.
         """
-        curves = [
-            (scores, *misses(p, n))
-            for scores, p, n in (each.sums.vertices() for each in evaluations)
-        ]
+        curves = []
+        for evaluation in evaluations:
+            vertices = evaluation.sums.vertices()
+            curves.append((vertices.scores, *misses(vertices.positives, vertices.negatives)))
+
         # once on each worker
-        held = parts.client.submit(list, curves, pure=False) if parts.client else curves
-        parts = replace(parts, columns=(*parts.columns, [held] * len(parts.columns[0])))
-        sums = parts.add(_apart, summed)
+        shared = parts.client.submit(list, curves, pure=False) if parts.client else curves
+        parts = replace(parts, columns=(*parts.columns, [shared] * len(parts.columns[0])))
+        sums = parts.add(_component_sums, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
         value = evaluations[0].headline - evaluations[1].headline
@@ -173,11 +173,11 @@ class Classification(Evaluator):
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return the ROC's points, and the rate of positives by score."""
-        columns = {name: evaluation.roc[name] for name in ("fpr", "tpr", "threshold")}
-        tables = {"tables/roc.json": columns, "tables/calibration.json": evaluation.calibration}
+        points = {name: evaluation.roc[name] for name in ("fpr", "tpr", "threshold")}
+        tables = {"tables/roc.json": points, "tables/calibration.json": evaluation.calibration}
         return {
-            path: {name: each.tolist() for name, each in table.items()}
-            for path, table in tables.items()
+            path: {name: values.tolist() for name, values in columns.items()}
+            for path, columns in tables.items()
         }
 
     def count(
@@ -188,47 +188,22 @@ class Classification(Evaluator):
         """
         predictions = values_of(predictions)
         target = values_of(target)
-        xp = module_of(predictions)
-
         if len(predictions) > MOST_ROWS:
             cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
             pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
             return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
 
-        odd, (predictions, target) = kept(
-            (predictions >= 0) & (predictions <= 1), predictions, target
-        )
-        wide = predictions.astype(xp.float64)
-        places = xp.minimum((predictions * BINS).astype(xp.int32), BINS - 1)
-        called = predictions >= (self.threshold if threshold is None else threshold)
-        labels = xp.full(len(places), 2, xp.int32)  # of no class
-        if target is not None:
-            labels[target == 0], labels[target == 1] = 0, 1
-
-        labelled = labels < 2
-        rows = len(places)
+        possible = (predictions >= 0) & (predictions <= 1)
+        odd, (scores, target) = kept(possible, predictions, target)
+        wide = scores.astype(module_of(scores).float64)
+        called = scores >= (self.threshold if threshold is None else threshold)
+        rows = len(scores)
         binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
-        if not bool(labelled.any()):
+
+        labels = labels_of(target, scores)
+        if not bool((labels < UNLABELLED).any()):
             return binned
-
-        cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32)
-        positive = labels == 1
-        unknown = rows - int(labelled.sum())
-        eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-        right = xp.where(positive, wide, 1 - wide)[labelled]
-
-        return replace(
-            binned,
-            unknown=unknown,
-            bins=cells[: 2 * BINS].reshape(2, BINS),
-            true_positives=int((called & positive).sum()),
-            false_positives=int((called & (labels == 0)).sum()),
-            log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
-            squares=float(((1 - right) ** 2).sum()),
-            ranked=to_host(xp.stack([wide, positive])[:, labelled])
-            if rows - unknown <= MOST_EXACT
-            else binned.ranked,
-        )
+        return count_labelled(binned, scores, wide, labels, called)
 
     def total(self, parts: Sequence[Binned]) -> Binned:
         """Return the sums of several parts, with all scores where each has kept its own and they
@@ -250,32 +225,18 @@ class Classification(Evaluator):
         """Evaluate the labelled rows; None where they are of fewer than two classes."""
         (tn, fp), (fn, tp) = sums.confusion.tolist()
         rows = sums.rows
-        negatives = tn + fp
         positives = fn + tp
+        negatives = tn + fp
         if not positives or not negatives:
             return None
 
-        scores, p, n = sums.vertices()
-        of_one_bin = 0.0 if sums.ranked.size else float(sums.bins.prod(axis=0).sum())
-        resolution = of_one_bin / (2.0 * positives * negatives)
-        auc, interval = area_under(p, n, resolution)
-        # at or above each score
-        hits = positives - (np.cumsum(p) - p)
-        alarms = negatives - (np.cumsum(n) - n)
-        labelled = sums.bins.sum(axis=0)
-        fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
-        coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
-        bins = np.flatnonzero(coarse[2])
-        total, of_one, binned = coarse[:, bins]
-        calibration = {
-            "from": bins / CALIBRATION_BINS,
-            "to": (bins + 1) / CALIBRATION_BINS,
-            "rows": binned,
-        }
-        calibration |= {"mean_prediction": total / binned, "positive_rate": of_one / binned}
+        vertices = sums.vertices()
+        auc, interval = area_under(vertices.positives, vertices.negatives, sums.resolution)
+        roc = curve(*vertices)
+        calibration = calibrate(sums)
         metrics = {
             "auc": auc,
-            "average_precision": float((p * hits / (hits + alarms)).sum()) / positives,
+            "average_precision": vertices.average_precision(),
             "log_loss": sums.log_loss / rows,
             "brier": sums.squares / rows,
             "accuracy": (tp + tn) / rows,
@@ -283,87 +244,119 @@ class Classification(Evaluator):
             "recall": tp / positives,
             "f1": 2 * tp / (tp + fp + positives),
             "positive_rate": positives / rows,
-            "mean_prediction": float(total.sum() / rows),
-            "calibration_error": float(np.abs(total - of_one).sum() / rows),  # Naeini et al. (2015)
+            "mean_prediction": calibration.mean_prediction,
+            "calibration_error": calibration.error,
         }
-        roc = curve(scores, p, n)
-        rates = np.interp(np.linspace(0, 1, TRIAL_STEPS + 1), roc["fpr"], roc["tpr"]).tolist()
-        threshold = self.threshold if threshold is None else threshold
+        steps = np.linspace(0, 1, TRIAL_STEPS + 1)
 
         return ClassificationEvaluation(
             metrics,
             interval,
             sums,
             roc,
-            calibration,
-            resolution,
-            threshold=threshold,
-            trial_curve=rates,
+            calibration.bins,
+            sums.resolution,
+            threshold=self.threshold if threshold is None else threshold,
+            trial_curve=np.interp(steps, roc["fpr"], roc["tpr"]).tolist(),
         )
 
 
-def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
-    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all
-    of them.
+def call_most_accurately(sums: Binned) -> tuple[float, Binned]:
+    """Return the lowest score, or border of a bin, of highest accuracy, and the sums of rows that
+    are called positive at or above it.
     """
-    below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
-    chosen = thin(above / above[-1], below / below[-1])[::-1]
-    hits = below[-1] - below[chosen]
-    alarms = above[-1] - above[chosen]
-    precision = hits / np.maximum(hits + alarms, 1)
-    precision[0] = precision[1]
-    points = {"fpr": alarms / above[-1], "tpr": hits / below[-1], "precision": precision}
-    return points | {"threshold": np.append(scores, math.inf)[chosen]}
+    scores, positives, negatives = sums.vertices()
+    positives_below = np.append(0, np.cumsum(positives))
+    negatives_below = np.append(0, np.cumsum(negatives))
+    best = int(np.argmax(negatives_below - positives_below))
+
+    threshold = float(scores[best]) if best < len(scores) else NOBODY
+    tp = int(positives_below[-1] - positives_below[best])
+    fp = int(negatives_below[-1] - negatives_below[best])
+    return threshold, replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
 
 
-def area_under(
-    positives: Floats, negatives: Floats, resolution: float = 0.0
-) -> tuple[float, Interval]:
-    """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by
-    DeLong's variance.
+def labels_of(target: Array | None, scores: Array) -> Array:
+    """Return (rows,) labels of scored rows: 0, 1, or ``UNLABELLED`` of any other target."""
+    xp = module_of(scores)
+    labels = xp.full(len(scores), UNLABELLED, xp.int32)
+    if target is not None:
+        labels[target == 0] = 0
+        labels[target == 1] = 1
+    return labels
 
-    The interval is wider by ``resolution`` on each side, cut to 0..1, and all of it where a class
-    has fewer than two rows. A positive's component is the share of negatives below it, a negative's
-    the share of positives above it (ties as halves). The variance of the AUC is the sum over both
-    classes of the components' sample variance over their number. The AUC is near to normal where
-    both classes have many rows; of few, or close to 1, the interval is too short.
 
-    References
-    ----------
-    DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44(3), 837-845.
+def count_labelled(
+    binned: Binned, scores: Array, wide: Array, labels: Array, called: Array
+) -> Binned:
+    """Add to a part's sums what is counted of its labelled rows.
 
+    All arrays are (rows,): scores as they are and ``wide`` in float64, labels, and whether a row is
+    called positive.
     """
-    numbers = positives.sum(), negatives.sum()
-    above = np.cumsum(negatives) - negatives
-    auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
-    if min(numbers) < 2:
-        return auc, Interval(0.0, 1.0)
+    xp = module_of(scores)
+    positive = labels == 1
+    labelled = labels < UNLABELLED
+    unknown = len(scores) - int(labelled.sum())
 
-    miss = 1.0 - auc
-    variance = 0.0
-    for rows, number, share in zip(
-        (positives, negatives), numbers, misses(positives, negatives), strict=True
-    ):
-        variance += (
-            max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
-        )
+    eps = float(np.finfo(scores.dtype).eps)  # as scikit-learn clips
+    right = xp.where(positive, wide, 1 - wide)[labelled]
+    ranked = binned.ranked
+    if len(scores) - unknown <= MOST_EXACT:
+        ranked = to_host(xp.stack([wide, positive])[:, labelled])
 
-    half = Z95 * math.sqrt(variance)
-    return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
-
-
-def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
-    """Return (vertices,) the complements of a positive's and of a negative's component at each
-    score.
-
-    Of these nothing cancels where an AUC is close to 1.
-    """
-    below = np.cumsum(positives) - positives
-    above = np.cumsum(negatives) - negatives
-    return 1 - (above + negatives / 2) / negatives.sum(), (below + positives / 2) / positives.sum()
+    return replace(
+        binned,
+        unknown=unknown,
+        bins=bin_scores(scores, labels),
+        true_positives=int((called & positive).sum()),
+        false_positives=int((called & (labels == 0)).sum()),
+        log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
+        squares=float(((1 - right) ** 2).sum()),
+        ranked=ranked,
+    )
 
 
-def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
+def bin_scores(scores: Array, labels: Array) -> NDArray[np.int32]:
+    """Return (2, bins) rows labelled 0, and rows labelled 1, on the host."""
+    xp = module_of(scores)
+    places = xp.minimum((scores * BINS).astype(xp.int32), BINS - 1)
+    cells = to_host(xp.bincount(places + BINS * labels, minlength=3 * BINS)).astype(np.int32)
+    bins: NDArray[np.int32] = cells[: 2 * BINS].reshape(2, BINS)
+    return bins
+
+
+class Calibration(NamedTuple):
+    """How near scores are to the rate of positives."""
+
+    bins: Mapping[str, NDArray[Any]]
+    """See ``ClassificationEvaluation``."""
+    mean_prediction: float
+    error: float
+    """Expected calibration error, see Naeini et al. (2015)."""
+
+
+def calibrate(sums: Binned) -> Calibration:
+    """Compare the mean score and the rate of positives of 16 bins of the labelled rows."""
+    labelled = sums.bins.sum(axis=0)
+    fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])
+    coarse = fine.reshape(3, CALIBRATION_BINS, -1).sum(axis=2)
+    used = np.flatnonzero(coarse[2])
+    score_sums, positives, rows = coarse[:, used]
+
+    bins = {
+        "from": used / CALIBRATION_BINS,
+        "to": (used + 1) / CALIBRATION_BINS,
+        "rows": rows,
+        "mean_prediction": score_sums / rows,
+        "positive_rate": positives / rows,
+    }
+    mean_prediction = float(score_sums.sum() / sums.rows)
+    error = float(np.abs(score_sums - positives).sum() / sums.rows)
+    return Calibration(bins, mean_prediction, error)
+
+
+def _component_sums(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
     """Return of a part's positives, then its negatives, rows and sums of the components'
     differences and squares.
     """
@@ -383,21 +376,3 @@ def _apart(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
         sums += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
 
     return sums
-
-
-def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
-    """Choose vertices of a monotone curve (points,) at even distances, the first and the last among
-    them.
-    """
-    dx = np.diff(x) == 0
-    dy = np.diff(y) == 0
-    straight = (dx[1:] & dx[:-1]) | (dy[1:] & dy[:-1])
-    corners: NDArray[np.intp] = np.r_[0, 1 + np.flatnonzero(~straight), len(x) - 1]
-    if len(corners) <= MAX_POINTS:
-        return corners
-
-    along = (x + y)[corners]
-    chosen: NDArray[np.intp] = corners[
-        np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))
-    ]
-    return chosen

@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.compute.base import Array
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.config.schema import Output
 from tipcast.config.streams import show
-from tipcast.evaluation import evaluator, ranking
-from tipcast.evaluation.base import bounds
-from tipcast.search import MOST
-from tipcast.tasks.kinds import Kind, named_by
+from tipcast.evaluation import ranking
+from tipcast.search import MAX_TRIALS
+from tipcast.tasks.kinds import named_by
 
 SEARCHES = ("random", "tpe", "grid")
 
@@ -57,19 +55,6 @@ def _text(value: object) -> str:
     return f"{value:{form}}"
 
 
-def measured(
-    kind: Kind, predictions: Array, target: Any
-) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Measure a trial of a kind of task on its worker, which imports no job; return its metrics and
-    curve.
-    """
-    judge = evaluator(kind)
-    evaluation = judge.evaluate_here(predictions, target)
-    return {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}, tuple(
-        evaluation.trial_curve
-    )
-
-
 def preflight(config: Any) -> None:
     """Refuse what a job's configuration alone shows to be wrong, before the job's libraries load,
     which takes seconds.
@@ -77,7 +62,7 @@ def preflight(config: Any) -> None:
     C003 names that MLflow would refuse, kinds that there are not, and keys that would change
     nothing; see also ``config.schema``.
     """
-    if type(config) is schema.DoctorConfig:  # which tells all it finds in its table
+    if isinstance(config, schema.CheckupConfig):  # which tells all it finds in its table
         return
 
     if hasattr(config, "data"):
@@ -125,8 +110,8 @@ def check_search(config: schema.SweepConfig) -> None:
     spec = config.search
     if spec.name not in SEARCHES:
         raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
-    if (spec.trials or 0) > MOST:
-        raise must_be("search.trials", f"at most {MOST:,}", f"{spec.trials:,}")
+    if (spec.trials or 0) > MAX_TRIALS:
+        raise must_be("search.trials", f"at most {MAX_TRIALS:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
         raise incompatible(
             "search.baseline", "search=grid", "add the value to search.space, or use another search"

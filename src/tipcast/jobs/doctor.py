@@ -21,9 +21,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import (
     BackendSpec,
+    CheckupConfig,
     ClusterSpec,
-    DoctorConfig,
+    DataSpec,
     LocalCluster,
+    MadeData,
     Output,
     SchedulerCluster,
 )
@@ -32,6 +34,7 @@ from tipcast.datasets.base import describe
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
+from tipcast.tasks.base import make_task
 
 MUST_EQUAL = (
     "tipcast",
@@ -58,7 +61,7 @@ class Doubt:
     fix: str
 
 
-def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
+def run(config: CheckupConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
     checks: dict[str, Callable[[], str | Doubt]] = {
         "gpus": show_gpus,
@@ -68,17 +71,18 @@ def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
 
     def check_tracking() -> str:
         # MLflow takes seconds to load, or may not load at all
-        from tipcast.tracking.run import check_store
+        from tipcast.tracking.lifecycle import check_store
 
         return check_store(config.tracking)
 
     def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
         return describe(open_dataset(config.data), side)
 
-    sides = [side for side in ("train", "test", "months") if getattr(config.data, side) is not None]
     checks |= {"tracking": check_tracking} | {
-        f"data.{side}": partial(check_data, side) for side in sides
+        f"data.{side}": partial(check_data, side) for side in named_sides(config.data)
     }
+    if asks_for_target(config):
+        checks["task"] = partial(check_task, config)
     problems: list[TipcastError] = []
     rows: list[dict[str, str]] = []
     for name, check in checks.items():
@@ -126,6 +130,29 @@ def show_gpus() -> str:
         ", ".join(f"{number} x {kind}" for kind, number in kinds.items()) + driver
         or "no NVIDIA GPU is visible"
     )
+
+
+def named_sides(data: DataSpec) -> list[str]:
+    """Return the sides of the data to look at: those that are named, of made rows both."""
+    if isinstance(data, MadeData):
+        return ["train", "test"]
+    return [side for side in ("train", "test", "months") if getattr(data, side) is not None]
+
+
+def asks_for_target(config: CheckupConfig) -> bool:
+    """Whether there is a task to look at: data=table brings one that waits for its column."""
+    task = config.task
+    is_chosen = task.name not in ("", "target") or isinstance(config.data, MadeData)
+    is_given = is_chosen or task.target is not None or task.kind is not None
+    return is_given and bool(named_sides(config.data))
+
+
+def check_task(config: CheckupConfig) -> str:
+    """Say what would be predicted, and from how many features; C- and D-errors as of a training."""
+    task = make_task(config.task, open_dataset(config.data))
+    classes = f" of {len(task.classes):,} classes" if task.classes else ""
+    features = count(len(task.features), "feature")
+    return f"{task.description}: {task.kind}{classes}, from {features}"
 
 
 def check_packages(backend: BackendSpec) -> str | Doubt:

@@ -27,102 +27,123 @@ LOG = logging.getLogger("tipcast")
 
 def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
-    if config.data.months is None:
-        raise needs_value(
-            "data.months", "add data.months=2019-01..2019-03, or the files to prepare"
-        )
-    if not config.out.strip() or config.out.endswith("://"):
-        raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
-
     clock = Clock()
-    given = config.out.removeprefix("file://")
-    here = Path(given).expanduser().resolve()  # whatever folder a worker is in
-    out = given.rstrip("/") if "://" in given else str(here)
+    out = output_folder(config)
 
     with clock.phase("list"):
-        dataset = open_dataset(config.data)
-        if not isinstance(dataset, Months):
-            what = f"rows of {dataset.name} have no months to write"
-            fix = "use data=sample, data=files or data=tlc"
-            raise TipcastError("C003", "data.source", what, fix)
+        dataset, planned = plan_months(config)
 
-        listing = dataset.month_files()
-        for note in (*listing.notes, *identical(listing.fragments)):
-            LOG.warning(note)
-        planned = months.plan(
-            dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression
-        )
+    with contextlib.ExitStack() as stack:
+        with write_errors(out):
+            stack.enter_context(months.locked_folder(out))
 
-    with contextlib.ExitStack() as folder:
-        with _refused(out):
-            folder.enter_context(months.alone(out))
         written = {month.name: entry for month in planned if (entry := months.current(out, month))}
         due = [month for month in planned if month.name not in written]
         if due:
-            written |= _open_and_write(config, dataset, out, due, clock)
+            written |= write_due(config, dataset, out, due, clock)
 
-    return say(
-        {
-            "out": config.out,
-            "months": len(planned),
-            "written": len(due),
-            "rows": sum(entry["rows"] for entry in written.values()),
-            "files": [month.name for month in planned],
-            "dropped": dict(
-                sum((Counter(entry["dropped"]) for entry in written.values()), Counter())
-            ),
-            "phases": clock.seconds,
-            "command": command,
-        },
-        config.print,
+    result = {
+        "out": config.out,
+        "months": len(planned),
+        "written": len(due),
+        "rows": rows_of(written),
+        "files": [month.name for month in planned],
+        "dropped": dropped_rows(written),
+        "phases": clock.seconds,
+        "command": command,
+    }
+    return say(result, config.print)
+
+
+def output_folder(config: PrepareConfig) -> str:
+    """Return the absolute path, whatever folder a worker is in, or the address of the months.
+
+    Raises C004 if the configuration does not say which months to write, or where.
+    """
+    if config.data.months is None:
+        fix = "add data.months=2019-01..2019-03, or the files to prepare"
+        raise needs_value("data.months", fix)
+    if not config.out.strip() or config.out.endswith("://"):
+        raise needs_value("out", "add out=FOLDER or out=s3://BUCKET/PREFIX")
+
+    folder = config.out.removeprefix("file://")
+    if "://" in folder:
+        return folder.rstrip("/")
+    return str(Path(folder).expanduser().resolve())
+
+
+def plan_months(config: PrepareConfig) -> tuple[Dataset, list[months.Month]]:
+    """List the source, and plan its months, whether or not they are there already."""
+    dataset = open_dataset(config.data)
+    if not isinstance(dataset, Months):
+        what = f"rows of {dataset.name} have no months to write"
+        fix = "use data=sample, data=files or data=tlc"
+        raise TipcastError("C003", "data.source", what, fix)
+
+    listing = dataset.month_files()
+    for note in (*listing.notes, *identical(listing.fragments)):
+        LOG.warning(note)
+
+    planned = months.plan(
+        dataset, listing, row_group_rows=config.row_group_rows, compression=config.compression
     )
+    return dataset, planned
 
 
-def _open_and_write(
+def write_due(
     config: PrepareConfig, dataset: Dataset, out: str, due: Sequence[months.Month], clock: Clock
 ) -> dict[str, Any]:
-    """Open the workers and write the months; errors as ``_write``."""
+    """Start workers and write the months that are due; return name -> entry.
+
+    Raises D023 if a month cannot be written.
+    """
     # workers stop before it cleans up
     with months.unfinished(out) as token, contextlib.ExitStack() as stack:
-        with clock.phase("cluster") as facts, progress("cluster"):
+        with clock.phase("cluster") as notes, progress("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
-            facts.append(workers.size)
-        with clock.phase("write") as facts:
-            written = _write(dataset, workers, out, due, token)
-            facts.append(
-                f"{sum(entry['rows'] for entry in written.values()):,} rows in {len(due)} months"
-            )
+            notes.append(workers.size)
+
+        with clock.phase("write") as notes:
+            written = write_months(dataset, workers, out, due, token)
+            notes.append(f"{rows_of(written):,} rows in {len(due)} months")
 
     return written
 
 
-def _write(
+def write_months(
     dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str
 ) -> dict[str, Any]:
-    """Write the months in parallel; D023 where that fails."""
+    """Write months in parallel, a task for each; return name -> entry. D023 if that fails."""
     written: dict[str, Any] = {}
     # never a result of before
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
-    with _refused(out):
-        futures = {submit(dataset, month, out, token): month.name for month in due}
-        with progress("write", list(futures)):
-            for done, (future, entry) in enumerate(completed(workers.client, futures), 1):
-                written[futures[future]] = entry
-                if worth_a_line(done, len(futures)):
-                    LOG.info(
-                        "month %d/%d  %s  %s rows",
-                        done,
-                        len(futures),
-                        futures[future],
-                        f"{entry['rows']:,}",
-                    )
+
+    with write_errors(out):
+        names = {submit(dataset, month, out, token): month.name for month in due}
+        total = len(names)
+        with progress("write", list(names)):
+            for done, (future, entry) in enumerate(completed(workers.client, names), 1):
+                name = names[future]
+                written[name] = entry
+                if worth_a_line(done, total):
+                    LOG.info("month %d/%d  %s  %s rows", done, total, name, f"{entry['rows']:,}")
 
     return written
 
 
+def rows_of(written: Mapping[str, Any]) -> int:
+    """Return the rows of written months."""
+    return sum(entry["rows"] for entry in written.values())
+
+
+def dropped_rows(written: Mapping[str, Any]) -> dict[str, int]:
+    """Return reason -> rows that were dropped from written months."""
+    return dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter()))
+
+
 @contextlib.contextmanager
-def _refused(out: str) -> Iterator[None]:
-    """Tell in one line what a disk or store refuses; D023."""
+def write_errors(out: str) -> Iterator[None]:
+    """Say in one line what a disk or store refuses; D023."""
     try:
         yield
     except OSError as problem:

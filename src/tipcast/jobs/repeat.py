@@ -5,7 +5,7 @@ same.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tipcast.config.arguments import QUOTE, REPEAT, quoted
 from tipcast.config.compose import compose, to_object
@@ -13,9 +13,14 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import recorded
 from tipcast.config.schema import MultirunConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
-from tipcast.tracking import run as runs
 from tipcast.tracking.artifacts import config_text, read_yaml
-from tipcast.tracking.store import failures, open_store, resolve
+from tipcast.tracking.failures import failures
+from tipcast.tracking.lookup import find_run
+from tipcast.tracking.run import BEST, FILES
+from tipcast.tracking.store import open_store, resolve
+
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import StoredRun
 
 LOG = logging.getLogger("tipcast")
 
@@ -45,21 +50,22 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     See ``config.plain.recorded``. T004 no such run, M023 one that has trained no model, or does not
     tell how.
     """
-    store = compose("train", [word for word in overrides if word.startswith(STORE)])[0].config
-    tracking = to_object(store.tracking)  # an experiment may leave other keys to the run
-    client = open_store(tracking)
+    words = [word for word in overrides if word.startswith(STORE)]
+    config = compose("train", words)[0].config
+    tracking = to_object(config.tracking)  # an experiment may leave other keys to the run
+    store = open_store(tracking)
 
     with failures(resolve(tracking)):
-        run = runs.find_run(client, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
+        run = find_run(store, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
         run_id = run.info.run_id
-        where = f"run {run.info.run_id}"
+        where = f"run {run_id}"
         if run.data.tags.get("job") not in JOBS:
             raise TipcastError(
                 "M023", where, "is not of train or sweep", "name the run of a training or a sweep"
             )
-        text = config_text(client, run_id, "train with tipcast train, and name what it shall be")
-        files = read_yaml(client, run_id, runs.FILES)
-        trained = recorded(text, run.data.tags.get(runs.BEST, "{}"), where, files)
+        text = config_text(store, run_id, "train with tipcast train, and name what it shall be")
+        files = read_yaml(store, run_id, FILES)
+        trained = recorded(text, run.data.tags.get(BEST, "{}"), where, files)
 
     return [
         f"{REPEAT}{quoted(run_id)}",
@@ -77,12 +83,10 @@ class Original:
     def compared(self, metrics: Mapping[str, float]) -> str:
         """Say which test metrics of both are not equal to the last bit."""
         both = [name for name in metrics if name.startswith("test/") and name in self.metrics]
-        others = [name for name in both if metrics[name] != self.metrics[name]]
-        return (
-            f"test metrics differ: {', '.join(others)}"
-            if others
-            else "test metrics are equal to the last bit"
-        )
+        unequal = [name for name in both if metrics[name] != self.metrics[name]]
+        if unequal:
+            return f"test metrics differ: {', '.join(unequal)}"
+        return "test metrics are equal to the last bit"
 
 
 def original(config: MultirunConfig, plan: Plan) -> Original | None:
@@ -93,22 +97,30 @@ def original(config: MultirunConfig, plan: Plan) -> Original | None:
     if config.repeat is None:
         return None
 
-    client = open_store(config.tracking)
+    store = open_store(config.tracking)
     with failures(resolve(config.tracking)):
-        run = runs.find_run(client, config.repeat)
+        run = find_run(store, config.repeat)
 
-    inputs = run.inputs.dataset_inputs if run.inputs else []
-    had = {tag.value: entry.dataset.digest[:DIGEST] for entry in inputs for tag in entry.tags}
-    has = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
-    others = [
-        f"{side} {had.get(side)}, now {has[side]}" for side in has if had.get(side) != has[side]
-    ]
-
-    if others:
-        what = f"the data here are not those that it was trained on: digest of {'; '.join(others)}"
+    changed = changed_data(run, plan)
+    if changed:
+        what = f"the data here are not those that it was trained on: digest of {'; '.join(changed)}"
         fix = "name the same by data.train and data.test, or train on these with other_data=true"
         if not config.other_data:
             raise TipcastError("D024", f"run {config.repeat}", what, fix)
         LOG.warning("run %s: %s", config.repeat, what)
 
     return Original(config.repeat, run.data.metrics)
+
+
+def changed_data(run: "StoredRun", plan: Plan) -> list[str]:
+    """Return the sides whose files are not those that a run was trained on, with both digests."""
+    inputs = run.inputs.dataset_inputs if run.inputs else []
+    recorded_digests = {
+        tag.value: entry.dataset.digest[:DIGEST] for entry in inputs for tag in entry.tags
+    }
+    digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
+    return [
+        f"{side} {recorded_digests.get(side)}, now {digest}"
+        for side, digest in digests.items()
+        if recorded_digests.get(side) != digest
+    ]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -24,9 +24,15 @@ from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
+from tipcast.tracking.failures import failures
+from tipcast.tracking.lifecycle import claim, open_run
+from tipcast.tracking.lookup import find_run
 from tipcast.tracking.process import leased
-from tipcast.tracking.run import VERSIONS, Run, claim, find_run, open_run
-from tipcast.tracking.store import failures, open_store, resolve
+from tipcast.tracking.run import VERSIONS, Run
+from tipcast.tracking.store import open_store, resolve
+
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import StoredRun
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """How an override of the configuration begins."""
@@ -90,23 +96,20 @@ class RunContext:
         """
         names = list(dict.fromkeys(name for row in rows for name in row))
         self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
-        lines = []
 
+        lines = []
         for row in rows[:most]:
-            first, *others = (_cell(row.get(name)) for name in columns or names)
-            lines.append(
-                [
-                    f"[{first}]({self.run.page(row['run_id'])})" if row.get("run_id") else first,
-                    *others,
-                ]
-            )
+            cells = [_cell(row.get(name)) for name in columns or names]
+            if row.get("run_id"):
+                cells[0] = f"[{cells[0]}]({self.run.page(row['run_id'])})"
+            lines.append(cells)
 
         return report.table(columns or names, lines)
 
 
 def result_of(run: Run, command: str, **facts: Any) -> dict[str, Any]:
     """Return what a job says of a run: where it is, ``facts``, and the command that repeats it."""
-    place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store)}
+    place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store_uri)}
     return {
         "run_id": run.id,
         "experiment_id": run.experiment_id,
@@ -126,7 +129,7 @@ def _cell(value: object) -> str:
 
 
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, Any]]:
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "StoredRun"]]:
     """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
 
     It comes with what MLflow knew of it, and is left as it was where nothing closes it.
@@ -136,28 +139,32 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
             "C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew"
         )
 
-    store = resolve(spec)
-    client = open_store(spec)
-    with failures(store):
-        stored = find_run(client, name, spec, job)
+    uri = resolve(spec)
+    store = open_store(spec)
+    with failures(uri):
+        stored = find_run(store, name, spec, job)
         if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
             raise TipcastError(
                 "S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}"
             )
 
-        run = Run(stored.info.run_id, stored.info.experiment_id, store, client)
-        with leased(client, run.id):
-            stored = client.get_run(run.id)  # as its last process has left it
-            claim(client, run.id)  # before its data are listed: other machines see that it is taken
+        run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
+        with leased(store, run.id):
+            stored = run.stored()  # as its last process has left it
+            claim(store, run.id)  # before its data are listed: other machines see that it is taken
             try:
                 yield run, stored
             finally:
                 with contextlib.suppress(Exception):
-                    if client.get_run(run.id).info.status == "RUNNING":  # it was not opened
-                        was = stored.info.status
-                        client.set_terminated(
-                            run.id, "KILLED" if was == "RUNNING" else was, stored.info.end_time
-                        )
+                    _close_unopened(run, stored)
+
+
+def _close_unopened(run: Run, before: "StoredRun") -> None:
+    """Give a run that was claimed and then not opened the status that it had before."""
+    if run.stored().info.status != "RUNNING":
+        return
+    status = "KILLED" if before.info.status == "RUNNING" else before.info.status
+    run.store.set_terminated(run.id, status, before.info.end_time)
 
 
 @contextlib.contextmanager
@@ -195,7 +202,7 @@ def run_context(
         run.log_text(yaml.safe_dump(to_plain(config), sort_keys=False), CONFIG)
         run.log_text(yaml.safe_dump(origin.versions(), sort_keys=False), VERSIONS)
         if lease and not resume:
-            stack.enter_context(leased(run.client, run.id))
+            stack.enter_context(leased(run.store, run.id))
         yield RunContext(run, config, command, clock, folder, stack, code)
 
 

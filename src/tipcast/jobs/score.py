@@ -2,190 +2,248 @@
 comes last.
 """
 
-import dataclasses
+import itertools
 import logging
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tipcast import __version__
+from tipcast.compute import forkserver
 from tipcast.compute.base import count
+from tipcast.compute.session import peaks
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
+from tipcast.evaluation.report import repeat
 from tipcast.jobs import say
 from tipcast.measure.progress import Clock
-from tipcast.scoring.plan import REFUSED, Scoring, plan_files
-from tipcast.scoring.writing import Scores, alone, failures, look, of_store, write_manifest
-from tipcast.tracking.store import failures as store_failures
+from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
+from tipcast.scoring.plan import ScorePlan, plan_files
+from tipcast.scoring.results import Scored, nothing_scored
+from tipcast.scoring.writing import as_artifact_error
+from tipcast.tracking.failures import failures as store_errors
 from tipcast.tracking.store import open_store, resolve
+
+# MLflow takes most of a second to load, which it does while the worker processes start: what needs
+# it is imported in functions
+if TYPE_CHECKING:
+    from tipcast.jobs.run_context import RunContext
+    from tipcast.tracking.models import Fetched
 
 LOG = logging.getLogger("tipcast")
 
 LISTED = 10
-"""Refused files that are told one by one; the manifest, the run and print=json have all."""
+"""Refused files that are logged one by one; the manifest, the run and print=json have all."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS)
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which
 loads meanwhile.
 """
+LABELS = {"scored": "scored_files"}
+"""Key of the result -> what people read in its place, beside ``scored_rows``."""
+ALREADY_SHOWN = ("run", "tracking_uri")
+"""Keys of the result that people have seen as the run began."""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says. S010 when some files were refused, after all others were
-    scored.
+    """Run the job; return what it says.
+
+    Raises S010 if some files were refused, after all others were scored.
     """
-    clock = Clock()
     try:
-        # before the model is fetched: a folder that must not get scores needs none
-        with clock.phase("list"):
-            output = look(config.output, config.storage_options).folder
-        said, problem = _score(config, command, output, clock)
+        result, error = plan_and_score(config, command, Clock())
     except TipcastError as cause:
-        raise of_store(cause) from cause.__cause__
-    return say(said, config.print, problem=problem)
+        raise as_artifact_error(cause) from cause.__cause__
+    return say(result, config.print, lines=lines_for_people(result), problem=error)
 
 
-def _score(
-    config: ScoreConfig, command: str, output: str, clock: Clock
+def plan_and_score(
+    config: ScoreConfig, command: str, clock: Clock
 ) -> tuple[dict[str, Any], TipcastError | None]:
-    """Fetch the model, score what is due, record it, write the manifest; return what the job says,
-    and its end.
+    """Fetch the model, plan, and score what is due; return what the job says, and its end.
+
+    A folder that is up to date is left as it is, and no run is opened.
     """
-    from tipcast.compute import forkserver
-    from tipcast.compute.session import peaks
+    with clock.phase("list"):
+        # before the model is fetched: a folder that must not get scores needs none
+        output = read_folder(config.output, config.storage_options).path
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
-    from tipcast.tracking.models import fetch, start_check, used_by
-    from tipcast.tracking.run import beside
+    with temporary_folder() as downloads:
+        with clock.phase("model"):
+            model, config = fetch_model(config, downloads)
 
-    options = config.storage_options
-    with ExitStack() as stack:
-        folder = stack.enter_context(temporary_folder())
-        with clock.phase("model"), store_failures(resolve(config.tracking)):
-            client = open_store(config.tracking)
-            fetched = fetch(
-                client, config.model_uri, folder, root=config.tracking.artifact_root, parse=False
-            )
-            config = dataclasses.replace(
-                config, tracking=beside(client, config.tracking, fetched.run_id)
-            )
-        with failures(output):
-            stack.enter_context(alone(output))
-        with clock.phase("list"):
-            present = look(output, options)  # again: another job may have ended meanwhile
-            scoring = plan_files(config, present, fetched)
-        if scoring.current:
-            # as they look now, so that they are not read each time
-            if scoring.kept != present.files:
-                write_manifest(Scores(output, scoring.kept, present.about), (), options)
-            return {**summary(scoring, clock, {}), "command": command}, problem_of(scoring)
-        with clock.phase("check"):
-            # in a process of its own, while this one opens what comes next
-            parses = start_check(fetched)
-            from tipcast.jobs.run_context import run_context, run_names
-            from tipcast.jobs.train_record import params
-            from tipcast.scoring.record import record, score
+        with locked_folder(output):
+            with clock.phase("list"):
+                # again: another job may have ended meanwhile
+                folder = read_folder(output, config.storage_options)
+                plan = plan_files(config, folder, model)
 
-        model = (
-            f"{fetched.name} {fetched.version}"
-            if fetched.name
-            else str(fetched.manifest.get("model"))
-        )
-        (name,), compared = run_names([(model, command)], "score "), params(config, PARAMS)
-        tags = {"model.uri": fetched.uri}
-        opened = run_context(
-            config, command, job="score", name=name, params=compared, tags=tags, clock=clock
-        )
-        context = stack.enter_context(opened)
-        used_by(context.run, fetched)
-        memory: dict[str, int] = {}
-        if scoring.due:
-            workers = context.start_workers()
-            with clock.phase("check"):
-                parses()
-            with clock.phase("score") as facts:
-                score(workers, scoring)
-                facts.append(f"{scoring.rows:,} rows in {count(len(scoring.made), 'file')}")
-            memory = peaks(workers.client)
-        problem = problem_of(scoring)
-        if problem and len(scoring.refused) == scoring.files:
-            raise problem
-        measured = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
-        measured |= {f"memory/{process}_peak_bytes": value for process, value in memory.items()}
-        with clock.phase("log"):
-            headlines = record(context.run, command, scoring, measured, context.code.remark)
-            entries = {**scoring.kept, **scoring.made}
-            about = described(scoring, context.run.id)
-            write_manifest(
-                Scores(output, entries, about), present.files.keys() - entries.keys(), options
-            )
-        said = summary(scoring, clock, headlines)
-    return context.result(**said), problem
+            if not plan.is_up_to_date:
+                return score_and_record(plan, command, clock)
+
+            update_stamps(plan)
+            log_refused(plan.refused)
+            result = summary(plan, nothing_scored(plan), clock, {})
+            return {**result, "command": command}, refusal(plan, plan.refused)
 
 
-def described(scoring: Scoring, run_id: str) -> dict[str, Any]:
-    """Return what the manifest says beside the files."""
-    config = scoring.config
-    fetched = scoring.fetched
-    model = {
-        key: getattr(fetched, key)
-        for key in ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
-    }
-    refused = scoring.refused.items()
-
-    return {
-        "recipe": scoring.recipe,
-        "model": model | {"threshold": fetched.manifest.get("threshold")},
-        "configuration": {key: getattr(config, key) for key in ("keep", *FACTS)},
-        "run_id": run_id,
-        "device": config.backend.name,
-        "tipcast": __version__,
-        REFUSED: {name: {"code": problem.code, "what": problem.what} for name, problem in refused},
-    }
-
-
-def problem_of(scoring: Scoring) -> TipcastError | None:
-    """Return the error that a job ends with when some files were refused: that of the only file,
-    where there is one.
+def fetch_model(config: ScoreConfig, downloads: Path) -> tuple["Fetched", ScoreConfig]:
+    """Fetch the model into a folder; also return the configuration, whose runs are beside the one
+    that trained the model.
     """
-    refused = scoring.refused
-    files = scoring.files
-    first = next(iter(refused.values()), None)
-    if first is None or files == 1:
+    from tipcast.tracking.lookup import beside
+    from tipcast.tracking.models import fetch
+
+    with store_errors(resolve(config.tracking)):
+        store = open_store(config.tracking)
+        root = config.tracking.artifact_root
+        model = fetch(store, config.model_uri, downloads, root=root, parse=False)
+        tracking = beside(store, config.tracking, model.run_id)
+
+    return model, replace(config, tracking=tracking)
+
+
+def update_stamps(plan: ScorePlan) -> None:
+    """Write in the manifest how files look now, so that they are not read each time."""
+    if plan.unchanged != plan.folder.files:
+        folder = replace(plan.folder, files=plan.unchanged)
+        write_manifest(folder, (), plan.config.storage_options)
+
+
+def score_and_record(
+    plan: ScorePlan, command: str, clock: Clock
+) -> tuple[dict[str, Any], TipcastError | None]:
+    """Open a run, score what is due, record it, and write the manifest.
+
+    Raises the error of refused files if all are refused, which ends the run as failed.
+    """
+    from tipcast.tracking.models import start_check
+
+    with clock.phase("check"):
+        # in a process of its own, while this one opens what comes next
+        wait_for_check = start_check(plan.model)
+        from tipcast.scoring.record import record_scores, replace_scores
+
+    with open_run(plan, command, clock) as context:
+        scored = act(context, plan, wait_for_check)
+        error = refusal(plan, scored.refused)
+        if error and len(scored.refused) == plan.n_files:
+            raise error
+
+        measured = measurements(scored, clock)
+        with clock.phase("log"):
+            repeated = repeat(command, context.code.remark)
+            headlines = record_scores(context.run, plan, scored, measured, repeated)
+            replace_scores(plan, scored, context.run.id)
+
+        log_refused(scored.refused)
+        result = context.result(**summary(plan, scored, clock, headlines))
+
+    return result, error
+
+
+@contextmanager
+def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
+    """Open the job's run, named after the model and linked with it."""
+    from tipcast.jobs.run_context import run_context, run_names
+    from tipcast.jobs.train_record import params
+    from tipcast.tracking.models import used_by
+
+    model = plan.model
+    name = f"{model.name} {model.version}" if model.name else str(model.manifest.get("model"))
+    (run_name,) = run_names([(name, command)], "score ")
+
+    with run_context(
+        plan.config,
+        command,
+        job="score",
+        name=run_name,
+        params=params(plan.config, PARAMS),
+        tags={"model.uri": model.uri},
+        clock=clock,
+    ) as context:
+        used_by(context.run, model)
+        yield context
+
+
+def act(context: "RunContext", plan: ScorePlan, wait_for_check: Callable[[], None]) -> Scored:
+    """Start workers and score what is due, once the model's file is known to be sound."""
+    from tipcast.scoring.driver import score_files
+
+    if not plan.due:
+        return nothing_scored(plan)
+
+    workers = context.start_workers()
+    with context.clock.phase("check"):
+        wait_for_check()
+
+    with context.clock.phase("score") as notes:
+        scored = score_files(workers, plan)
+        notes.append(f"{scored.rows:,} rows in {count(len(scored.entries), 'file')}")
+
+    return replace(scored, peak_bytes=peaks(workers.client))
+
+
+def measurements(scored: Scored, clock: Clock) -> dict[str, float]:
+    """Return seconds of phases and memory of processes by their keys in MLflow."""
+    seconds = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
+    memory = {f"memory/{name}_peak_bytes": value for name, value in scored.peak_bytes.items()}
+    return {**seconds, **memory}
+
+
+def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastError | None:
+    """Return the error that a job ends with if files were refused: that of the only file, else
+    S010.
+    """
+    if not refused:
+        return None
+
+    first = next(iter(refused.values()))
+    if plan.n_files == 1:
         return first
 
-    what = (
-        f"{len(refused)} of {files} files were refused, "
-        f"as {first.where}: [{first.code}] {first.what}"
-    )
-    alike = (
-        len(refused) == files
-        and len({(problem.code, problem.what) for problem in refused.values()}) == 1
-    )
-    return TipcastError(
-        "S010", "input", what, first.fix if alike else "mend or leave out the files that are listed"
-    )
+    what = f"{len(refused)} of {plan.n_files} files were refused, as {first.where}: {reason(first)}"
+    reasons = {(error.code, error.what) for error in refused.values()}
+    all_alike = len(refused) == plan.n_files and len(reasons) == 1
+    fix = first.fix if all_alike else "mend or leave out the files that are listed"
+    return TipcastError("S010", "input", what, fix)
 
 
-def summary(scoring: Scoring, clock: Clock, headlines: Mapping[str, float]) -> dict[str, Any]:
-    """Return what the job says at its end, and tell which files were refused."""
-    entries = (*scoring.kept.values(), *scoring.made.values())
-    refused = scoring.refused
-    why = {name: f"[{problem.code}] {problem.what}" for name, problem in refused.items()}
-    for name in [*why][:LISTED]:
-        LOG.warning("refused %s: %s", refused[name].where, why[name])
+def log_refused(refused: Mapping[str, TipcastError]) -> None:
+    """Log the first refused files."""
+    for error in itertools.islice(refused.values(), LISTED):
+        LOG.warning("refused %s: %s", error.where, reason(error))
 
+
+def reason(error: TipcastError) -> str:
+    """Return why a file was refused, without its name."""
+    return f"[{error.code}] {error.what}"
+
+
+def summary(
+    plan: ScorePlan, scored: Scored, clock: Clock, headlines: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return what the job says at its end."""
+    entries = (*plan.unchanged.values(), *scored.entries.values())
     return {
-        "model_uri": scoring.fetched.uri,
-        "output": to_plain(scoring.config.output),
+        "model_uri": plan.model.uri,
+        "output": to_plain(plan.config.output),
         "files": len(entries),
         "rows": sum(entry.rows for entry in entries),
-        "scored": len(scoring.made),
-        "scored_rows": scoring.rows,
-        "unscored": scoring.unscored,
-        "refused": why,
+        "scored": len(scored.entries),
+        "scored_rows": scored.rows,
+        "unscored": scored.unscored,
+        "refused": {name: reason(error) for name, error in scored.refused.items()},
         "metrics": headlines,
         "phases": clock.seconds,
     }
+
+
+def lines_for_people(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the lines that are printed with print=text."""
+    shown = {name: value for name, value in result.items() if name not in ALREADY_SHOWN}
+    return {LABELS.get(name, name): value for name, value in shown.items()}

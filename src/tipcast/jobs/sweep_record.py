@@ -7,19 +7,18 @@ import dataclasses
 import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import plots
 from tipcast.jobs.run_context import RunContext, result_of
-from tipcast.jobs.train_plan import Plan
+from tipcast.jobs.sweep_plan import PreviousSweep, SweepPlan
 from tipcast.jobs.train_record import CURVE, stepped
-from tipcast.search.proposals import Space, importance, inside
-from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
+from tipcast.search.proposals import importance, inside
+from tipcast.search.trial import Event, Failed, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.models import logged_of
+from tipcast.tracking.locating import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
@@ -27,47 +26,46 @@ LOG = logging.getLogger("tipcast")
 
 SHOWN = 10
 """Trials of the leaderboard in the note."""
+NOTE = "mlflow.note.content"
+"""Tag of a run's note."""
 
 
 @final
 class SweepRecord:
     """A sweep's runs in MLflow, written as its trials end."""
 
-    def __init__(
-        self,
-        context: RunContext,
-        config: SweepConfig,
-        plan: Plan,
-        space: Space,
-        objective: Objective,
-    ) -> None:
+    def __init__(self, context: RunContext, plan: SweepPlan) -> None:
         self.context = context
-        self.run = context.run
-        self.config = config
         self.plan = plan
-        self.space = space
-        self.objective = objective
-        self.metric = f"validation/{objective.metric}"
-        self.children = Children(context.run)
+        self.metric = f"validation/{plan.objective.metric}"
+        self.total = 0
+        """Trials of the whole sweep, 0 until they are proposed."""
+
         self.trials: dict[int, Trial] = {}
         """Trials that ended well, by number."""
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
         """Trial -> child run of its latest attempt."""
-        self.total = 0
         self._attempts: dict[int, int] = {}
+        """Trial -> how often it was begun, also by earlier processes."""
+        self._children = Children(context.run)
+
+    @property
+    def run(self) -> Run:
+        """The sweep's open run."""
+        return self.context.run
 
     def resume(self) -> None:
         """Close what earlier processes have left open, and count what they have done."""
-        self.children.close_open("the sweep's process was gone")
-        for run in self.children.runs():
+        self._children.close_open("the sweep's process was gone")
+
+        for run in self._children.runs():
             number = int(run.data.tags[NUMBER])
             self._attempts[number] = int(run.data.tags[ATTEMPT])
             if run.info.status == "FINISHED":
-                self.trials[number], self.runs[number] = (
-                    _trial(run, self.objective.metric),
-                    run.info.run_id,
-                )
+                self.trials[number] = stored_trial(run, self.plan.objective.metric)
+                self.runs[number] = run.info.run_id
+
         LOG.info("resumed  trials done: %d", len(self.trials))
 
     @contextlib.contextmanager
@@ -76,7 +74,7 @@ class SweepRecord:
         how to go on.
         """
         try:
-            with self.children.closed("the sweep was stopped"):
+            with self._children.closed("the sweep was stopped"):
                 yield
         except BaseException:
             print(self.how_to_go_on(), file=sys.stderr)
@@ -89,68 +87,67 @@ class SweepRecord:
 
     # As trials go on
 
-    def take(self, event: Event) -> None:
-        """Write to the store what has happened, and log it."""
+    def record_event(self, event: Event) -> None:
+        """Write to the store what has happened to a trial, and log it."""
         match event:
             case Proposal(number, proposed):
-                # also of earlier processes
-                count = self._attempts[number] = self._attempts.get(number, 0) + 1
-                self.runs[number] = self.children.begin(
-                    number, self.objective.key(number), count, proposed
-                )
-                LOG.debug("trial %d begins, attempt %d: %s", number, count, proposed)
+                self._begin(number, proposed)
             case Failed(number, problem, retried=True):
-                self.children.end(self.runs[number], "KILLED", tags={"error.message": problem.what})
-                LOG.info("trial %d is retried: %s", number, problem.what)
+                self._retry(number, problem)
             case Failed(number, problem):
-                self.children.end(self.runs[number], "FAILED", tags=error_tags(problem))
-                self.failed[number] = problem
-                place = f"{self.done}/{self.total}"
-                LOG.warning(
-                    "trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what
-                )
-            case Trial(number):
-                self._ended(event)
+                self._fail(number, problem)
+            case Trial():
+                self._finish(event)
 
-    def _ended(self, trial: Trial) -> None:
+    def _begin(self, number: int, proposed: Mapping[str, Any]) -> None:
+        attempt = self._attempts.get(number, 0) + 1
+        self._attempts[number] = attempt
+
+        key = self.plan.objective.key(number)
+        self.runs[number] = self._children.begin(number, key, attempt, proposed)
+        LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposed)
+
+    def _retry(self, number: int, problem: TipcastError) -> None:
+        self._children.end(self.runs[number], "KILLED", tags={"error.message": problem.what})
+        LOG.info("trial %d is retried: %s", number, problem.what)
+
+    def _fail(self, number: int, problem: TipcastError) -> None:
+        self._children.end(self.runs[number], "FAILED", tags=error_tags(problem))
+        self.failed[number] = problem
+
+        place = f"{self.done}/{self.total}"
+        LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
+
+    def _finish(self, trial: Trial) -> None:
         number = trial.number
-        facts = trial.facts
-        numbers = {
-            name: float(value) for name, value in facts.items() if isinstance(value, int | float)
-        }
-        self.children.end(
+        self._children.end(
             self.runs[number],
             "FINISHED",
-            params={
-                **{f"model.params.{name}": value for name, value in trial.params.items()},
-                **{f"fit.{name}": facts[name] for name in facts.keys() - numbers.keys()},
-            },
-            curves={
-                self.metric: {0: trial.score},  # the first one is what MLflow compares by
-                **{f"validation/{name}": {0: value} for name, value in trial.metrics.items()},
-                **{f"seconds/{name}": {0: value} for name, value in trial.phases.items()},
-                **{f"fit/{name}": {0: value} for name, value in numbers.items()},
-                CURVE: stepped(trial.curve),
-            },
+            params=trial_params(trial),
+            curves=trial_curves(trial, self.metric),
         )
+
         leading = self.best if self.trials else None
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
-        best = self.best
-        if best is not leading:
+        if self.best is not leading:
             self._log_best()
 
-        place = (
-            f"trial {number:>{(width := len(str(self.total)))}} ({self.done:>{width}}/{self.total})"
-        )
-        leader = f"best {best.score:.4f} (trial {best.number})"
-        LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
-        LOG.debug("trial %d ran on %s", number, trial.worker)
+        self._show_trial(trial)
 
     def _log_best(self) -> None:
         """Log the best score so far, its step the number of trials that have ended."""
-        self.run.log_curves(
-            {f"sweep/best_validation_{self.objective.metric}": {self.done: self.best.score}}
-        )
+        name = f"sweep/best_validation_{self.plan.objective.metric}"
+        self.run.log_curves({name: {self.done: self.best.score}})
+
+    def _show_trial(self, trial: Trial) -> None:
+        """Log a line: the trial, how many have ended, its score, the best one, its seconds."""
+        best = self.best
+        width = len(str(self.total))
+        place = f"trial {trial.number:>{width}} ({self.done:>{width}}/{self.total})"
+        leader = f"best {best.score:.4f} (trial {best.number})"
+
+        LOG.info("%s  %s %.4f  %s  %.1f s", place, self.metric, trial.score, leader, trial.seconds)
+        LOG.debug("trial %d ran on %s", trial.number, trial.worker)
 
     @property
     def done(self) -> int:
@@ -162,22 +159,14 @@ class SweepRecord:
     @property
     def best(self) -> Trial:
         """The best trial by the validation rows, of equals the first; S004 when none ended well."""
-        if not self.trials:
-            first = next(iter(self.failed.values()), None)
-            what = f"no trial of {self.total} ended well" + (f": {first.what}" if first else "")
-            raise TipcastError("S004", self.run.id, what, "look at the failed trials")
-        return min(self.trials.values(), key=self.objective.rank)
+        if self.trials:
+            return min(self.trials.values(), key=self.plan.objective.rank)
 
-    def problem(self) -> TipcastError | None:
-        """Return what is to be told of trials that failed."""
-        if not self.failed:
-            return None
-        number, first = next(iter(self.failed.items()))
-        what = (
-            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
-        )
-        fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
-        return TipcastError("S001", self.run.id, what, fix)
+        what = f"no trial of {self.total} ended well"
+        first = next(iter(self.failed.values()), None)
+        if first is not None:
+            what += f": {first.what}"
+        raise TipcastError("S004", self.run.id, what, "look at the failed trials")
 
     def close(self) -> dict[str, Any]:
         """Record the sums over all trials, leaderboard and plots, and put them before what the note
@@ -185,127 +174,233 @@ class SweepRecord:
 
         Returns what the job's last lines say of the search.
         """
-        run = self.run
+        self._log_totals()
+        ranked = sorted(self.trials.values(), key=self.plan.objective.rank)
+        leaderboard = [self._leaderboard_row(rank, trial) for rank, trial in enumerate(ranked, 1)]
+        self._draw_importance(ranked)
+
+        charts = self._children.charts(self.metric, maximize=self.plan.objective.maximize)
+        self.run.note(self._note(leaderboard, charts))
+        return self._summary(charts)
+
+    def _log_totals(self) -> None:
+        """Log how many trials there are, and the best one.
+
+        The best one's parameters are a tag, for a parameter of a run cannot change: a resumed sweep
+        may find a better trial.
+        """
         best = self.best
-        spec = self.config.search
-        model = self.config.model.name
-        counts = {"finished": len(self.trials), "failed": len(self.failed)}
-        run.log_metrics(
-            {f"sweep/{name}": number for name, number in {"trials": self.total, **counts}.items()}
-        )
+        counts = {"trials": self.total, **self._counts()}
+        self.run.log_metrics({f"sweep/{name}": number for name, number in counts.items()})
         self._log_best()
-        # As a tag, for a parameter of a run cannot change: a resumed sweep may find a better trial.
-        run.set_tags(
-            {TRIAL_TAG: self.objective.key(best.number), BEST: json.dumps(dict(best.params))}
-        )
-        ranked = sorted(self.trials.values(), key=self.objective.rank)
-        interval = [f"{self.objective.metric}_{end}" for end in ("low", "high")]
-        rows = [
-            {
-                "rank": rank,
-                "trial": trial.number,
-                self.metric: trial.score,
-                **{
-                    f"validation/{name}": trial.metrics[name]
-                    for name in interval
-                    if name in trial.metrics
-                },
-                **{name: trial.params.get(name) for name in self.space},
-                "seconds": round(trial.seconds, 3),
-                "attempt": trial.attempt,
-                "run_id": self.runs[trial.number],
-            }
-            for rank, trial in enumerate(ranked, 1)
-        ]
-        # which the baseline need not be
-        own = [trial for trial in ranked if inside(self.space, trial.params)]
 
-        if own and (shares := importance(own, self.space, self.objective)):
-            about = f"{model}, {spec.name} search, {len(own)} trials"
-            picture = plots.importance(
-                shares, about, kind="variance of the score", title="Parameter importance"
-            )
-            run.log_bytes(picture, "sweep/parameter_importance.png")
+        key = self.plan.objective.key(best.number)
+        self.run.set_tags({TRIAL_TAG: key, BEST: json.dumps(dict(best.params))})
 
-        charts = self.children.charts(self.metric, maximize=self.objective.maximize)
-        values = {
-            name: f"{value:.4g}" if isinstance(value, float) else value
-            for name, value in best.params.items()
+    def _counts(self) -> dict[str, int]:
+        return {"finished": len(self.trials), "failed": len(self.failed)}
+
+    def _leaderboard_row(self, rank: int, trial: Trial) -> dict[str, Any]:
+        """Return a trial's row: its score with the interval, if any, parameters and seconds."""
+        bounds = [f"{self.plan.objective.metric}_{end}" for end in ("low", "high")]
+        interval = {
+            f"validation/{name}": trial.metrics[name] for name in bounds if name in trial.metrics
         }
-        params = ", ".join(f"`{name}` {value}" for name, value in values.items())
-        shown = [name for name in rows[0] if name not in ("rank", "attempt", "run_id")]
-        usual = self.trials.get(0, best) if spec.baseline else best
-        gain = "" if usual is best else f" The default parameters, trial 0, have {usual.score:.4f}."
+        return {
+            "rank": rank,
+            "trial": trial.number,
+            self.metric: trial.score,
+            **interval,
+            **{name: trial.params.get(name) for name in self.plan.space},
+            "seconds": round(trial.seconds, 3),
+            "attempt": trial.attempt,
+            "run_id": self.runs[trial.number],
+        }
+
+    def _draw_importance(self, ranked: Sequence[Trial]) -> None:
+        """Draw how much of the scores' variance each parameter explains, where that can be said."""
+        plan = self.plan
+        # which the baseline need not be
+        points = [trial for trial in ranked if inside(plan.space, trial.params)]
+        shares = importance(points, plan.space, plan.objective) if points else {}
+        if not shares:
+            return
+
+        subtitle = (
+            f"{plan.config.model.name}, {plan.config.search.name} search, {len(points)} trials"
+        )
+        picture = plots.importance(
+            shares, subtitle, kind="variance of the score", title="Parameter importance"
+        )
+        self.run.log_bytes(picture, "sweep/parameter_importance.png")
+
+    def _note(self, leaderboard: Sequence[Mapping[str, Any]], charts: str) -> str:
+        """Write the note: the best trial, the leaderboard, and what the fit has said before."""
+        config = self.plan.config
+        shown = [name for name in leaderboard[0] if name not in ("rank", "attempt", "run_id")]
+
         parts = [
-            f"### {spec.name} search of {model}: {len(rows)} trials",
-            f"Best by {self.metric}: [trial {best.number}]({run.page(self.runs[best.number])}), "
-            f"**{best.score:.4f}**, with {params}. It was fitted again over all workers and "
-            f"tested; the model below is that one.{gain}",
+            f"### {config.search.name} search of {config.model.name}: {len(leaderboard)} trials",
+            self._best_in_words(),
             f"[Compare all trials as charts]({charts})",
-            self.context.table(rows, "sweep/leaderboard.json", shown, SHOWN),
-            *([] if len(self.trials) == self.total else [f"{self.how_to_go_on()}."]),
-            run.client.get_run(run.id).data.tags.get("mlflow.note.content", ""),
+            self.context.table(leaderboard, "sweep/leaderboard.json", shown, SHOWN),
         ]
-        run.note("\n\n".join(parts))
-        not_tried = {"not_tried": self.total - self.done} if self.done < self.total else {}
+        if len(self.trials) != self.total:
+            parts.append(f"{self.how_to_go_on()}.")
+
+        stored = self.run.store.get_run(self.run.id)
+        parts.append(stored.data.tags.get(NOTE, ""))
+        return "\n\n".join(parts)
+
+    def _best_in_words(self) -> str:
+        """Say which trial is the best, with which parameters, and how good the default ones are."""
+        best = self.best
+        page = self.run.page(self.runs[best.number])
+        params = ", ".join(f"`{name}` {_short(value)}" for name, value in best.params.items())
+        text = (
+            f"Best by {self.metric}: [trial {best.number}]({page}), **{best.score:.4f}**, with "
+            f"{params}. It was fitted again over all workers and tested; the model below is that "
+            "one."
+        )
+
+        baseline = self.trials.get(0, best) if self.plan.config.search.baseline else best
+        if baseline is not best:
+            text += f" The default parameters, trial 0, have {baseline.score:.4f}."
+        return text
+
+    def _summary(self, charts: str) -> dict[str, Any]:
+        """Return what the job's last lines say of the search."""
+        best = self.best
+        trials = {**self._counts(), "all": self.total}
+        if self.done < self.total:
+            trials["not_tried"] = self.total - self.done
 
         return {
-            "trials": {**counts, "all": self.total, **not_tried},
+            "trials": trials,
             "best": {"trial": best.number, self.metric: best.score, **best.params},
-            "charts": run.address(charts),
+            "charts": self.run.address(charts),
         }
 
+    def tag_problem(self) -> TipcastError | None:
+        """Return what is to be told of trials that failed, S001, which the run gets as tags."""
+        if not self.failed:
+            return None
 
-def whole_result(
-    run: Run, stored: Any, config: SweepConfig, trials: int | None, metric: str, command: str
-) -> dict[str, Any] | None:
-    """Return what a sweep's last lines said, from its run in the store; None of one that is not
-    done.
-
-    It is where as many ``trials`` were asked for as now, all ended well, and its model has the name
-    to register. A space of few points has fewer trials than were asked for. ``metric`` ranked them.
-    """
-    metrics = stored.data.metrics
-    tags = stored.data.tags
-    register = config.tracking.register
-    finished = metrics.get("sweep/finished")
-    done = (
-        finished is not None
-        and finished == metrics["sweep/trials"]
-        and stored.info.status == "FINISHED"
-    )
-    if not done or config.search.trials != trials:
-        return None
-
-    versions = run.client.search_model_versions(f"run_id = '{run.id}'") if register else []
-    if register and register not in [version.name for version in versions]:
-        return None
-
-    score = {f"validation/{metric}": metrics[f"sweep/best_validation_{metric}"]}
-    return result_of(
-        run,
-        command,
-        model_uri=f"models:/{logged_of(run.client, stored)[0].model_id}",
-        metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
-        trials={"finished": int(finished), "failed": 0, "all": int(finished)},
-        best={"trial": int(tags[TRIAL_TAG].rpartition("-")[2]), **score, **json.loads(tags[BEST])},
-    )
+        number, first = next(iter(self.failed.items()))
+        what = (
+            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
+        )
+        fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
+        problem = TipcastError("S001", self.run.id, what, fix)
+        self.run.set_tags(error_tags(problem))
+        return problem
 
 
-def _trial(run: Any, metric: str) -> Trial:
-    """Return a trial as its child run tells it."""
-    metrics, phases = (
-        {
-            name.removeprefix(side): value
-            for name, value in run.data.metrics.items()
-            if name.startswith(side)
-        }
-        for side in ("validation/", "seconds/")
-    )
+def _short(value: object) -> object:
+    """Return a parameter's value, with four digits if it is a float."""
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+# A trial as its child run has it
+
+
+def trial_params(trial: Trial) -> dict[str, object]:
+    """Return a trial's parameters, and the texts that its fit says of itself."""
+    params = {f"model.params.{name}": value for name, value in trial.params.items()}
+    texts = {
+        f"fit.{name}": value
+        for name, value in trial.fit_info.items()
+        if not isinstance(value, int | float)
+    }
+    return params | texts
+
+
+def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]:
+    """Return a trial's metrics, each with its only step 0, and its curve."""
+    metrics = {ranked_by: trial.score}  # the first one is what MLflow compares by
+    metrics |= {f"validation/{name}": value for name, value in trial.metrics.items()}
+    metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}
+    metrics |= {
+        f"fit/{name}": float(value)
+        for name, value in trial.fit_info.items()
+        if isinstance(value, int | float)
+    }
+
+    curves: dict[str, Mapping[int, float]] = {name: {0: value} for name, value in metrics.items()}
+    return curves | {CURVE: stepped(trial.curve)}
+
+
+def stored_trial(run: Any, metric: str) -> Trial:
+    """Return a trial as its child run, an ``mlflow.entities.Run``, tells it."""
     tags = run.data.tags
-    params = json.loads(tags[PROPOSED])
-    attempt = int(tags[ATTEMPT])
+    metrics = _metrics_below("validation/", run)
 
     return Trial(
-        int(tags[NUMBER]), params, metrics[metric], metrics, phases, worker="", attempt=attempt
+        number=int(tags[NUMBER]),
+        params=json.loads(tags[PROPOSED]),
+        score=metrics[metric],
+        metrics=metrics,
+        phases=_metrics_below("seconds/", run),
+        worker="",
+        attempt=int(tags[ATTEMPT]),
     )
+
+
+def _metrics_below(prefix: str, run: Any) -> dict[str, float]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in run.data.metrics.items()
+        if name.startswith(prefix)
+    }
+
+
+# A sweep that is done already
+
+
+def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
+    """Return what the last lines of a resumed sweep said, from its run in the store; None of one
+    that is new or has something left to do.
+    """
+    previous = plan.previous
+    if previous is None or not is_finished(plan, previous):
+        return None
+
+    run = previous.run
+    stored = previous.stored
+    metrics = stored.data.metrics
+    metric = plan.objective.metric
+    finished = int(metrics["sweep/finished"])
+    number = int(previous.tags[TRIAL_TAG].rpartition("-")[2])
+    score = metrics[f"sweep/best_validation_{metric}"]
+    params = json.loads(previous.tags[BEST])
+
+    return result_of(
+        run,
+        plan.command,
+        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
+        metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
+        trials={"finished": finished, "failed": 0, "all": finished},
+        best={"trial": number, f"validation/{metric}": score, **params},
+    )
+
+
+def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
+    """Tell whether a sweep has nothing left to do: as many trials were asked for as now, all ended
+    well, and its model has the name to register.
+
+    A space of few points has fewer trials than were asked for.
+    """
+    metrics = previous.stored.data.metrics
+    finished = metrics.get("sweep/finished")
+    if finished is None or finished != metrics["sweep/trials"]:
+        return False
+    if previous.stored.info.status != "FINISHED":
+        return False
+    if plan.config.search.trials != previous.config.search.trials:
+        return False
+
+    register = plan.config.tracking.register
+    if not register:
+        return True
+    versions = previous.run.store.search_model_versions(f"run_id = '{previous.run.id}'")
+    return register in [version.name for version in versions]

@@ -3,10 +3,10 @@ register the model.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special  # noqa: F401 - see below
@@ -25,13 +25,16 @@ from tipcast.jobs import say
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
-from tipcast.jobs.train_record import Outcome, Record, params, planned_params
+from tipcast.jobs.train_record import Record, Trained, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict, truth
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking import portable
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 # SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's
 # functions in all modules in their order, which takes seconds where SciPy comes after thousands of
@@ -58,14 +61,15 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
         plan = make_plan(config)  # dataset and task
 
     first = original(config, plan)
-    (name,), tags = (
-        run_names([(config.model.name, command)]),
-        {REPEATS: first.run_id} if first else {},
-    )
-    facts = params(config) | planned_params(plan)
-
+    (name,) = run_names([(config.model.name, command)])
     with run_context(
-        config, command, job="train", name=name, params=facts, tags=tags, clock=clock
+        config,
+        command,
+        job="train",
+        name=name,
+        params=params(config) | planned_params(plan),
+        tags={REPEATS: first.run_id} if first else {},
+        clock=clock,
     ) as context:
         record = Record(context, config, plan, original=first)
         workers = context.start_workers()
@@ -81,66 +85,22 @@ def train(
     job says of it.
     """
     context = record.context
-    config = record.config
-    plan = record.plan
-    task = record.plan.task
-    client = workers.client
-    clock = context.clock
-    estimator = build_for_task(config.model, workers.device, task)
-    loaded = _load_ahead(workers, estimator)
+    report_wanted = record.config.cluster.performance_report
+    estimator = build_for_task(record.config.model, workers.device, record.plan.task)
+    loading = _load_ahead(workers, estimator)
 
-    with recorded(client, context.folder / "dask.html", config.cluster.performance_report):
-        with clock.phase("read") as facts:
-            splits = read(workers, config, plan)
-            facts += [f"{part.counts.rows:,} {name} rows" for name, part in splits.items()]
+    with recorded(workers.client, context.folder / "dask.html", report_wanted):
+        splits = read_splits(workers, record, read)
+        fitted = fit_model(workers, record, estimator, splits, loading)
+        trained = evaluate_model(workers, record, fitted, splits)
 
-        with clock.phase("fit") as facts, progress(f"fit {config.model.name}") as told:
-            # two threads that import may lock each other; what failed the fit raises again
-            wait(loaded)
-            fitted = fit(
-                client, estimator, splits["train"], splits.get("validation"), config.seed, told
-            )
-            facts += [
-                config.model.name,
-                *(f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info),
-            ]
+    with context.clock.phase("log") as notes, progress("log"):
+        logged, difference = record_model(workers, record, trained)
+        notes.append(logged.uri)
 
-        with clock.phase("evaluate") as facts, progress("evaluate"):
-            outcome = evaluate(client, plan, fitted, splits)
-            constant = constant_features(client, splits["train"].x)
-            # where another feature says that the value is missing, the model learns of the column
-            columns = raw_columns(plan.dataset, plan.task.features, FileInfo())
-            told_apart = {column.name for column in columns if column.indicator}
-            outcome = dataclasses.replace(
-                outcome, constant=[name for name in constant if name not in told_apart]
-            )
-            facts.append(f"test/{record.judge.headline.name} {outcome.test.headline:.4f}")
-
-    with clock.phase("log") as facts, progress("log"):
-        record.data(splits)
-        record.metrics(outcome)
-        record.figures(outcome)
-        saved = fitted.save(context.folder)
-        if fitted.format == "xgboost-ubj":
-            held = hold(client, saved, fitted.format, workers.device)
-            record.contributions(client, held, drawn_rows(saved), outcome)
-        columns, raw = held_out(workers, plan)
-        scores = every_way(
-            client, fitted, saved, plan.dataset.compute(columns, plan.task.features, np)
-        )
-        logged, difference = record.model(saved, outcome, raw, scores, device=workers.device)
-        facts.append(logged.uri)
-
-    record.close(outcome, clock.seconds, peaks(client))
-    registered = record.register(logged, difference, outcome)  # last: its run is whole
-    first = record.original
-    return context.result(
-        model_uri=registered.registered or registered.uri,
-        metrics=record.headlines(outcome)
-        | {f"baseline/{name}": value for name, value in outcome.baseline.items()},
-        phases=clock.seconds,
-        **({"repeats": first.run_id} if first else {}),
-    )
+    record.close(trained, context.clock.seconds, peaks(workers.client))
+    registered = record.register(logged, difference, trained)  # last: its run is whole
+    return trained_result(record, trained, registered)
 
 
 def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
@@ -150,41 +110,141 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
     several = workers.device == "cuda" and workers.n_workers > 1
     module = TOGETHER.get(estimator.__module__)
     thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
-    loaded = [thread.submit(import_module, module)] if several and module else []
+    loading = [thread.submit(import_module, module)] if several and module else []
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable.list_packages)
     thread.shutdown(wait=False)
-    return loaded
+    return loading
 
 
-def evaluate(client: Any, plan: Plan, fitted: Fitted, splits: Splits) -> Outcome:
+def read_splits(
+    workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits]
+) -> Splits:
+    """Read all rows on the workers, and log how many each split has."""
+    with record.context.clock.phase("read") as notes:
+        splits = read(workers, record.config, record.plan)
+        notes += [f"{rows.counts.rows:,} {name} rows" for name, rows in splits.items()]
+
+    return splits
+
+
+def fit_model(
+    workers: Session,
+    record: Record,
+    estimator: Estimator,
+    splits: Splits,
+    loading: Sequence[Future[Any]],
+) -> Fitted:
+    """Fit on the training rows once all is loaded, and log how long the fit was."""
+    config = record.config
+    name = config.model.name
+
+    with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
+        # two threads that import may lock each other; what failed the fit raises again
+        wait(loading)
+        fitted = fit(
+            workers.client,
+            estimator,
+            splits["train"],
+            splits.get("validation"),
+            config.seed,
+            show_steps,
+        )
+        notes.append(name)
+        notes += [f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info]
+
+    return fitted
+
+
+def evaluate_model(workers: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:
+    """Measure the model on validation and test rows, and log the headline."""
+    with record.context.clock.phase("evaluate") as notes, progress("evaluate"):
+        trained = evaluate(workers.client, record.plan, fitted, splits)
+        constant = list_constant_features(workers.client, record.plan, splits)
+        notes.append(f"test/{record.judge.headline.name} {trained.test.headline:.4f}")
+
+    return dataclasses.replace(trained, constant=constant)
+
+
+def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Trained:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
     judge = evaluator(plan.task.kind)
-    held = hold_scorer(client, fitted.scorer)
+    scorer = hold_scorer(client, fitted.scorer)
     validation = None
     threshold = judge.threshold
+
     if rows := splits.get("validation"):
-        predictions = predict(client, held, rows.x)
-        validation = judge.evaluate(
-            client, predictions, truth(client, held, rows), where=WHERE["validation"]
-        )
+        predictions = predict(client, scorer, rows.x)
+        answers = truth(client, scorer, rows)
+        validation = judge.evaluate(client, predictions, answers, where=WHERE["validation"])
         threshold = validation.threshold
 
-    predictions = predict(client, held, splits["test"].x)
-    answers = truth(client, held, splits["test"])
+    test_rows = splits["test"]
+    predictions = predict(client, scorer, test_rows.x)
+    answers = truth(client, scorer, test_rows)
     test = judge.evaluate(client, predictions, answers, threshold=threshold, where=WHERE["test"])
-    baseline = judge.baseline(test, splits["train"].counts, splits["test"].counts)
-    return Outcome(splits, fitted, validation, test, baseline)
+
+    baseline = judge.baseline(test, splits["train"].counts, test_rows.counts)
+    return Trained(splits, fitted, validation, test, baseline)
+
+
+def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list[str]:
+    """Return the features that have one value, or none, in all training rows.
+
+    Those with an indicator are left out: where the value is missing the model learns from that.
+    """
+    columns = raw_columns(plan.dataset, plan.task.features, FileInfo())
+    with_indicator = {column.name for column in columns if column.indicator}
+    constant = constant_features(client, splits["train"].x)
+    return [name for name in constant if name not in with_indicator]
+
+
+def record_model(
+    workers: Session, record: Record, trained: Trained
+) -> tuple[portable.Logged, float]:
+    """Record rows, metrics and figures, and log the model; return it, and the largest difference of
+    its scores from those of every way to score it.
+    """
+    client = workers.client
+    plan = record.plan
+    fitted = trained.fitted
+
+    record.data(trained.splits)
+    record.metrics(trained)
+    record.figures(trained)
+
+    saved = fitted.save(record.context.folder)
+    if fitted.format == "xgboost-ubj":
+        scorer = hold(client, saved, fitted.format, workers.device)
+        record.contributions(client, scorer, drawn_rows(saved), trained)
+
+    columns, raw = held_out(workers, plan)
+    x = plan.dataset.compute(columns, plan.task.features, np)
+    scores = every_way(client, fitted, saved, x)
+    return record.model(saved, trained, raw, scores, device=workers.device)
 
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw rows of the test side, as canonical columns and under their raw names."""
     for fragment in plan.test.fragments:
-        found: tuple[Any, Any] = workers.client.submit(
+        columns, raw = workers.client.submit(
             held_out_rows, fragment, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
         ).result()
-        if len(found[1]):
-            return found
+        if len(raw):
+            return columns, raw
+
     raise TipcastError(
         "M011", "data.test", "has no clean row to hold the model against", "test on other rows"
+    )
+
+
+def trained_result(record: Record, trained: Trained, logged: portable.Logged) -> dict[str, Any]:
+    """Return what the job says: the model's address, its metrics, and the seconds of each phase."""
+    baseline = {f"baseline/{name}": value for name, value in trained.baseline.items()}
+    repeats = {"repeats": record.original.run_id} if record.original else {}
+    return record.context.result(
+        model_uri=logged.registered or logged.uri,
+        metrics=record.headlines(trained) | baseline,
+        phases=record.context.clock.seconds,
+        **repeats,
     )

@@ -87,26 +87,34 @@ class Plan:
         train = self.train.period
         test = self.test.period
         cutoff = self.recipe.cutoff
-        draw = self.recipe.draw
 
-        if train is not None and test is not None and draw is None:
-            spans = {"train": train if cutoff is None else (train[0], cutoff)}
-            if cutoff is not None:
-                spans["validation"] = (cutoff, train[1])
-            return {name: split.describe(span) for name, span in (spans | {"test": test}).items()}
+        if train is None or test is None or self.recipe.draw is not None:
+            return self._drawn_shares()
 
-        found = {"train": "all rows", "test": "all rows"}
-        for drawn in filter(None, (draw, self.test_recipe.draw)):
-            left = 1 - drawn.test
-            held = drawn.validation
-            shares = {"train": left * (1 - held), "validation": left * held, "test": drawn.test}
-            found |= {name: f"{shares[name]:.0%} at random" for name in drawn.parts}
+        spans = {"train": train, "test": test}
+        if cutoff is not None:
+            spans = {"train": (train[0], cutoff), "validation": (cutoff, train[1]), "test": test}
+        return {name: split.describe(span) for name, span in spans.items()}
 
-        return found
+    def _drawn_shares(self) -> dict[str, str]:
+        """Return split -> its share of the rows in words, where rows have no time."""
+        described = {"train": "all rows", "test": "all rows"}
+        for draw in filter(None, (self.recipe.draw, self.test_recipe.draw)):
+            left = 1 - draw.test
+            shares = {
+                "train": left * (1 - draw.validation),
+                "validation": left * draw.validation,
+                "test": draw.test,
+            }
+            described |= {name: f"{shares[name]:.0%} at random" for name in draw.parts}
 
-    def identity(self, facts: Mapping[str, Any]) -> str:
-        """Return a digest of the data and of the other facts that decide what comes of them."""
-        text = json.dumps([facts, self.train.digest, self.test.digest], sort_keys=True, default=str)
+        return described
+
+    def identity(self, settings: Mapping[str, Any]) -> str:
+        """Return a digest of the data and of the settings that decide what comes of them."""
+        text = json.dumps(
+            [settings, self.train.digest, self.test.digest], sort_keys=True, default=str
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:DIGEST]
 
 
@@ -122,6 +130,23 @@ def make_plan(config: TrainConfig) -> Plan:
     """List the files of both sides and decide the split; every mistake that footers show ends
     here.
     """
+    recipe = make_recipe(config)
+    train = recipe.scan("train")
+    test = recipe.scan("test")
+    fragments = (*train.fragments, *test.fragments)
+    for note in dict.fromkeys((*train.notes, *test.notes, *identical(fragments))):
+        LOG.warning(note)
+
+    if train.period is not None and test.period is not None:
+        periods = (timed(fragment.period) for fragment in train.fragments)
+        cutoff = split.cutoff(periods, test.period, recipe.task.validation)
+        return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), recipe)
+
+    return plan_draw(config, recipe, train, test)
+
+
+def make_recipe(config: TrainConfig) -> Recipe:
+    """Open dataset and task, and decide how the model gets categories and missing values."""
     dataset = open_dataset(config.data)
     task = make_task(config.task, dataset)
     if config.task.kind is None:
@@ -131,37 +156,40 @@ def make_plan(config: TrainConfig) -> Plan:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
 
     if isinstance(dataset, Tabular):
-        dataset.check_categories(task.categorical)
+        return encode(config, dataset, task)
 
-    dataset, task = encode(config, dataset, task)
-    recipe = test_recipe = Recipe(dataset, task)
-    train = recipe.scan("train")
-    test = test_recipe.scan("test")
+    build_for_task(config.model, config.backend.name, task)
+    return Recipe(dataset, task)
 
-    for note in dict.fromkeys(
-        (*train.notes, *test.notes, *identical((*train.fragments, *test.fragments)))
-    ):
-        LOG.warning(note)
 
-    if train.period is not None and test.period is not None:
-        cutoff = split.cutoff(
-            (timed(each.period) for each in train.fragments), test.period, task.validation
-        )
-        return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), test_recipe)
+def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
+    """Return the table and the task with features as the model wants them; C003 features that it
+    cannot be given.
+    """
+    table.check_categories(task.categorical)
+    model = build_for_task(config.model, config.backend.name, task)
+    encoded, task = table.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
+    model.check_width(encoded.known_values(task.categorical))
+    return Recipe(encoded, task)
 
+
+def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing) -> Plan:
+    """Plan a split at random, of rows without a time; log where rows are learnt and tested on."""
+    task = recipe.task
+    dataset = recipe.dataset
+    test_recipe = recipe
     parts = ("train", "validation") if task.validation else ("train",)
     test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
     draw = split.Draw(config.seed, test_share, task.validation, parts)
-    if not draw.test and {part.digest for part in train.fragments} & {
-        part.digest for part in test.fragments
-    }:
-        LOG.warning(
-            "data.test has files of data.train: the model is tested on rows that it has learnt"
-        )
 
     if isinstance(dataset, Tabular) and draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
-        test_recipe = dataclasses.replace(recipe, draw=dataclasses.replace(draw, parts=("test",)))
+        test_draw = dataclasses.replace(draw, parts=("test",))
+        test_recipe = dataclasses.replace(recipe, draw=test_draw)
+    elif _digests(train) & _digests(test):
+        LOG.warning(
+            "data.test has files of data.train: the model is tested on rows that it has learnt"
+        )
 
     if draw.test or draw.validation:
         recipe = dataclasses.replace(recipe, draw=draw)
@@ -169,17 +197,8 @@ def make_plan(config: TrainConfig) -> Plan:
     return Plan(train, test, recipe, test_recipe)
 
 
-def encode(config: TrainConfig, dataset: Dataset, task: Task) -> tuple[Dataset, Task]:
-    """Return the dataset and the task with features as the model wants them; C003 features that it
-    cannot be given.
-    """
-    model = build_for_task(config.model, config.backend.name, task)
-    if not isinstance(dataset, Tabular):
-        return dataset, task
-
-    table, encoded = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
-    model.check_width(table.known_values(encoded.categorical))
-    return table, encoded
+def _digests(listing: Listing) -> set[str]:
+    return {fragment.digest for fragment in listing.fragments}
 
 
 def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:

@@ -6,15 +6,17 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import yaml
 
+from tipcast.compute.base import Array
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
 from tipcast.datasets.base import Tabular
+from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
@@ -24,7 +26,11 @@ from tipcast.measure import origin
 from tipcast.models.base import Fitted
 from tipcast.models.fit import contributions
 from tipcast.tracking import portable
-from tipcast.tracking.run import FILES, MAX_PARAM, Run
+from tipcast.tracking.run import FILES, Run
+from tipcast.tracking.writing import MAX_PARAM
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 LOG = logging.getLogger("tipcast")
 
@@ -60,7 +66,7 @@ NOT_PARAMS = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Trained:
     """A fitted model and how well it does."""
 
     splits: Splits
@@ -97,9 +103,8 @@ class Record:
 
     def data(self, splits: Splits) -> None:
         """Record which rows each split has and where they came from."""
-        sides = {"train": self.plan.train, "test": self.plan.test}
         for name, (title, digest) in self._datasets(splits).items():
-            uris = sides["test" if name == "test" else "train"].uris
+            uris = self._listing(name).uris
             profile = {
                 "rows": splits[name].counts.rows,
                 "period": self.plan.periods[name],
@@ -108,125 +113,158 @@ class Record:
             self.run.log_dataset(uris[0], digest, title, name, profile)
 
         # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
-        read = {
-            name: list(dict.fromkeys(redact(part.uri) for part in side.fragments))
-            for name, side in sides.items()
+        files = {
+            name: list(dict.fromkeys(redact(part.uri) for part in listing.fragments))
+            for name, listing in (("train", self.plan.train), ("test", self.plan.test))
         }
-        self.run.log_text(yaml.safe_dump(read), FILES)
+        self.run.log_text(yaml.safe_dump(files), FILES)
         dataset = self.plan.dataset
         if isinstance(dataset, Tabular) and dataset.report:
             self.context.table(dataset.report, "tables/columns.json")
 
-    def metrics(self, outcome: Outcome) -> None:
-        """Record metrics, the headline first, and the fit's history."""
+    def metrics(self, trained: Trained) -> None:
+        """Record metrics, the headline first, and the fit's history; log what makes the result
+        doubtful.
+        """
+        beaten = report.beaten(self.judge, trained.test, trained.baseline)
+        for remark in filter(None, (beaten, *self.remarks(trained))):
+            LOG.warning(remark)
+
+        run = self.run
+        history = trained.fitted.history
+        run.log_metrics(self.named_metrics(trained))
+        if rates := stepped(trained.test.trial_curve):
+            run.log_curves({CURVE: rates})
+        run.log_curves({f"history/{name}": values for name, values in history.items()})
+
+        info = trained.fitted.info
+        words = {f"fit.{name}": value for name, value in info.items() if isinstance(value, str)}
+        run.log_params(words)
+
+    def named_metrics(self, trained: Trained) -> dict[str, float]:
+        """Return the run's metrics by the names that MLflow shows, the headline first."""
         judge = self.judge
-        fitted = outcome.fitted
-        metrics = logged(judge, outcome.test, "test", self.plan.task.classes)
-        metrics |= self.headlines(outcome) | {
-            f"baseline/{name}": value for name, value in outcome.baseline.items()
-        }
-        if outcome.validation:
+        metrics = logged(judge, trained.test, "test", self.plan.task.classes)
+        metrics |= self.headlines(trained)
+        metrics |= {f"baseline/{name}": value for name, value in trained.baseline.items()}
+
+        if trained.validation:
             names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind.name])]
-            metrics |= {f"validation/{name}": outcome.validation.metrics[name] for name in names}
+            metrics |= {f"validation/{name}": trained.validation.metrics[name] for name in names}
 
-        for remark in (
-            report.beaten(judge, outcome.test, outcome.baseline),
-            *self.remarks(outcome),
-        ):
-            if remark:
-                LOG.warning(remark)
-
-        for name, rows in outcome.splits.items():
+        for name, rows in trained.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
 
-        metrics |= {
-            f"fit/{name}": float(value)
-            for name, value in fitted.info.items()
-            if not isinstance(value, str)
-        }
-        self.run.log_metrics(metrics)
-        if rates := stepped(outcome.test.trial_curve):
-            self.run.log_curves({CURVE: rates})
+        info = trained.fitted.info
+        numbers = {name: value for name, value in info.items() if not isinstance(value, str)}
+        return metrics | {f"fit/{name}": float(value) for name, value in numbers.items()}
 
-        self.run.log_curves({f"history/{name}": values for name, values in fitted.history.items()})
-        self.run.log_params(
-            {f"fit.{name}": value for name, value in fitted.info.items() if isinstance(value, str)}
-        )
-
-    def remarks(self, outcome: Outcome) -> list[str]:
+    def remarks(self, trained: Trained) -> list[str]:
         """Return a sentence on each fact of the rows that makes a result doubtful."""
-        counts = outcome.splits["test"].counts.classes
+        counts = trained.splits["test"].counts.classes
         return [
             *report.rare_classes(self.plan.task.classes, counts),
-            *report.constant_features(outcome.constant),
+            *report.constant_features(trained.constant),
         ]
 
-    def figures(self, outcome: Outcome) -> None:
+    def figures(self, trained: Trained) -> None:
         """Record the evaluator's figures and tables, and the importance of features."""
-        from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
+        self._evaluator_figures(trained)
+        for path, columns in self.judge.tables(trained.test, self.plan.task.classes).items():
+            self.run.log_table(columns, path)
+        self._importance(trained)
 
-        test = outcome.test
-        fitted = outcome.fitted
+    def _evaluator_figures(self, trained: Trained) -> None:
         judge = self.judge
-        log = self.run.log_bytes
-        name = self.config.model.name
-        classes = self.plan.task.classes
-        periods = self.plan.periods
-        subtitle = f"{name}, {test.rows:,} {self.plan.test.name}, {periods['test']}"
-        evaluations = {"test": test} | (
-            {"validation": outcome.validation} if outcome.validation else {}
+        plan = self.plan
+        test = trained.test
+        subtitle = (
+            f"{self.config.model.name}, {test.rows:,} {plan.test.name}, {plan.periods['test']}"
         )
-        for path, drawn in judge.figures(evaluations, subtitle, classes):
-            log(drawn, path)
+        evaluations = {"test": test}
+        if trained.validation:
+            evaluations["validation"] = trained.validation
+
+        for path, picture in judge.figures(evaluations, subtitle, plan.task.classes):
+            self.run.log_bytes(picture, path)
             if path == judge.figure:
                 # MLflow's page of compared runs shows what lies at the root of all
-                log(drawn, Path(path).name)
-        for path, columns in judge.tables(test, classes).items():
-            self.run.log_table(columns, path)
-        rows = outcome.splits["train"].counts.rows
-        trained = f"{name}, {rows:,} {self.plan.train.name}, {periods['train']}"
-        if fitted.importance:
-            picture = plots.importance(fitted.importance, trained, kind=fitted.importance_kind)
-            log(picture, "plots/feature_importance.png")
+                self.run.log_bytes(picture, Path(path).name)
 
-    def contributions(self, client: Any, held: Any, most: int, outcome: Outcome) -> None:
-        """Draw what each feature contributes to the predictions of some test rows, at even
-        distances.
+    def _importance(self, trained: Trained) -> None:
+        from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
+
+        fitted = trained.fitted
+        if not fitted.importance:
+            return
+
+        rows = trained.splits["train"].counts.rows
+        title = f"{rows:,} {self.plan.train.name}, {self.plan.periods['train']}"
+        picture = plots.importance(
+            fitted.importance, f"{self.config.model.name}, {title}", kind=fitted.importance_kind
+        )
+        self.run.log_bytes(picture, "plots/feature_importance.png")
+
+    def contributions(
+        self, client: "Client", scorer: "Future[Any]", most: int, trained: Trained
+    ) -> None:
+        """Draw what each feature contributes to the predictions of at most so many test rows, at
+        even distances.
         """
         from tipcast.evaluation import plots  # as for ``figures``
 
-        test = outcome.splits["test"]
-        values, added = contributions(client, held, test.x, test.parts, most)
-        subtitle = f"{self.config.model.name}, {len(values):,} of {outcome.test.rows:,} test rows"
+        test = trained.splits["test"]
+        values, added = contributions(client, scorer, test.x, test.parts, most)
+        subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
         if self.judge.kind.column_per_class:
             subtitle += ", to the class predicted"
-        drawn = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
-        self.run.log_bytes(drawn, "plots/contributions.png")
+
+        picture = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
+        self.run.log_bytes(picture, "plots/contributions.png")
 
     def model(
         self,
         saved: Path,
-        outcome: Outcome,
+        trained: Trained,
         raw: pd.DataFrame,
-        scores: Mapping[str, Any],
+        scores: Mapping[str, Array],
         device: str,
     ) -> tuple[portable.Logged, float]:
         """Log the portable model and hold it against every way to score raw rows; return the
         largest difference too.
         """
+        run = self.run
+        logged = portable.log_model(
+            run,
+            saved,
+            trained.fitted.format,
+            self.model_info(trained, device),
+            self.plan.dataset,
+            self.plan.train.info,
+            raw.head(EXAMPLES),
+        )
+        portable.link_metrics(run, logged, self._datasets(trained.splits))
+
+        expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
+        difference = portable.parity(logged, raw, expected)
+        run.log_metrics({"parity/max_abs_diff": difference})
+        run.log_params({"parity.ways": ", ".join(scores)})
+        return logged, difference
+
+    def model_info(self, trained: Trained, device: str) -> dict[str, Any]:
+        """Return what the model's manifest says of its training."""
         task = self.plan.task
         train = self.plan.train
-        test = self.plan.test
         periods = self.plan.periods
-        facts = {
+        return {
             "features": list(task.features),
             "target": task.description,
             "task": task.facts(),
-            "threshold": outcome.test.threshold,
+            "threshold": trained.test.threshold,
             "model": self.config.model.name,
             "trained_on": device,
             "data_digest": train.digest,
-            "data_test_digest": test.digest,
+            "data_test_digest": self.plan.test.digest,
             "train_period": periods["train"],
             "trained_from": train.period[0] if train.period else None,
             "trained_until": train.period[1] if train.period else None,
@@ -235,96 +273,93 @@ class Record:
             **self.context.code.facts,
             "versions": origin.versions(),
         }
-        logged = portable.log_model(
-            self.run,
-            saved,
-            outcome.fitted.format,
-            facts,
-            self.plan.dataset,
-            train.info,
-            raw.head(EXAMPLES),
-        )
-        expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
-        portable.link_metrics(self.run, logged, self._datasets(outcome.splits))
-        difference = portable.parity(logged, raw, expected)
-        self.run.log_metrics({"parity/max_abs_diff": difference})
-        self.run.log_params({"parity.ways": ", ".join(scores)})
-
-        return logged, difference
 
     def close(
-        self, outcome: Outcome, phases: Mapping[str, float], memory: Mapping[str, int]
+        self, trained: Trained, phases: Mapping[str, float], memory: Mapping[str, int]
     ) -> None:
         """Record how long it took and how much memory, and write the note."""
         run = self.run
-        remark = ""
         run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
 
-        if self.original:
-            compared = self.original.compared(run.client.get_run(run.id).data.metrics)
-            remark = f"Repeats run {self.original.run_id}: {compared}."
-            LOG.info("%-9s%s", "repeat", compared)
-
+        remark = self._repeat_remark()
         if (report_file := self.context.folder / "dask.html").exists():
             run.log_bytes(report_file.read_bytes(), "dask/dask.html")
 
         note = report.note(
             self.config.model.name,
             self.judge,
-            outcome.test,
-            splits=self._splits(outcome),
+            trained.test,
+            splits=self._splits(trained),
             phases=phases,
-            validation=outcome.validation,
-            baseline=outcome.baseline,
+            validation=trained.validation,
+            baseline=trained.baseline,
             run_id=run.id,
             learnt=report.learnt(self.plan.asked, self.plan.task.features, self.plan.left_out),
-            remarks=self.remarks(outcome),
+            remarks=self.remarks(trained),
             repeated=report.repeat(self.context.command, self.context.code.remark),
             remark=remark,
         )
         run.note(note)
 
+    def _repeat_remark(self) -> str:
+        """Log and return how the test metrics compare with those of the run that is repeated; empty
+        where none is.
+        """
+        if self.original is None:
+            return ""
+        compared = self.original.compared(self.run.stored().data.metrics)
+        LOG.info("%-9s%s", "repeat", compared)
+        return f"Repeats run {self.original.run_id}: {compared}."
+
     def register(
-        self, logged: portable.Logged, difference: float, outcome: Outcome
+        self, logged: portable.Logged, difference: float, trained: Trained
     ) -> portable.Logged:
         """Register the logged model where that is asked for, with everything that the version's
         page should say.
         """
         name = self.config.tracking.register
-        model = self.config.model.name
-        splits = self._splits(outcome)
         if name is None:
             return logged
 
         page = report.version_page(
-            logged.uri, model, self.judge, outcome.test, splits=splits, run_id=self.run.id
+            logged.uri,
+            self.config.model.name,
+            self.judge,
+            trained.test,
+            splits=self._splits(trained),
+            run_id=self.run.id,
         )
         return portable.register(
-            self.run, logged, name, difference, self.headlines(outcome), page, trial=self.trial
+            self.run, logged, name, difference, self.headlines(trained), page, trial=self.trial
         )
 
-    def headlines(self, outcome: Outcome) -> dict[str, float]:
+    def headlines(self, trained: Trained) -> dict[str, float]:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if
         there is one.
         """
-        threshold = {} if outcome.test.threshold is None else {"threshold": outcome.test.threshold}
-        metrics = {
-            f"test/{name}": value for name, value in (outcome.test.shown | threshold).items()
-        }
-        return metrics | bounds(outcome.test.interval, f"test/{self.judge.headline.name}")
+        shown = dict(trained.test.shown)
+        if trained.test.threshold is not None:
+            shown["threshold"] = trained.test.threshold
+
+        metrics = {f"test/{name}": value for name, value in shown.items()}
+        return metrics | bounds(trained.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return what MLflow calls the rows of each split, and the digest of their files."""
-        listings = {name: self.plan.test if name == "test" else self.plan.train for name in splits}
-        return {
-            name: (f"{each.name} {self.plan.periods[name]}", each.digest)
-            for name, each in listings.items()
-        }
+        datasets = {}
+        for name in splits:
+            listing = self._listing(name)
+            datasets[name] = (f"{listing.name} {self.plan.periods[name]}", listing.digest)
+        return datasets
 
-    def _splits(self, outcome: Outcome) -> list[report.Split]:
+    def _listing(self, split: str) -> Listing:
+        """Return the files that a split's rows come from."""
+        return self.plan.test if split == "test" else self.plan.train
+
+    def _splits(self, trained: Trained) -> list[report.Split]:
         periods = self.plan.periods
-        return [(name, periods[name], rows.counts.rows) for name, rows in outcome.splits.items()]
+        return [(name, periods[name], rows.counts.rows) for name, rows in trained.splits.items()]
 
 
 def stepped(rates: Sequence[float]) -> dict[int, float]:

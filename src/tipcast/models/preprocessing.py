@@ -13,6 +13,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 
+LEAST_FILLED = 0.3
+"""Share of values other than 0 from which columns are dense, as in scikit-learn's
+ColumnTransformer: solvers of dense rows are exact, those of sparse rows stop at a tolerance.
+"""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -71,7 +76,8 @@ class Preprocessing:
     ) -> "Preprocessing":
         """Learn from the moments of all parts: no process has all rows.
 
-        ``dense``: the library takes no sparse matrix, or the rows are on a GPU.
+        ``dense``: the library takes no sparse matrix, or the rows are on a GPU. Otherwise the
+        columns are dense if at least ``LEAST_FILLED`` of their values are not 0.
         """
         scaler = scaler_of(parts)
         if not categories:
@@ -91,6 +97,8 @@ class Preprocessing:
             values.append(distinct)
             shares.append(counts / scaler.n_samples_seen_)
 
+        columns = sum(map(len, values)) + len(scaler.mean_) - len(at)
+        dense = dense or len(scaler.mean_) >= LEAST_FILLED * columns
         encode = OneHotEncoder(categories=values, handle_unknown="ignore", sparse_output=not dense)
         encoder = ColumnTransformer(
             [("categories", encode, at)],
@@ -105,7 +113,7 @@ class Preprocessing:
     def transform(self, z: Array, order: str = "F") -> Array:
         """Return (rows, features) values as the library gets them; standardises them in place.
 
-        On a GPU, and where the library wants it, categories are dense columns; otherwise the result
+        On a GPU, and where ``of_parts`` says so, categories are dense columns; otherwise the result
         is sparse. ``order`` is that of dense columns on a GPU, ``F`` or ``C``.
         """
         xp = module_of(z)

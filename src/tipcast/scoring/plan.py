@@ -1,16 +1,16 @@
-"""What a scoring has to do, and what is refused: which files are new or have changed since they
-were scored.
+"""Plan: which files are new or have changed since they were scored, which scores stay, and which
+files are refused.
 """
 
 import hashlib
 import json
 import logging
 import os
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
@@ -22,7 +22,8 @@ from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.datasets.scan import ScanRequest, column_names_of
-from tipcast.scoring.writing import Entry, Scores, file_sha256, file_stamp, of_store, refused
+from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
+from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_facts
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
@@ -37,7 +38,7 @@ REFUSED = "refused"
 
 
 @dataclass(frozen=True)
-class Item:
+class DueFile:
     """A file to be scored."""
 
     name: str
@@ -46,60 +47,86 @@ class Item:
     storage: Mapping[str, Any]
     """For it, as ``address.storage`` returns them."""
     entry: Entry
-    """What is known of its scores before they are made: input, stamp and recipe."""
+    """What the manifest can say before the file is scored: input, stamp and recipe."""
     fragments: tuple[FilePart, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Lines for the log, as ``column names mapped from lower case``."""
 
 
-@dataclass
-class Scoring:
-    """A model, all files as they are before any worker starts, and what becomes of those that are
-    due.
-    """
+Inspected: TypeAlias = DueFile | Entry | TipcastError
+"""A file to be scored, the entry of scores that stay, or why the file is refused."""
+
+
+@dataclass(frozen=True)
+class ScorePlan:
+    """What a job has to do: decided before any worker starts, from footers and headers alone."""
 
     config: ScoreConfig
-    fetched: "Fetched"
+    model: "Fetched"
     dataset: Scorable
     task: Task
-    present: Scores
-    """What is where the scores go."""
+    folder: ScoreFolder
+    """Where the scores go, as it is before the job."""
     recipe: str
     """Digest of all that scores depend on beside the rows."""
-    due: tuple[Item, ...]
-    kept: Mapping[str, Entry]
-    """Scores that stay, as files and scores look now."""
-    refused: dict[str, TipcastError]
-    """Name -> why, also of files that were never due."""
-    made: dict[str, Entry] = field(default_factory=dict)
-    """Name -> what the manifest says of new scores."""
-    sums: list[Any] = field(default_factory=list)
-    """The evaluator's, added up to one as files end: those of each are half a megabyte."""
+    due: tuple[DueFile, ...]
+    unchanged: Mapping[str, Entry]
+    """Name -> entry of scores that stay, as files and scores look now."""
+    refused: Mapping[str, TipcastError]
+    """Name -> why."""
 
     @property
-    def files(self) -> int:
-        """How many are named."""
-        return len({*self.kept, *self.refused, *(item.name for item in self.due)})
+    def n_files(self) -> int:
+        """How many files the input names, without those that have no rows."""
+        return len(self.due) + len(self.unchanged) + len(self.refused)
 
     @property
-    def current(self) -> bool:
-        """Whether the folder is already what it would be made."""
-        about = self.present.about
-        same = self.kept.keys() == self.present.files.keys()
-        return (
-            bool(about)
-            and same
-            and not self.due
-            and self.refused.keys() == about.get(REFUSED, {}).keys()
-        )
+    def is_up_to_date(self) -> bool:
+        """Whether the folder has these scores already, and its manifest these refused files."""
+        about = self.folder.about
+        same_files = self.unchanged.keys() == self.folder.files.keys()
+        same_refused = self.refused.keys() == about.get(REFUSED, {}).keys()
+        return bool(about) and not self.due and same_files and same_refused
 
-    @property
-    def rows(self) -> int:
-        """Rows that were scored."""
-        return sum(entry.rows for entry in self.made.values())
 
-    @property
-    def unscored(self) -> dict[str, int]:
-        """Reason -> rows whose prediction is null."""
-        return dict(sum((Counter(entry.unscored) for entry in self.made.values()), Counter[str]()))
+def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> ScorePlan:
+    """List the files and decide what is to be done with each.
+
+    What lies in the folder of scores is never scored itself. Every mistake that footers and headers
+    show ends here: the only file's error is raised, those of several files are in the plan.
+    """
+    manifest = model.manifest
+    dataset = scorable_dataset(config, manifest)
+    task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+
+    check_keep(config.keep, task)
+    request = request_columns(config, dataset, task, manifest)
+    files = output_names(config.input, request, folder.path)
+    recipe = recipe_digest(config, model)
+
+    inspect = partial(inspect_file, dataset=dataset, request=request, folder=folder, recipe=recipe)
+    with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
+        inspected = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
+
+    due = tuple(file for file in inspected.values() if isinstance(file, DueFile))
+    for note in sorted({note for file in due for note in file.notes}):
+        LOG.warning(note)
+
+    unchanged = {name: file for name, file in inspected.items() if isinstance(file, Entry)}
+    refused = refused_files(inspected)
+    return ScorePlan(config, model, dataset, task, folder, recipe, due, unchanged, refused)
+
+
+def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
+    """Return the dataset of a model, of files as the configuration says; C003, and M006 if its rows
+    are not in files.
+    """
+    dataset = dataset_of(manifest)
+    if not isinstance(dataset, Scorable):
+        what = f"is a model of {dataset.name}, whose rows are not read from files"
+        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
+    return dataset.of_files(config.facts)
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -107,75 +134,43 @@ def added_columns(task: Task) -> tuple[str, ...]:
     return (*task.kind.scored_columns(task.classes), "model_name", "model_version")
 
 
-def plan_files(config: ScoreConfig, present: Scores, fetched: "Fetched") -> Scoring:
-    """List the files and decide what is to be done with each; every mistake that footers and
-    headers show ends here.
-
-    What lies in the folder of scores is never scored itself. The only file's error is raised,
-    others' are returned.
-    """
-    manifest = fetched.manifest
-    dataset = dataset_of(manifest)
-    if not isinstance(dataset, Scorable):
-        what = f"is a model of {dataset.name}, whose rows are not read from files"
-        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
-
-    task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
-    for name in set(config.keep or ()) & set(added_columns(task)):
+def check_keep(keep: Collection[str] | None, task: Task) -> None:
+    """Refuse to keep a column of the input that scoring adds; C003."""
+    for name in set(keep or ()) & set(added_columns(task)):
         raise TipcastError("C003", "keep", f"{name} is a column that scoring adds", "leave it out")
+
+
+def request_columns(
+    config: ScoreConfig, dataset: Scorable, task: Task, manifest: Mapping[str, Any]
+) -> ScanRequest:
+    """Return what is asked of every file: the columns of features, and of the target where there
+    are some.
+    """
     columns, optional = dataset.scoring_columns(task.features)
-    optional = tuple(
-        dict.fromkeys((*optional, *(name for name in task.columns if name not in columns)))
-    )
+    of_target = [name for name in task.columns if name not in columns]
+    optional = tuple(dict.fromkeys((*optional, *of_target)))
+
     check_names(dataset, config.columns, "columns")
-    dataset = dataset.of_files(config.facts)
+
     nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
     request = request_of(config, columns, optional, key="columns", nullable=nullable)
-    names = config.columns or column_names_of(manifest)
-    tabular = dataset.name == "table"
-    request = replace(request, names=names, strict=bool(config.columns), any_columns=tabular)
-    files = output_names(config.input, request, present.folder)
-    # All that scores depend on beside the rows; not the device: scores agree within 1e-5.
-    depends = [RECIPE, fetched.uri, fetched.manifest_sha256, config.keep, *config.facts.values()]
-    depends += [config.columns] if config.columns else []
-    recipe, notes = (
-        hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest(),
-        set[str](),
+    return replace(
+        request,
+        names=config.columns or column_names_of(manifest),
+        strict=bool(config.columns),
+        any_columns=dataset.name == "table",
     )
 
-    def inspect(name: str, uri: str) -> Item | Entry | TipcastError:
-        storage = address.storage(uri, config.storage_options)
-        try:
-            draft = Entry(input=redact(uri), input_stamp=file_stamp(uri, storage), recipe=recipe)
-            item = Item(name, uri, storage, draft)
-        except TipcastError as problem:
-            return _of_one_file(problem)
 
-        if entry := _kept(item, present, config.storage_options):
-            return entry
+def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
+    """Return a digest of all that scores depend on beside the rows.
 
-        try:
-            scan = dataset.scan_file(uri, request)  # the footer or the header alone
-        except TipcastError as problem:
-            return _of_one_file(problem)
-
-        notes.update(scan.notes)
-        return replace(item, fragments=scan.fragments)
-
-    with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
-        outcomes = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
-    bad = {name: problem for name, problem in outcomes.items() if isinstance(problem, TipcastError)}
-    if len(outcomes) == len(bad) == 1:
-        raise bad.popitem()[1]
-    for note in sorted(notes):
-        LOG.warning(note)
-    rowless = [name for name, problem in bad.items() if problem.code == ROWLESS]
-    if 0 < len(rowless) < len(outcomes):
-        LOG.warning("%s without rows passed over", count(len(rowless), "file"))
-        bad = {name: problem for name, problem in bad.items() if name not in rowless}
-    due = tuple(item for item in outcomes.values() if isinstance(item, Item))
-    kept = {name: entry for name, entry in outcomes.items() if isinstance(entry, Entry)}
-    return Scoring(config, fetched, dataset, task, present, recipe, due, kept, bad)
+    The device is not in it: scores agree within 1e-5.
+    """
+    recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.facts.values()]
+    if config.columns:
+        recipe.append(config.columns)
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
 def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:
@@ -184,80 +179,130 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
 
     A folder's files keep their paths below it, those of a glob below its fixed part, others their
     last name; those of CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is
-    left out. C003 where two files' scores would have one name, C011 where no file is left; see
+    left out. Raises C003 if two files' scores would have one name, C011 if no file is left; see
     ``expand`` for other errors.
     """
     files: dict[str, str] = {}
     for pattern in patterns(given, "input"):
         for path, uri in expand(pattern, request).items():
-            place = uri if address.scheme(uri) else os.path.realpath(uri)  # a link may lead there
+            # a link may lead there
+            place = uri if address.scheme(uri) else os.path.realpath(uri)
             if place.startswith(f"{folder}/"):
                 continue
 
-            name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
-            if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
-                where = address.shown(uri)
-                raise TipcastError(
-                    "C003", "input", f"scores of {where} would leave their folder", "rename it"
-                )
-
+            name = output_name(path, uri)
             if files.setdefault(name, uri) != uri:
                 what = (
                     f"scores of {address.shown(files[name])} and {address.shown(uri)} would "
                     f"both be {name}"
                 )
-                raise TipcastError(
-                    "C003",
-                    "input",
-                    what,
-                    "score them into two folders, or name a folder above both",
-                )
+                fix = "score them into two folders, or name a folder above both"
+                raise TipcastError("C003", "input", what, fix)
 
     if not files:
-        raise refused(folder, "holds all files of the input", "name a folder beside it")
+        raise bad_output(folder, "holds all files of the input", "name a folder beside it")
 
     return dict(sorted(files.items()))
 
 
-def _kept(item: Item, present: Scores, options: Mapping[str, Any]) -> Entry | None:
-    """Return the entry of scores that stay, as file and scores look now; None where they do not."""
-    entry = present.files.get(item.name)
-    new = item.entry
-    if not entry or entry.recipe != new.recipe or entry.input not in ("", new.input):
+def output_name(path: str, uri: str) -> str:
+    """Return the name of a file's scores, given its path below what the input names; C003 if it
+    leads elsewhere.
+    """
+    name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
+    if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
+        what = f"scores of {address.shown(uri)} would leave their folder"
+        raise TipcastError("C003", "input", what, "rename it")
+    return name
+
+
+def inspect_file(
+    name: str,
+    uri: str,
+    *,
+    dataset: Scorable,
+    request: ScanRequest,
+    folder: ScoreFolder,
+    recipe: str,
+) -> Inspected:
+    """Decide what is to be done with one file; raise an error that concerns more than the file."""
+    storage = address.storage(uri, request.storage)
+    try:
+        stamp = file_stamp(uri, storage)
+    except TipcastError as error:
+        return error_of_file(error)
+
+    entry = Entry(input=redact(uri), input_stamp=stamp, recipe=recipe)
+    file = DueFile(name, uri, storage, entry)
+    unchanged = unchanged_entry(file, folder, request.storage)
+    if unchanged:
+        return unchanged
+
+    try:
+        scan = dataset.scan_file(uri, request)  # the footer or the header alone
+    except TipcastError as error:
+        return error_of_file(error)
+
+    return replace(file, fragments=scan.fragments, notes=tuple(scan.notes))
+
+
+def unchanged_entry(file: DueFile, folder: ScoreFolder, options: Mapping[str, Any]) -> Entry | None:
+    """Return the entry of scores that stay, as file and scores look now; None if the file is due.
+
+    A file that only looks different is read: a copy on a disk has a time of its own.
+    """
+    entry = folder.files.get(file.name)
+    now = file.entry
+    # an interrupted job has noted neither input nor stamp: ""
+    if not entry or entry.recipe != now.recipe or entry.input not in ("", now.input):
         return None
 
-    # "": an interrupted job has noted no stamp
-    scores = f"{present.folder}/{item.name}"
-    known = entry.input_stamp
+    scores = f"{folder.path}/{file.name}"
     storage = address.storage(scores, options)
     size = address.size(scores, storage)
     if entry.bytes not in (0, size):
         return None
 
-    same = new.input_stamp == known and not known.endswith("-")  # a size alone tells too little
-    if not same and known and address.scheme(item.uri):
+    sized_only = entry.input_stamp.endswith("-")  # which says too little
+    looks_same = now.input_stamp == entry.input_stamp and not sized_only
+    if not looks_same and entry.input_stamp and address.scheme(file.uri):
         return None
-    # a copy on a disk has a time of its own
-    if not same and file_sha256(item.uri, item.storage) != entry.input_sha256:
+    if not looks_same and file_sha256(file.uri, file.storage) != entry.input_sha256:
         return None
 
     sha256 = entry.sha256 or file_sha256(scores, storage)
-    return replace(entry, input=new.input, input_stamp=new.input_stamp, bytes=size, sha256=sha256)
+    return replace(entry, input=now.input, input_stamp=now.input_stamp, bytes=size, sha256=sha256)
 
 
-def _of_one_file(problem: TipcastError) -> TipcastError:
+def error_of_file(error: TipcastError) -> TipcastError:
     """Return the error of one file; raise one that concerns more."""
-    if stops_all(problem):
-        raise problem
-    return problem
+    if is_fatal(error):
+        raise error
+    return error
 
 
-def stops_all(problem: BaseException) -> bool:
-    """Whether a problem is more than one file's own: no error of the data, or an object store that
-    is away.
+def is_fatal(error: BaseException) -> bool:
+    """Whether an error ends the job: it is not of one file's data, or is of an object store that
+    cannot be reached.
     """
     return (
-        not isinstance(problem, TipcastError)
-        or problem.code[0] != "D"
-        or of_store(problem) is not problem
+        not isinstance(error, TipcastError)
+        or error.code[0] != "D"
+        or as_artifact_error(error) is not error
     )
+
+
+def refused_files(inspected: Mapping[str, Inspected]) -> dict[str, TipcastError]:
+    """Return name -> error of refused files; files without rows are passed over beside others.
+
+    Raises the error of the only file.
+    """
+    refused = {name: file for name, file in inspected.items() if isinstance(file, TipcastError)}
+    if len(inspected) == len(refused) == 1:
+        raise refused.popitem()[1]
+
+    rowless = [name for name, error in refused.items() if error.code == ROWLESS]
+    if 0 < len(rowless) < len(inspected):
+        LOG.warning("%s without rows passed over", count(len(rowless), "file"))
+        return {name: error for name, error in refused.items() if name not in rowless}
+    return refused

@@ -1,170 +1,173 @@
-"""The driver's side of a scoring: a task for each file, what became of them, and the run that
-records it.
-"""
+"""Record: what an MLflow run says of a scoring, and the manifest of the folder."""
 
 import hashlib
-import logging
-from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from distributed import as_completed
-
-from tipcast.compute.base import Session
-from tipcast.config.gate import gate
+from tipcast import __version__
 from tipcast.config.plain import to_plain
-from tipcast.datasets import address
-from tipcast.datasets.parts import merged
+from tipcast.config.schema import FACTS
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import Evaluation, logged
-from tipcast.evaluation.report import plot, repeat
-from tipcast.measure.progress import progress, worth_a_line
-from tipcast.models.fit import hold
-from tipcast.scoring.plan import Scoring, stops_all
-from tipcast.scoring.worker import ROW_GROUP, Work, score_file
-from tipcast.scoring.writing import failures
+from tipcast.evaluation.report import plot
+from tipcast.scoring.folder import ScoreFolder, write_manifest
+from tipcast.scoring.plan import REFUSED, ScorePlan
+from tipcast.scoring.results import Scored
 from tipcast.tracking.run import Run
 
-LOG = logging.getLogger("tipcast")
+FILES_TABLE = "tables/files.json"
+MAX_NAME = 100
+"""Characters of a dataset's name in the run."""
 
 
-def score(workers: Session, scoring: Scoring) -> None:
-    """Score all files that are due, a task for each; T008, D022 where scores cannot be written,
-    workers' K-errors.
-    """
-    client = workers.client
-    config = scoring.config
-    fetched = scoring.fetched
-    folder = scoring.present.folder
-    judge = evaluator(scoring.task.kind)
-    total = len(scoring.due)
-    storage = address.storage(folder, config.storage_options)
-    threshold = fetched.manifest.get("threshold")
-    task = scoring.task
-    keep = config.keep
-    model = fetched.name or str(fetched.model_id)
-    version = fetched.version
-    work = Work(
-        workers.frames, scoring.dataset, task, threshold, keep, model, version, folder, storage
-    )
-    held = hold(client, fetched.path, fetched.format, workers.device)
-
-    with failures(folder):
-        # by the driver: a late worker must bring none back
-        for item in () if address.scheme(folder) else scoring.due:
-            Path(folder, item.name).parent.mkdir(parents=True, exist_ok=True)
-
-    # Few files leave cores idle that their parts can use.
-    threads = max(workers.n_threads // max(workers.n_workers, total), 1)
-    most = min(work.frames.batch_rows, ROW_GROUP)
-    files = {}
-
-    for item in scoring.due:
-        joined = replace(item, fragments=merged(item.fragments, most))
-        replaces = item.name in scoring.present.files
-        # Not pure, or a task of an earlier scoring with the same arguments would answer.
-        future = client.submit(
-            score_file, joined, held, work, replaces=replaces, threads=threads, pure=False
-        )
-        files[future] = item.name
-
-    with progress("score") as report:
-        for done, future in enumerate(as_completed(files), 1):
-            report(done, total)
-            name = files.pop(future)
-            problem = future.exception()
-            if problem is None:
-                scoring.made[name], sums = future.result()
-                scoring.sums = [judge.total([*scoring.sums, sums])]
-            elif stops_all(problem):
-                raise problem
-            else:
-                scoring.refused[name] = problem
-
-            if worth_a_line(done, total):
-                rows = "refused" if problem else f"{scoring.made[name].rows:,} rows"
-                LOG.info("file %d/%d  %s  %s", done, total, name, rows)
-
-            gate(f"scored-{len(scoring.made)}")
-
-
-def record(
-    run: Run, command: str, scoring: Scoring, measured: Mapping[str, float], remark: str
+def record_scores(
+    run: Run, plan: ScorePlan, scored: Scored, measured: Mapping[str, float], repeated: str
 ) -> dict[str, float]:
-    """Record in a scoring's run what was scored, and its ``measured`` seconds and memory; return
-    the headlines.
+    """Record metrics, input, table of files, figures and note; return the headlines.
 
-    ``remark`` says which changes of the code are in no commit.
+    ``measured`` are seconds and memory by their keys in MLflow; ``repeated`` is the paragraph that
+    says how to repeat the job.
     """
-    made = scoring.made
-    refused = scoring.refused
-    rows = scoring.rows
-    fetched = scoring.fetched
-    judge = evaluator(scoring.task.kind)
-    classes = scoring.task.classes
-    unscored = scoring.unscored
-    model = f"{fetched.name} version {fetched.version}" if fetched.version else fetched.uri
-    sums = judge.total(scoring.sums)
-    labelled: Evaluation | None = judge.of_sums(sums, fetched.manifest.get("threshold"))
-    metrics: dict[str, float] = {"score/rows": rows, "score/unscored": sum(unscored.values())}
-    metrics |= {f"score/{name}": value for name, value in judge.summary(sums, classes).items()}
-    metrics |= {f"unscored/{reason}": number for reason, number in unscored.items()}
+    judge = evaluator(plan.task.kind)
+    labelled: Evaluation | None = judge.of_sums(scored.sums, plan.model.manifest.get("threshold"))
+    metrics = prediction_metrics(plan, scored, labelled)
+
+    run.log_metrics({**metrics, **pace(scored, measured), **file_counts(plan, scored), **measured})
+    if scored.entries:
+        log_input(run, plan, scored)
+    run.log_table(files_table(scored), FILES_TABLE)
     if labelled:
-        metrics |= logged(judge, labelled, "labelled", classes) | {"labelled/rows": labelled.rows}
+        log_figures(run, plan, labelled)
+    run.note(note(run, plan, scored, labelled, repeated))
 
-    pace = {"score/rows_per_s": rows / measured["seconds/score"]} if rows else {}
-    files = {
-        "score/files": len(made),
-        "score/kept_files": len(scoring.kept),
-        "score/refused_files": len(refused),
-    }
-    run.log_metrics({**metrics, **pace, **files, **measured})
-
-    if made:
-        together = "\n".join(entry.input_sha256 for _, entry in sorted(made.items()))
-        digest = hashlib.sha256(together.encode()).hexdigest()
-        first = next(iter(made.values())).input
-        run.log_dataset(
-            first,
-            digest,
-            f"rows scored by {model}"[:100],
-            "score",
-            {"rows": rows, "files": len(made)},
-        )
-
-    names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
-    lines: list[tuple[object, ...]] = [
-        (
-            name,
-            entry.input,
-            entry.rows,
-            sum(entry.unscored.values()),
-            entry.input_sha256,
-            entry.sha256,
-            "",
-        )
-        for name, entry in sorted(made.items())
-    ]
-    lines += [
-        (name, problem.where, None, None, None, None, str(problem))
-        for name, problem in refused.items()
-    ]
-    run.log_table(
-        {name: [line[at] for line in lines] for at, name in enumerate(names)}, "tables/files.json"
-    )
-
-    if labelled:
-        about = f"{model}, {labelled.rows:,} rows whose answer is known"
-        for path, drawn in judge.figures({"scored": labelled}, about, classes):
-            run.log_bytes(drawn, path)
-
-    parts = [
-        f"### {model} scored {rows:,} rows",
-        f"Model `{fetched.uri}`, scores in `{to_plain(scoring.present.folder)}`.",
-        f"{len(refused)} files were refused: artifact `tables/files.json`." if refused else "",
-        plot(run.id, judge.figure) if labelled else "",
-        repeat(command, remark),
-    ]
-    run.note("\n\n".join(filter(None, parts)) + "\n")
     headlines = ("score/mean", "score/predicted_rate", f"labelled/{judge.headline.name}")
     return {name: metrics[name] for name in headlines if name in metrics}
+
+
+def prediction_metrics(
+    plan: ScorePlan, scored: Scored, labelled: Evaluation | None
+) -> dict[str, float]:
+    """Return the metrics of all predictions, and of rows whose target is known."""
+    judge = evaluator(plan.task.kind)
+    classes = plan.task.classes
+    unscored = scored.unscored
+
+    metrics: dict[str, float] = {
+        "score/rows": scored.rows,
+        "score/unscored": sum(unscored.values()),
+    }
+    for name, value in judge.summary(scored.sums, classes).items():
+        metrics[f"score/{name}"] = value
+    for reason, rows in unscored.items():
+        metrics[f"unscored/{reason}"] = rows
+
+    if labelled:
+        metrics |= logged(judge, labelled, "labelled", classes)
+        metrics["labelled/rows"] = labelled.rows
+    return metrics
+
+
+def pace(scored: Scored, measured: Mapping[str, float]) -> dict[str, float]:
+    """Return the rows that were scored a second; nothing if there were none."""
+    if not scored.rows:
+        return {}
+    return {"score/rows_per_s": scored.rows / measured["seconds/score"]}
+
+
+def file_counts(plan: ScorePlan, scored: Scored) -> dict[str, float]:
+    """Return how many files were scored, were not due, and were refused."""
+    return {
+        "score/files": len(scored.entries),
+        "score/kept_files": len(plan.unchanged),
+        "score/refused_files": len(scored.refused),
+    }
+
+
+def log_input(run: Run, plan: ScorePlan, scored: Scored) -> None:
+    """Log the files that were scored as the run's dataset."""
+    entries = scored.entries
+    digests = [entry.input_sha256 for _, entry in sorted(entries.items())]
+    digest = hashlib.sha256("\n".join(digests).encode()).hexdigest()
+    first_file = next(iter(entries.values())).input
+    name = f"rows scored by {model_name(plan)}"[:MAX_NAME]
+    profile = {"rows": scored.rows, "files": len(entries)}
+    run.log_dataset(first_file, digest, name, "score", profile)
+
+
+def files_table(scored: Scored) -> Mapping[str, Sequence[object]]:
+    """Return the columns of a table with a line for each file that was scored or refused."""
+    names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
+    lines: list[tuple[object, ...]] = []
+
+    for name, entry in sorted(scored.entries.items()):
+        unscored = sum(entry.unscored.values())
+        digests = (entry.input_sha256, entry.sha256)
+        lines.append((name, entry.input, entry.rows, unscored, *digests, ""))
+
+    for name, error in scored.refused.items():
+        lines.append((name, error.where, None, None, None, None, str(error)))
+
+    return {name: [line[column] for line in lines] for column, name in enumerate(names)}
+
+
+def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
+    """Draw and log the figures of rows whose target is known."""
+    judge = evaluator(plan.task.kind)
+    subtitle = f"{model_name(plan)}, {labelled.rows:,} rows whose answer is known"
+    for path, picture in judge.figures({"scored": labelled}, subtitle, plan.task.classes):
+        run.log_bytes(picture, path)
+
+
+def note(
+    run: Run, plan: ScorePlan, scored: Scored, labelled: Evaluation | None, repeated: str
+) -> str:
+    """Write the run's note, in paragraphs of Markdown."""
+    judge = evaluator(plan.task.kind)
+    folder = to_plain(plan.folder.path)
+    paragraphs = [
+        f"### {model_name(plan)} scored {scored.rows:,} rows",
+        f"Model `{plan.model.uri}`, scores in `{folder}`.",
+    ]
+    if scored.refused:
+        paragraphs.append(f"{len(scored.refused)} files were refused: artifact `{FILES_TABLE}`.")
+    if labelled:
+        paragraphs.append(plot(run.id, judge.figure))
+    paragraphs.append(repeated)
+
+    return "\n\n".join(filter(None, paragraphs)) + "\n"
+
+
+def model_name(plan: ScorePlan) -> str:
+    """Return what people call the model: a registered version's name, else its address."""
+    model = plan.model
+    return f"{model.name} version {model.version}" if model.version else model.uri
+
+
+def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
+    """Write a manifest of old and new scores, and remove those that it does not name any more."""
+    files = {**plan.unchanged, **scored.entries}
+    about = manifest_of(plan, scored, run_id)
+    obsolete = plan.folder.files.keys() - files.keys()
+    folder = ScoreFolder(plan.folder.path, files, about)
+    write_manifest(folder, obsolete, plan.config.storage_options)
+
+
+def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
+    """Return what the manifest says beside the files."""
+    config = plan.config
+    model = plan.model
+    identity = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
+    described_model = {key: getattr(model, key) for key in identity}
+    described_model["threshold"] = model.manifest.get("threshold")
+
+    return {
+        "recipe": plan.recipe,
+        "model": described_model,
+        "configuration": {key: getattr(config, key) for key in ("keep", *FACTS)},
+        "run_id": run_id,
+        "device": config.backend.name,
+        "tipcast": __version__,
+        REFUSED: {
+            name: {"code": error.code, "what": error.what} for name, error in scored.refused.items()
+        },
+    }

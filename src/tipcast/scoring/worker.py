@@ -1,4 +1,4 @@
-"""What a worker does in a scoring: read, score and write one file, part by part."""
+"""Act, on a worker: read, score and write one file, part by part."""
 
 import json
 import threading
@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecu
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +22,17 @@ from tipcast.datasets import address
 from tipcast.datasets.base import Scorable
 from tipcast.datasets.parts import FilePart, Fragment
 from tipcast.evaluation import evaluator
+from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
-from tipcast.scoring.plan import Item, added_columns
+from tipcast.scoring.folder import FOOTER, MANIFEST, Entry
+from tipcast.scoring.plan import DueFile, added_columns
+from tipcast.scoring.results import ScoredFile
 from tipcast.scoring.writing import (
-    FOOTER,
-    MANIFEST,
-    Entry,
+    OutputFile,
+    atomic_write,
     file_sha256,
     file_stamp,
-    remove,
-    written,
+    remove_file,
 )
 from tipcast.tasks.base import Task
 
@@ -43,6 +44,8 @@ GPU_FILES = threading.BoundedSemaphore(8)
 """Files that a worker with a GPU has in hand at once."""
 MISSING = -1.0
 """What features have where they are missing."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -55,81 +58,100 @@ class Work:
     threshold: float | None
     """Of two classes: scores at or above it are predicted 1."""
     keep: Sequence[str] | None
-    name: str
-    """Of the model; its version is None where it is not registered."""
-    version: str | None
+    """Columns of the input that scored files have; None: all."""
+    model_name: str
+    model_version: str | None
+    """None for a model that is not registered."""
     folder: str
     """That gets the scores."""
     storage: Mapping[str, Any]
     """For the folder, as ``address.storage`` returns them."""
 
 
+@dataclass(frozen=True)
+class ScoredPart:
+    """A part's rows as they are written, on the host."""
+
+    table: pa.Table
+    unscored: Mapping[str, int]
+    """Reason -> rows without a prediction."""
+    sums: Sums
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a model makes of a part's rows, on the host."""
+
+    values: Array
+    """As ``Scorer.score`` returns them."""
+    invalid: Array | None
+    """(rows,) bool: rows whose prediction means nothing; None: there are none."""
+    unscored: Mapping[str, int]
+    """Reason -> rows that are invalid."""
+    sums: Sums
+
+
 @travelling
 def score_file(
-    item: Item, scorer: Scorer, work: Work, *, replaces: bool, threads: int
-) -> tuple[Entry, Any]:
-    """Score all rows of a file in their order; return also the evaluator's sums over them.
+    file: DueFile, scorer: Scorer, work: Work, *, replaces: bool, threads: int
+) -> ScoredFile:
+    """Score all rows of a file in their order, and write them whole or not at all.
 
-    The scores appear whole or not at all. Parts are scored on ``threads`` of this file's own while
-    the parts before them are written. A worker with a GPU has several files in hand, so that its
-    GPU does not wait for the host. Where the scores replace others, the manifest goes first. D005:
-    the input has changed meanwhile; T008: see ``written``.
+    Parts are scored on ``threads`` of this file's own while the parts before them are written. A
+    worker with a GPU has one thread and several files in hand, so that its GPU does not wait for
+    the host. If the scores replace others, the manifest goes first. Raises D005 if the input has
+    changed meanwhile, T008 and D022 as ``atomic_write``.
     """
-    judge = evaluator(work.task.kind)
-    unscored = Counter[str]()
-    rows = 0
-    # then a worker has one thread, for its GPU
-    sums = judge.total([])
     on_gpu = work.frames.batch_rows > 0
 
     with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if on_gpu:
             secede()  # the worker begins its next file
 
-        _check_task()
+        check_task_is_wanted()
         # beside scoring: both need the file's pages
-        digest = pool.submit(file_sha256, item.uri, item.storage)
-        parts = ahead(pool, partial(score_part, scorer=scorer, work=work), item.fragments, threads)
-        with written(f"{work.folder}/{item.name}", work.storage) as file:
-            part: Any = next(parts)  # the first has the schema
-            with pq.ParquetWriter(
-                file, part[0].schema, compression="zstd", write_page_checksum=True
-            ) as writer:
-                while part:
-                    _check_task()
-                    table, reasons, counted = part
-                    if table.num_rows:
-                        writer.write_table(table, row_group_size=ROW_GROUP)
-                    rows = rows + table.num_rows
-                    sums = judge.total([sums, counted])
-                    unscored.update(reasons)
-                    part = next(parts, None)
+        digest = pool.submit(file_sha256, file.uri, file.storage)
+        score = partial(score_part, scorer=scorer, work=work)
+        parts = map_ahead(pool, score, file.fragments, threads)
 
-                entry = replace(
-                    item.entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored)
-                )
-                writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
+        with atomic_write(f"{work.folder}/{file.name}", work.storage) as output:
+            entry, sums = write_parts(output, parts, file.entry, digest, work.task)
 
             # or one file has scores of two contents
-            if file_stamp(item.uri, item.storage) != entry.input_stamp:
-                raise address.changed(item.uri)
+            if file_stamp(file.uri, file.storage) != entry.input_stamp:
+                raise address.changed(file.uri)
 
-            _check_task()
+            check_task_is_wanted()
             if replaces:  # who follows the manifest must not find new scores under the old digests
-                remove(f"{work.folder}/{MANIFEST}", work.storage)
+                remove_file(f"{work.folder}/{MANIFEST}", work.storage)
 
-    return replace(entry, bytes=file.size, sha256=file.digest.hexdigest()), sums
+    entry = replace(entry, bytes=output.size, sha256=output.digest.hexdigest())
+    return ScoredFile(file.name, entry, sums)
 
 
-def ahead(
-    pool: Executor, function: Callable[[Any], Any], items: Iterable[Any], most: int
-) -> Iterator[Any]:
+def check_task_is_wanted() -> None:
+    """Raise CancelledError if nobody waits for this task any more: its worker is closing, or the
+    job has ended without it.
+
+    A task that runs outlives its job. It must not touch scores that a later job may be writing.
+    """
+    with suppress(ValueError, KeyError):  # called outside a task
+        worker = get_worker()
+        task = worker.state.tasks.get(worker.get_current_task())
+        closing = worker.status in (Status.closing, Status.closed)
+        if closing or task is None or task.state == "cancelled":
+            raise CancelledError
+
+
+def map_ahead(
+    pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], most: int
+) -> Iterator[Result]:
     """Apply a function to items on a pool's threads; yield what it returns in order, with ``most``
     on their way.
 
     ``Executor.map`` does so from Python 3.14 on, with ``buffersize``.
     """
-    waiting: deque[Future[Any]] = deque()
+    waiting: deque[Future[Result]] = deque()
     for item in items:
         waiting.append(pool.submit(function, item))
         if len(waiting) > most:
@@ -139,112 +161,92 @@ def ahead(
         yield waiting.popleft().result()
 
 
-def _check_task() -> None:
-    """Raise where nobody waits for this task any more: its worker is closing, or the job has ended
-    without it.
-
-    A task that runs outlives its job. It must not touch scores that a later job may be writing.
-    """
-    with suppress(ValueError, KeyError):  # called outside a task
-        worker = get_worker()
-        task = worker.state.tasks.get(worker.get_current_task())
-        if (
-            worker.status in (Status.closing, Status.closed)
-            or task is None
-            or task.state == "cancelled"
-        ):
-            raise CancelledError
-
-
-def score_part(
-    fragment: FilePart, scorer: Scorer, work: Work
-) -> tuple[pa.Table, Mapping[str, int], Any]:
-    """Score all rows of a fragment: return what is written, reason -> rows without prediction, the
-    evaluator's sums.
-    """
+def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
+    """Score all rows of a part, and add what is kept of its columns."""
     with GPU if work.frames.batch_rows else nullcontext():
-        predicted, bad, *counted = _predict(fragment, scorer, work)
-    table = with_predictions(read_passthrough(fragment, work), predicted, bad, work)
-    return table.combine_chunks(), *counted
+        predictions = predict_part(part, scorer, work)
+
+    table = read_passthrough(part, work)
+    table = with_predictions(table, predictions.values, predictions.invalid, work)
+    return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 
-def _predict(
-    fragment: Fragment, scorer: Scorer, work: Work
-) -> tuple[Any, Any, Mapping[str, int], Any]:
-    """Return what ``Scorer.score`` makes of a fragment's rows and which are bad, on the host, and
-    what is counted.
-    """
+def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
+    """Make features of a part's rows and predict; count what the metrics are made of."""
+    features = work.task.features
+    needed = work.dataset.needed_columns(features)
+    columns = read_columns(part, work)
+    target = target_of(columns, part, work)
+    invalid, unscored = work.dataset.code.impossible(columns, needed, work.frames.xp)
+
+    matrix = compute_features(columns, work)
+    values = scorer.score(work.frames.frame(matrix, features))
+
+    valid = slice(None) if invalid is None else ~invalid
+    answers = None if target is None else target[valid]
+    judge = evaluator(work.task.kind)
+    sums = judge.count(values[valid], answers, threshold=work.threshold)
+
+    return Predictions(to_host(values), to_host(invalid), unscored, sums)
+
+
+def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
+    """Read the canonical columns that features and target are made of, those that the file has."""
     dataset = work.dataset
-    frames = work.frames
-    xp = work.frames.xp
     needed = dataset.needed_columns(work.task.features)
-    wanted = dict.fromkeys((*filter(None, [dataset.time]), *needed, *work.task.columns))
-    columns = dataset.read(fragment, frames, [name for name in wanted if name in fragment.columns])
-    target = _target(columns, fragment, work)
-    bad, unscored = dataset.code.impossible(columns, tuple(needed), xp)
-    rows = len(next(iter(columns.values())))
-    lacking = {name: xp.full(rows, np.nan) for name in needed if name not in columns}
-    with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
-        matrix = dataset.compute(columns | lacking, work.task.features, xp)
-
-    matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
-    predicted = scorer.score(frames.frame(matrix, work.task.features))
-    good = slice(None) if bad is None else ~bad
-    answers = None if target is None else target[good]
-    sums = evaluator(work.task.kind).count(predicted[good], answers, threshold=work.threshold)
-
-    return to_host(predicted), None if bad is None else to_host(bad), unscored, sums
+    times = [dataset.time] if dataset.time else []
+    wanted = dict.fromkeys((*times, *needed, *work.task.columns))
+    names = [name for name in wanted if name in part.columns]
+    return dataset.read(part, work.frames, names)
 
 
-def _target(columns: dict[str, Array], fragment: Fragment, work: Work) -> Array | None:
+def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array | None:
     """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop;
-    None: not known.
+    None if the file lacks its columns.
     """
     task = work.task
     xp = work.frames.xp
+    if not task.has_target or not set(task.columns) <= set(columns):
+        return None
+
     # what has no answer, as fares of 0, is among the rows that are dropped
     with np.errstate(all="ignore"):
-        target = task.target(columns, xp) if set(task.columns) <= set(columns) else None
-        if target is None:
-            return None
-        keep, _ = work.dataset.clean(columns, fragment.period, xp)
+        target: Any = task.target(columns, xp)
+        usable, _ = work.dataset.clean(columns, part.period, xp)
 
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
-    if keep is not None:
-        values[~keep] = task.kind.no_answer
+    if usable is not None:
+        values[~usable] = task.kind.no_answer
 
     return values
 
 
-def with_predictions(table: pa.Table, predicted: Any, bad: Any, work: Work) -> pa.Table:
-    """Return a table of kept columns with what scoring adds; predictions are null where ``bad``,
-    (rows,), is true.
-    """
-    columns = work.task.kind.scored_values(predicted, work.task.classes, work.threshold)
-    arrays = [pa.array(column, mask=bad) for column in columns]
-    arrays += [
-        pa.repeat(pa.scalar(text, pa.string()), len(predicted))
-        for text in (work.name, work.version)
-    ]
-    names = [*table.column_names, *added_columns(work.task)]
-    return pa.Table.from_arrays([*table.columns, *arrays], names=names)
+def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
+    """Return (rows, features) float32; ``MISSING`` where a value cannot be a number."""
+    xp = work.frames.xp
+    features = work.task.features
+    rows = len(next(iter(columns.values())))
+    absent = [name for name in work.dataset.needed_columns(features) if name not in columns]
+    nothing = {name: xp.full(rows, np.nan) for name in absent}
 
+    with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
+        matrix = work.dataset.compute({**columns, **nothing}, features, xp)
 
-# The columns of their input that scored files keep: as the file has them, in the file's order, row
-# by row
+    matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
+    return matrix
 
 
 def read_passthrough(part: FilePart, work: Work) -> pa.Table:
     """Read what is kept of a part, on the host: in its row order, without the file's metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Scorable.csv_types`` says. D001
-    gone, D005 damaged or a cell that does not parse, D007 a column the file lacks, D022 not
-    reached.
+    Parquet columns keep their types; those of CSV become what ``Scorable.csv_types`` says. Raises
+    D001 if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a
+    column, D022 if it cannot be reached.
     """
-    return part.read_kept(lambda names: _chosen(names, part, work), work.dataset.csv_types)
+    return part.read_kept(lambda names: kept_names(names, part, work), work.dataset.csv_types)
 
 
-def _chosen(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
+def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
     """Return the file's own names of what is kept, in the file's order; by default all but an
     earlier scoring's.
     """
@@ -252,18 +254,62 @@ def _chosen(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
         return [name for name in names if name not in added_columns(work.task)]
 
     where = address.shown(part.uri)
-    known = {**work.dataset.own_names(names, where), **part.columns, **part.column_names}
-    missing = [name for name in work.keep if name not in names and name not in known]
-
+    own_names = {**work.dataset.own_names(names, where), **part.columns, **part.column_names}
+    missing = [name for name in work.keep if name not in names and name not in own_names]
     if missing:
-        what = (
-            "missing "
-            f"column{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}, which "
-            "keep names"
-        )
-        raise TipcastError(
-            "D007", where, what, "take what is missing out of keep, or use a file that has it"
-        )
+        columns = "column" if len(missing) == 1 else "columns"
+        what = f"missing {columns} {', '.join(map(repr, missing))}, which keep names"
+        fix = "take what is missing out of keep, or use a file that has it"
+        raise TipcastError("D007", where, what, fix)
 
-    wanted = {name if name in names else known[name] for name in work.keep}
+    wanted = {name if name in names else own_names[name] for name in work.keep}
     return [name for name in names if name in wanted]
+
+
+def with_predictions(table: pa.Table, values: Array, invalid: Array | None, work: Work) -> pa.Table:
+    """Return a table of kept columns with what scoring adds; predictions are null where
+    ``invalid``, (rows,), is true.
+    """
+    columns = work.task.kind.scored_values(values, work.task.classes, work.threshold)
+    arrays = [pa.array(column, mask=invalid) for column in columns]
+    arrays += [
+        pa.repeat(pa.scalar(text, pa.string()), len(values))
+        for text in (work.model_name, work.model_version)
+    ]
+    names = [*table.column_names, *added_columns(work.task)]
+    return pa.Table.from_arrays([*table.columns, *arrays], names=names)
+
+
+def write_parts(
+    output: OutputFile,
+    parts: Iterator[ScoredPart],
+    entry: Entry,
+    digest: Future[str],
+    task: Task,
+) -> tuple[Entry, Sums]:
+    """Write parts as row groups of one Parquet file, with a footer; return what the manifest says
+    of it, and the sums.
+
+    ``digest`` is of the input.
+    """
+    judge = evaluator(task.kind)
+    sums = judge.total([])
+    unscored = Counter[str]()
+    rows = 0
+
+    part: Any = next(parts)  # the first has the schema
+    schema = part.table.schema
+    with pq.ParquetWriter(output, schema, compression="zstd", write_page_checksum=True) as writer:
+        while part is not None:
+            check_task_is_wanted()
+            if part.table.num_rows:
+                writer.write_table(part.table, row_group_size=ROW_GROUP)
+            rows += part.table.num_rows
+            sums = judge.total([sums, part.sums])
+            unscored.update(part.unscored)
+            part = next(parts, None)
+
+        entry = replace(entry, input_sha256=digest.result(), rows=rows, unscored=dict(unscored))
+        writer.add_key_value_metadata({FOOTER: json.dumps(entry.footer)})
+
+    return entry, sums

@@ -22,18 +22,18 @@ from tipcast.search import trial as worker_side
 from tipcast.search.proposals import Searcher
 from tipcast.search.trial import SLOT, Event, Failed, Proposal, Study, Trial, TrialSlots
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """How often the workers are looked at while nothing ends, in seconds."""
 MEMORY_TOPIC = "worker-restart-memory"
 """Where Dask's nannies log that they end a worker for its memory."""
-MEMORY_LOOKS = 6
-MEMORY_LOOK_S = 0.1
+MEMORY_POLLS = 6
+MEMORY_POLL_S = 0.1
 """How often that is looked for after a worker's death, and the seconds between."""
 MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on fewer rows"
 
 
 @dataclass
-class _Job:
+class _TrialTask:
     """A trial that waits for a worker, or runs on one."""
 
     proposal: Proposal
@@ -73,8 +73,8 @@ class Pool:
         self._until = math.inf
         self.timed_out = False
         """Whether there was more to try."""
-        self._running: list[_Job] = []
-        self._again: deque[_Job] = deque()
+        self._running: list[_TrialTask] = []
+        self._waiting: deque[_TrialTask] = deque()
         """What waits for a worker without trials."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
@@ -89,54 +89,59 @@ class Pool:
                 if not (more or self._running):
                     self.timed_out = self._now() > self._until and searcher.next() is not None
                     return
-                events = [self._outcome(job, searcher) for job in self._ended()]
+                events = [self._outcome(task, searcher) for task in self._ended_tasks()]
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                for job in self._running:
-                    job.future.release()
+                for task in self._running:
+                    task.future.release()
 
     def _fill(self, searcher: Searcher, events: list[Event]) -> bool:
         """Give trials to free slots; tell whether any is left to give."""
         while True:
             slots = self._workers.slots
-            free = dict(slots)
-            for job in self._running:
-                if job.worker in free:
-                    free[job.worker] -= slots[job.worker] if job.alone else 1
+            free = self._free_slots()
 
-            if self._again and free:
+            if self._waiting and free:
                 emptiest = min(free, key=lambda address: slots[address] - free[address])
                 if free.pop(emptiest) == slots[emptiest]:
-                    events.append(self._submit(self._again.popleft(), emptiest))
+                    events.append(self._submit(self._waiting.popleft(), emptiest))
                     continue  # else no other trial gets there until it is empty
 
             worker = max(free, key=free.__getitem__, default=None)
             full = worker is None or not free[worker]
-            if full and (self._running or self._again):
+            if full and (self._running or self._waiting):
                 return True
 
             proposal = None if self._now() > self._until else searcher.next()
             if proposal is None:
-                return bool(self._again)
+                return bool(self._waiting)
 
             if worker is None or full:  # no worker at all: it waits for one that comes
-                self._again.append(_Job(proposal))
+                self._waiting.append(_TrialTask(proposal))
             else:
-                events.append(self._submit(_Job(proposal), worker))
+                events.append(self._submit(_TrialTask(proposal), worker))
 
-    def _submit(self, job: _Job, worker: str) -> Proposal:
-        job.worker, job.begun, job.alone = (
-            worker,
-            self._now(),
-            job.alone or self._workers.slots[worker] == 1,
-        )
-        self._until = min(self._until, job.begun + self._timeout_s)
-        key = f"trial-{self._key(job)}-{job.attempt}-{self._workers.study.sweep}"
-        job.future = self._workers.submit(worker, key, job.proposal, job.attempt)
-        self._running.append(job)
-        return job.proposal
+    def _free_slots(self) -> dict[str, int]:
+        """Return worker -> how many more trials it takes now."""
+        slots = self._workers.slots
+        free = dict(slots)
+        for task in self._running:
+            if task.worker in free:
+                free[task.worker] -= slots[task.worker] if task.alone else 1
+        return free
 
-    def _ended(self) -> list[_Job]:
+    def _submit(self, task: _TrialTask, worker: str) -> Proposal:
+        task.worker = worker
+        task.begun = self._now()
+        task.alone = task.alone or self._workers.slots[worker] == 1
+        self._until = min(self._until, task.begun + self._timeout_s)
+
+        key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep}"
+        task.future = self._workers.submit(worker, key, task.proposal, task.attempt)
+        self._running.append(task)
+        return task.proposal
+
+    def _ended_tasks(self) -> list[_TrialTask]:
         """Wait until a trial ends or, where none runs, until a worker takes one; return what has
         ended.
 
@@ -145,16 +150,14 @@ class Pool:
         idle_since = self._now()
         while True:
             done = {future.key for future in self._workers.wait()}
-            ended = [job for job in self._running if job.future.key in done]
-            for job in self._running:
-                if job.future.key in self._workers.lost - done:
-                    job.future.release()  # which ends it as cancelled
-                elif (
-                    not (job.late or job.future.done()) and self._now() - job.begun > self._limit_s
-                ):
-                    job.late = True
-                    job.future.cancel(force=True)
-                    self._workers.restart(job.worker)  # a thread cannot be ended
+            ended = [task for task in self._running if task.future.key in done]
+            for task in self._running:
+                if task.future.key in self._workers.lost - done:
+                    task.future.release()  # which ends it as cancelled
+                elif self._is_late(task):
+                    task.late = True
+                    task.future.cancel(force=True)
+                    self._workers.restart(task.worker)  # a thread cannot be ended
 
             if ended or (self._workers.slots and not self._running):
                 return ended
@@ -164,56 +167,80 @@ class Pool:
             elif self._now() - idle_since > self._workers.wait_s:
                 raise idle(self._workers.wait_s)
 
-    def _outcome(self, job: _Job, searcher: Searcher) -> Event:
+    def _is_late(self, task: _TrialTask) -> bool:
+        """Tell whether a trial that still runs has had its time; it is told once."""
+        if task.late or task.future.done():
+            return False
+        return self._now() - task.begun > self._limit_s
+
+    def _outcome(self, task: _TrialTask, searcher: Searcher) -> Event:
         """Return what came of a task that has ended: of its report, where there is one, whatever
         came after that.
         """
-        self._running.remove(job)
-        problem = job.future.exception() if job.future.status == "error" else None
-        if job.future.status == "cancelled":  # for which Dask has no exception
-            problem = CancelledError(job.future.key)
+        self._running.remove(task)
+        problem = _exception(task.future)
+        task.future.release()  # or Dask computes it again if the worker dies
 
-        job.future.release()  # or Dask computes it again if the worker dies
-        if trial := self._workers.reports.pop((job.proposal.number, job.attempt), None):
-            searcher.tell(trial.number, trial.score)
+        number = task.proposal.number
+        trial = self._workers.reports.pop((number, task.attempt), None)
+        if trial is not None:
+            searcher.tell(number, trial.score)
             return trial
 
-        retried = False
-        gone = isinstance(problem, CancelledError) and job.future.key in self._workers.lost
-        if job.late:
+        failed = self._failure(task, problem)
+        if failed.retried:  # alone on its worker: if that dies too, no other trial goes with it
+            retry = _TrialTask(task.proposal, task.attempt + 1, task.deaths, alone=True)
+            self._waiting.append(retry)
+        else:
+            searcher.tell(number, None)
+        return failed
+
+    def _failure(self, task: _TrialTask, problem: BaseException | None) -> Failed:
+        """Return why a trial has ended without a report: S005 its worker was out of memory, S007 it
+        died, S008 the trial took too long, or what its task raised.
+
+        Raises an error that is not the trial's.
+        """
+        if task.late:
             what = f"not done after {self._limit_s:g} s"
             fix = "raise search.trial_timeout_s, or search smaller values"
-            problem = TipcastError("S008", self._key(job), what, fix)
-        elif gone or isinstance(problem, KilledWorker):
-            code = "S007"
-            what = f"worker {job.worker} died, or is paused"
-            fix = "look at the worker's log"
-            if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(job.worker):
-                what = (
-                    "worker out of memory, "
-                    f"limit {problem.last_worker.memory_limit / 2**20:.0f} MiB"
-                )
-                code = "S005"
-                fix = "raise cluster.memory_limit, or search smaller values"
-                retried = not job.alone
-            else:
-                job.deaths += 1
-                retried = job.deaths < self._attempts
+            return self._failed(task, "S008", what, fix)
 
-            problem = TipcastError(code, self._key(job), what, fix)
+        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(task.worker):
+            limit_mib = problem.last_worker.memory_limit / 2**20
+            what = f"worker out of memory, limit {limit_mib:.0f} MiB"
+            fix = "raise cluster.memory_limit, or search smaller values"
+            return self._failed(task, "S005", what, fix, retried=not task.alone)
 
-        if not isinstance(problem, TipcastError):
-            raise problem or RuntimeError(f"a worker did not report what came of {self._key(job)}")
+        lost = isinstance(problem, CancelledError) and task.future.key in self._workers.lost
+        if lost or isinstance(problem, KilledWorker):
+            task.deaths += 1
+            what = f"worker {task.worker} died, or is paused"
+            retried = task.deaths < self._attempts
+            return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
 
-        if retried:  # alone on its worker: if that dies too, no other trial goes with it
-            self._again.append(_Job(job.proposal, job.attempt + 1, job.deaths, alone=True))
-        else:
-            searcher.tell(job.proposal.number, None)
+        if isinstance(problem, TipcastError):
+            return Failed(task.proposal.number, problem)
+        raise problem or RuntimeError(f"a worker did not report what came of {self._key(task)}")
 
-        return Failed(job.proposal.number, problem, retried)
+    def _failed(
+        self, task: _TrialTask, code: str, what: str, fix: str, *, retried: bool = False
+    ) -> Failed:
+        problem = TipcastError(code, self._key(task), what, fix)
+        return Failed(task.proposal.number, problem, retried)
 
-    def _key(self, job: _Job) -> str:
-        return self._workers.study.objective.key(job.proposal.number)
+    def _key(self, task: _TrialTask) -> str:
+        return self._workers.study.objective.key(task.proposal.number)
+
+
+def _exception(future: Future[Any]) -> BaseException | None:
+    """Return what a task has ended with, None if well; Dask has no exception of a cancelled one."""
+    if future.status == "cancelled":
+        return CancelledError(future.key)
+    if future.status == "error":
+        problem: BaseException | None = future.exception()
+        return problem
+    return None
 
 
 @final
@@ -275,9 +302,9 @@ class TrialWorkers:
             except TimeoutError:
                 raise idle(self.wait_s) from None
 
-            self.look()
+            self.update_slots()
             answers = self.client.run(
-                worker_side.load, self.study.sweep, workers=list(self.slots), on_error="return"
+                worker_side.load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
             )
             for read in answers.values():
                 if not isinstance(read, BaseException):
@@ -296,11 +323,11 @@ class TrialWorkers:
         has seceded.
         """
         where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
-        task = self.client.submit(
-            worker_side.run, self.study.sweep, proposal, attempt, key=key, pure=False, **where
+        future = self.client.submit(
+            worker_side.run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
         )
-        self._ended.add(task)
-        return task
+        self._ended.add(future)
+        return future
 
     def wait(self) -> list[Future[Any]]:
         """Return the tasks that have ended, waiting for the first of them for a second; look at the
@@ -309,23 +336,23 @@ class TrialWorkers:
         ended: list[Future[Any]] = []
 
         async def first() -> Future[Any]:
-            return await asyncio.wait_for(anext(self._ended), LOOK_S)
+            return await asyncio.wait_for(anext(self._ended), POLL_S)
 
         if self._ended.is_empty():
-            self._sleep(LOOK_S)
+            self._sleep(POLL_S)
         else:
             with contextlib.suppress(TimeoutError):
                 ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
         # after all that has ended: or what comes next goes to a worker whose death is among it
-        self.look()
+        self.update_slots()
         return ended
 
-    def look(self) -> None:
+    def update_slots(self) -> None:
         """Count the slots of the workers that are there, and note which tasks their worker will not
         begin.
         """
         # Dask's own account of the workers would come with all that it measures.
-        self.slots, lost = self.client.run_on_scheduler(_look, sweep=self.study.sweep)
+        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep=self.study.sweep)
         self.lost |= lost
 
     def restart(self, address: str) -> None:
@@ -342,8 +369,8 @@ class TrialWorkers:
         """Tell whether a worker that died was ended for its memory, which may be logged a little
         later.
         """
-        for look in range(MEMORY_LOOKS):
-            self._sleep(MEMORY_LOOK_S if look else 0)
+        for poll in range(MEMORY_POLLS):
+            self._sleep(MEMORY_POLL_S if poll else 0)
             if any(event["worker"] == address for _, event in self.client.get_events(MEMORY_TOPIC)):
                 return True
         return False
@@ -392,7 +419,7 @@ class NoRetries(SchedulerPlugin):
             await scheduler.unregister_worker_plugin(None, self.name)
 
 
-def _look(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
+def scan_workers(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
     """Return the slots of each worker that takes tasks, and the keys of tasks that none will begin.
 
     A task that has begun has seceded, and so is one of Dask's long-running ones.

@@ -8,7 +8,7 @@ import logging
 import math
 import warnings
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, final
 
 import numpy as np
@@ -20,7 +20,7 @@ from optuna.trial import TrialState
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.models.build import build
-from tipcast.search import MOST
+from tipcast.search import MAX_TRIALS
 from tipcast.search.trial import Objective, Proposal, Trial
 from tipcast.tasks.kinds import Kind
 
@@ -32,7 +32,7 @@ LOGARITHMIC = ("log", "int_log")
 FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]} or a list"
 INSIDE = 0.382
 """Where between a range's bounds a value is tried out beforehand that is seldom a whole number."""
-FEWEST = 8
+MIN_TRIALS = 8
 """Trials below which nothing can be said of the importance of parameters."""
 
 
@@ -40,7 +40,7 @@ Axis = CategoricalDistribution | FloatDistribution | IntDistribution
 """The values that one parameter may take."""
 Space = Mapping[str, Axis]
 Params = Mapping[str, Any]
-Known = Mapping[int, Trial]
+Finished = Mapping[int, Trial]
 """Trials that ended in an earlier run of the sweep, by number."""
 
 
@@ -48,12 +48,15 @@ def points(axis: Axis, number: int) -> tuple[Any, ...]:
     """Return a list's values, or so many of a range with both ends."""
     if isinstance(axis, CategoricalDistribution):
         return axis.choices
+
     whole = isinstance(axis, IntDistribution)
     if isinstance(axis, IntDistribution) and axis.high - axis.low < number:
         return tuple(range(axis.low, axis.high + 1))
-    spaced = (np.geomspace if axis.log else np.linspace)(axis.low, axis.high, number)
+
+    space_evenly = np.geomspace if axis.log else np.linspace
+    spaced = space_evenly(axis.low, axis.high, number).tolist()
     # Eight digits are enough to search by, and to type again.
-    inner = [round(value) if whole else float(f"{value:.8g}") for value in spaced.tolist()[1:-1]]
+    inner = [round(value) if whole else float(f"{value:.8g}") for value in spaced[1:-1]]
     return tuple(dict.fromkeys((axis.low, *inner, axis.high)))
 
 
@@ -61,26 +64,24 @@ def _size(axis: Axis) -> float:
     """Return how many values an axis has."""
     if isinstance(axis, FloatDistribution):
         return 1 if axis.low == axis.high else math.inf
-    return (
-        len(axis.choices) if isinstance(axis, CategoricalDistribution) else axis.high - axis.low + 1
-    )
+    if isinstance(axis, CategoricalDistribution):
+        return len(axis.choices)
+    return axis.high - axis.low + 1
 
 
-def tried(space: Space) -> list[tuple[str, Any]]:
-    """Return what is tried out beforehand: each value of a list; of a range its bounds, and of
-    numbers one between.
+def probes(space: Space) -> list[tuple[str, Any]]:
+    """Return parameters and values that are tried out before a search: each value of a list; of a
+    range its bounds, and of numbers one between.
     """
     values: list[tuple[str, Any]] = []
     for name, axis in space.items():
         if isinstance(axis, CategoricalDistribution):
             values += [(name, value) for value in axis.choices]
-        else:
-            between = (
-                []
-                if isinstance(axis, IntDistribution)
-                else [axis.low + INSIDE * (axis.high - axis.low)]
-            )
-            values += [(name, value) for value in (axis.low, axis.high, *between)]
+            continue
+
+        values += [(name, axis.low), (name, axis.high)]
+        if isinstance(axis, FloatDistribution):
+            values.append((name, axis.low + INSIDE * (axis.high - axis.low)))
 
     return values
 
@@ -109,12 +110,57 @@ def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
 
-def merged_space(model: ModelSpec, own: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
-    """Return a model's space with one's own axes in place of the model's, or one's own alone where
-    there are any.
+def _axis(name: str, form: Any) -> Axis:
+    axis: Axis | None = None
+    if isinstance(form, list | tuple):
+        axis = _list_axis(form)
+    elif isinstance(form, Mapping) and len(form) == 1:
+        ((kind, bounds),) = form.items()
+        axis = _range_axis(kind, bounds)
+
+    if axis is None:
+        fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
+        raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
+    return axis
+
+
+def _list_axis(values: Sequence[Any]) -> Axis | None:
+    """Return the axis of a list; None of one that is empty, has a value twice or is not of plain
+    values.
     """
-    base: Mapping[str, Any] = {} if alone and own else model.space
-    return parse_space({**base, **own})
+    twice = any(first == second for first, second in itertools.combinations(values, 2))
+    if not values or twice or any(isinstance(value, Mapping) for value in values):
+        return None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of values that Optuna could not write to a database
+        return CategoricalDistribution(values)
+
+
+def _range_axis(kind: Any, bounds: Any) -> Axis | None:
+    """Return the axis of a range; None of one of an unknown kind, or whose bounds cannot be."""
+    if kind not in RANGES or not isinstance(bounds, list | tuple) or len(bounds) != 2:
+        return None
+    if not all(type(bound) in (int, float) and math.isfinite(bound) for bound in bounds):
+        return None
+
+    low, high = bounds
+    log = kind in LOGARITHMIC
+    if low > high or (log and low <= 0):
+        return None
+    if kind not in WHOLE:
+        return FloatDistribution(low, high, log=log)
+    if low != int(low) or high != int(high):
+        return None
+    return IntDistribution(low, high, log=log)
+
+
+def merged_space(model: ModelSpec, overrides: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
+    """Return a model's space with a user's axes in place of the model's, or the user's ``alone``
+    where there are any.
+    """
+    base: Mapping[str, Any] = {} if alone and overrides else model.space
+    return parse_space({**base, **overrides})
 
 
 def check_space(
@@ -134,7 +180,7 @@ def check_space(
             "C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}"
         )
 
-    for name, value in tried(space):
+    for name, value in probes(space):
         try:
             trial = dataclasses.replace(model, params={**model.params, name: value})
             build(trial, device, categorical, kind).check()
@@ -145,46 +191,22 @@ def check_space(
             raise TipcastError(problem.code, f"search.space.{name}", problem.what, fix) from problem
 
 
-def _axis(name: str, form: Any) -> Axis:
-    if isinstance(form, list | tuple):
-        unlike = not any(one == other for one, other in itertools.combinations(form, 2))
-        if form and unlike and not any(isinstance(value, Mapping) for value in form):
-            with warnings.catch_warnings():
-                # of values that Optuna could not write to a database
-                warnings.simplefilter("ignore")
-                return CategoricalDistribution(form)
-    elif isinstance(form, Mapping) and len(form) == 1:
-        ((kind, bounds),) = form.items()
-        numbers = bounds if isinstance(bounds, list | tuple) else []
-        finite = all(type(number) in (int, float) and math.isfinite(number) for number in numbers)
-        if kind in RANGES and finite and len(numbers) == 2:
-            low, high = numbers
-            whole = kind not in WHOLE or (low == int(low) and high == int(high))
-            if low <= high and whole and (low > 0 or kind not in LOGARITHMIC):
-                distribution = IntDistribution if kind in WHOLE else FloatDistribution
-                return distribution(low, high, log=kind in LOGARITHMIC)
-
-    fix = f"write {FORMS}, each value once, bounds in order, those of logarithms above 0"
-    raise TipcastError("C003", f"search.space.{name}", f"cannot be searched: {form}", fix)
-
-
 def searcher(
     spec: SearchSpec,
     space: Space,
     seed: int,
     objective: Objective,
-    known: Known,
+    finished: Finished,
     baseline: Params | None,
 ) -> "Searcher":
     """Return what decides on the next trial; trial 0 has the parameters of the baseline, where
     there is one.
     """
     if spec.name == "tpe":
-        return Tpe(space, seed, objective, spec, known, baseline)
-
-    return Listed(
-        grid(spec, space) if spec.name == "grid" else random(spec, space, seed, baseline), known
-    )
+        return Tpe(space, seed, objective, spec, finished, baseline)
+    if spec.name == "grid":
+        return Listed(grid(spec, space), finished)
+    return Listed(random(spec, space, seed, baseline), finished)
 
 
 def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
@@ -195,12 +217,13 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     """
     axes = [points(axis, spec.points) for axis in space.values()]
     number = math.prod(map(len, axes))
-    most = spec.trials or MOST
+    most = spec.trials or MAX_TRIALS
     if number > most:
         what = f"the grid has {number:,} points, more than {most:,}"
         fix = "search fewer parameters or values, or use search=random"
         raise TipcastError("C003", "search.trials", what, fix)
-    return [Proposal(at, params) for at, params in enumerate(_every(space, axes))]
+
+    return [Proposal(at, params) for at, params in enumerate(_combinations(space, axes))]
 
 
 def random(
@@ -209,20 +232,9 @@ def random(
     """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a
     shorter one.
     """
-    wanted = spec.trials or MOST
-    if math.prod(map(_size, space.values())) <= MOST:
-        # Each point of a small space once, in an order that the seed decides.
-        every = list(_every(space, [points(axis, MOST + 1) for axis in space.values()]))
-        draws: Iterable[Params] = [
-            every[at] for at in np.random.default_rng(seed).permutation(len(every))
-        ]
-    else:
-        # asked and never told: draws are independent
-        study = optuna.create_study(sampler=RandomSampler(seed))
-        draws = (study.ask({**space}).params for _ in itertools.count())
-
+    wanted = spec.trials or MAX_TRIALS
     chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
-    for params in draws:
+    for params in _draws(space, seed):
         if len(chosen) == wanted:
             break
         chosen.setdefault(repr(params), params)
@@ -235,18 +247,35 @@ def random(
     return [Proposal(number, params) for number, params in enumerate(chosen.values())]
 
 
-def _every(space: Space, axes: Sequence[Sequence[Any]]) -> Iterable[Params]:
+def _draws(space: Space, seed: int) -> Iterator[Params]:
+    """Yield points of a space at random: of a small one each once, in an order that the seed
+    decides; of a large one without end.
+    """
+    if math.prod(map(_size, space.values())) <= MAX_TRIALS:
+        axes = [points(axis, MAX_TRIALS + 1) for axis in space.values()]
+        every_point = list(_combinations(space, axes))
+        for at in np.random.default_rng(seed).permutation(len(every_point)):
+            yield every_point[at]
+        return
+
+    # asked and never told: draws are independent
+    study = optuna.create_study(sampler=RandomSampler(seed))
+    while True:
+        yield study.ask({**space}).params
+
+
+def _combinations(space: Space, axes: Sequence[Sequence[Any]]) -> Iterable[Params]:
     """Return every combination of the values of each axis, the last one's changing fastest."""
     return (dict(zip(space, values, strict=True)) for values in itertools.product(*axes))
 
 
 @final
 class Listed:
-    """Trials that are known beforehand, in their order."""
+    """Trials whose parameters are all chosen before the first begins, in their order."""
 
-    def __init__(self, proposals: Sequence[Proposal], known: Known) -> None:
+    def __init__(self, proposals: Sequence[Proposal], finished: Finished) -> None:
         self.total = len(proposals)
-        self._missing = deque(proposal for proposal in proposals if proposal.number not in known)
+        self._missing = deque(proposal for proposal in proposals if proposal.number not in finished)
 
     def next(self) -> Proposal | None:
         """Return the next trial."""
@@ -273,62 +302,77 @@ class Tpe:
         seed: int,
         objective: Objective,
         spec: SearchSpec,
-        known: Known,
+        finished: Finished,
         baseline: Params | None,
     ) -> None:
         self.total = spec.trials or 0
         self._space = dict(space)
         self._seed = seed
-        self._most = spec.max_concurrent
-        self._known = set(known)
-        self._fixed = ({} if baseline is None else {0: baseline}) | {
-            at: trial.params for at, trial in known.items()
-        }
+        self._max_concurrent = spec.max_concurrent
+        self._finished = set(finished)
+        self._fixed: dict[int, Params] = {} if baseline is None else {0: baseline}
+        self._fixed |= {number: trial.params for number, trial in finished.items()}
         self._scores: dict[int, float | None] = {
-            number: trial.score for number, trial in known.items()
+            number: trial.score for number, trial in finished.items()
         }
+
         self._study = optuna.create_study(direction=_direction(objective))
         self._asked: list[optuna.Trial] = []
-        self._told = 0
+        self._n_told = 0
 
     def next(self) -> Proposal | None:
         """Ask for one more, past those that an earlier run has ended; None as long as those before
         it run.
         """
-        while (number := len(self._asked)) < self.total:
-            if (params := self._fixed.get(number)) is not None:
-                there = {
-                    name: axis for name, axis in self._space.items() if inside({name: axis}, params)
-                }
-                # ``ask`` takes these
-                self._study.enqueue_trial({name: params[name] for name in there})
-                self._asked.append(self._study.ask({**there}))
-                if number not in self._known:
-                    return Proposal(number, params)
-                continue
-
-            while (told := self._told) <= number - self._most:
-                if told not in self._scores:
+        for number in range(len(self._asked), self.total):
+            params = self._fixed.get(number)
+            if params is None:
+                if not self._tell_before(number - self._max_concurrent + 1):
                     return None
-                score = self._scores[told]
-                self._study.tell(
-                    self._asked[told],
-                    score,
-                    TrialState.FAIL if score is None else TrialState.COMPLETE,
-                )
-                self._told += 1
+                return Proposal(number, self._ask(number))
 
-            # A seed of its own: a sampler that goes on drawing would depend on how many it had
-            # proposed.
-            (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of options that are experimental
-                self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
-
-            self._asked.append(self._study.ask({**self._space}))
-            return Proposal(number, self._asked[number].params)
+            self._ask_fixed(params)
+            if number not in self._finished:
+                return Proposal(number, params)
 
         return None
+
+    def _ask_fixed(self, params: Params) -> None:
+        """Let Optuna know of parameters that it does not choose, as far as they are inside the
+        space.
+        """
+        axes = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
+        # ``ask`` takes these
+        self._study.enqueue_trial({name: params[name] for name in axes})
+        self._asked.append(self._study.ask({**axes}))
+
+    def _tell_before(self, number: int) -> bool:
+        """Tell Optuna the scores of the trials before a number; False where one of them runs."""
+        while self._n_told < number:
+            if self._n_told not in self._scores:
+                return False
+
+            score = self._scores[self._n_told]
+            state = TrialState.FAIL if score is None else TrialState.COMPLETE
+            self._study.tell(self._asked[self._n_told], score, state)
+            self._n_told += 1
+
+        return True
+
+    def _ask(self, number: int) -> Params:
+        """Let Optuna choose the parameters of a trial.
+
+        By a seed of its own: a sampler that goes on drawing would depend on how many it had
+        proposed.
+        """
+        (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of options that are experimental
+            self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
+
+        trial = self._study.ask({**self._space})
+        self._asked.append(trial)
+        return trial.params
 
     def tell(self, number: int, score: float | None) -> None:
         """Keep a trial's score, None of one that failed, until its turn comes."""
@@ -343,7 +387,7 @@ def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> d
     """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials,
     all inside.
     """
-    if len(trials) < FEWEST or len({trial.score for trial in trials}) == 1:
+    if len(trials) < MIN_TRIALS or len({trial.score for trial in trials}) == 1:
         return {}
     study = optuna.create_study(direction=_direction(objective))
     for trial in trials:

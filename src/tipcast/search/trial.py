@@ -10,28 +10,32 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from distributed import WorkerPlugin, get_worker, secede
 
-from tipcast.compute.base import Array, Frames, out_of_memory
+from tipcast.compute.base import Frame, Frames, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Fragment
 from tipcast.datasets.prepare import (
+    Prepared,
     PreparedPart,
     Recipe,
     counted,
     draw_all,
     prepare_fragment,
 )
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.base import bounds
 from tipcast.models.base import Split
 from tipcast.models.build import build_for_task
+from tipcast.models.native import Scorer
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
@@ -82,13 +86,8 @@ class Study:
     model: ModelSpec
     device: str
     seed: int
-    measure: Callable[[Array, Array], tuple[Mapping[str, float], Sequence[float]]]
-    """Of predictions and targets: metrics, and a curve of even steps, if the kind of task has one.
-    Importable on the workers."""
-    again: bool = True
-    """Whether rows are needed again once they are prepared for a fit: another may want them
-    otherwise.
-    """
+    keep_rows: bool = True
+    """Whether rows are kept once they are prepared for a fit: another may want them otherwise."""
 
     @property
     def topic(self) -> str:
@@ -120,7 +119,7 @@ class Trial:
     """To draw trials together: of two classes, true-positive rates at even false-positive rates
     from 0 to 1.
     """
-    facts: Mapping[str, str | float] = field(default_factory=dict)
+    fit_info: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
 
     @property
@@ -162,9 +161,10 @@ class WorkerCache:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
                 # else XGBoost's bins are all that is held
-                self.rows = rows if self.study.again else None
+                self.rows = rows if self.study.keep_rows else None
                 while len(self.prepared) > MOST_PREPARED:
                     self.prepared.popitem(last=False)
+
             self.prepared.move_to_end(key)
             assert self.validation is not None  # noqa: S101 - read with the others
             return self.prepared[key], self.validation
@@ -175,16 +175,43 @@ class WorkerCache:
         """
         study = self.study
 
-        def read(fragment: Fragment) -> tuple[PreparedPart, ...]:
+        def read(fragment: Fragment) -> Prepared:
             return prepare_fragment(fragment, study.frames, study.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
             parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
+
         self.counts = tuple(map(counted, parts))
         sides = [[both[side] for both in parts] for side in (0, 1)]
-        parts.clear()  # the lists of both sides hold the parts now, and ``_joined`` empties them
-        self.validation = _joined(sides.pop(), study)
-        return Split(*_joined(sides.pop(), study), self.validation)
+        parts.clear()  # the lists of both sides hold the parts now, and ``join_parts`` empties them
+        self.validation = join_parts(sides.pop(), study)
+        return Split(*join_parts(sides.pop(), study), self.validation)
+
+
+def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | None]:
+    """Join parts into one frame and one series (None where nothing is predicted), emptying the list
+    on the way.
+    """
+    xp = study.frames.xp
+    names = list(study.recipe.task.features)
+    rows = sum(part.counts.rows for part in parts)
+    # as a fit on the parts themselves would have it
+    order = "C" if parts[0].x.values.flags.c_contiguous else "F"
+    x = xp.empty((rows, len(names)), dtype=xp.float32, order=order)
+    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
+
+    start = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        stop = start + part.counts.rows
+        x[start:stop] = part.x.values
+        if y is not None and part.y is not None:
+            y[start:stop] = part.y.values
+        start = stop
+
+    series = None if y is None else study.frames.series(y, "target")
+    return study.frames.frame(x, names), series
 
 
 CACHES: dict[str, WorkerCache] = {}
@@ -217,23 +244,23 @@ class TrialSlots(WorkerPlugin):
         gc.collect()
 
 
-async def load(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
+async def load_rows(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process, beside its event loop; return what was read of
     each fragment.
     """
-    return await asyncio.to_thread(_load, CACHES[sweep], int(dask_worker.state.nthreads))
+    return await asyncio.to_thread(_fill_cache, CACHES[sweep], int(dask_worker.state.nthreads))
 
 
 @travelling
-def _load(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
+def _fill_cache(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
     # which loads a library, too long for the loop's heartbeats
     cache.ready(cache.study.estimator({}), threads)
     return cache.counts
 
 
 @travelling
-def run(sweep: str, proposal: Proposal, attempt: int) -> None:
-    """Fit, measure, and report by an event: a result that Dask held would be lost with its worker.
+def run_trial(sweep: str, proposal: Proposal, attempt: int) -> None:
+    """Fit, evaluate, and report by an event: a result that Dask held would be lost with its worker.
 
     M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library;
     those of the estimator.
@@ -244,78 +271,88 @@ def run(sweep: str, proposal: Proposal, attempt: int) -> None:
     gate(f"trial-{proposal.number}")
 
     try:
-        trial = fit(cache, proposal, attempt)
+        trial = fit_trial(cache, proposal, attempt)
         # Dask takes as an event only what msgpack can write.
         get_worker().log_event(cache.study.topic, json.dumps(dataclasses.asdict(trial)))
     except TipcastError:
         raise
     except Exception as problem:
-        where = cache.study.objective.key(proposal.number)
-        text = str(problem).strip().partition("\n")[0]
-        if not out_of_memory(problem):
-            what = f"{type(problem).__name__}: {text}"
-            raise TipcastError("S006", where, what, "see the trial's parameters") from problem
-        fix = "give workers more memory, run fewer trials at once, or search smaller values"
-        raise TipcastError("S005", where, f"out of memory: {text}", fix) from problem
+        raise trial_error(cache.study.objective.key(proposal.number), problem) from problem
     finally:
         gc.collect(0)
 
 
-def fit(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
-    """Fit a trial's parameters, and measure on the validation rows."""
+def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
+    """Fit a trial's parameters, and evaluate the model on the validation rows."""
     study = cache.study
     worker = get_worker()
-    clock = [time.perf_counter()]
+
+    began = time.perf_counter()
     estimator = study.estimator(proposal.params)
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
-    clock.append(time.perf_counter())
+    had_rows = time.perf_counter()
+
     fitted = estimator.fit(prepared, study.seed)
-    clock.append(time.perf_counter())
-    predictions = fitted.scorer.score(x)
-    metrics: Mapping[str, float] = {}
-    curve: Sequence[float] = ()
+    had_model = time.perf_counter()
 
-    if bool(study.frames.xp.isfinite(predictions).all()):
-        metrics, curve = study.measure(
-            predictions, fitted.scorer.judged(x) if y is None else y
-        )  # rows themselves judge clusters
+    metrics, curve = evaluate_trial(study, fitted.scorer, x, y)
+    ended = time.perf_counter()
 
-    clock.append(time.perf_counter())
-    score = float(metrics.get(study.objective.metric, math.nan))
-    if not math.isfinite(score):
-        what = (
-            "non-finite metric: the model's predictions, or what is computed of them, are not "
-            "finite"
-        )
-        fix = "search a smaller learning rate, or rank by another search.metric"
-        raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
-
-    phases = {name: clock[at + 1] - clock[at] for at, name in enumerate(("wait", "fit", "score"))}
-    where = str(worker.address)
     return Trial(
-        proposal.number, proposal.params, score, metrics, phases, where, attempt, curve, fitted.info
+        number=proposal.number,
+        params=proposal.params,
+        score=check_score(study, proposal, metrics),
+        metrics=metrics,
+        phases={
+            "wait": had_rows - began,
+            "fit": had_model - had_rows,
+            "score": ended - had_model,
+        },
+        worker=str(worker.address),
+        attempt=attempt,
+        curve=curve,
+        fit_info=fitted.info,
     )
 
 
-def _joined(parts: list[PreparedPart], study: Study) -> tuple[Any, Any]:
-    """Join parts into one frame and one series (None where nothing is predicted), emptying the list
-    on the way.
+def evaluate_trial(
+    study: Study, scorer: Scorer, x: Frame, y: Frame | None
+) -> tuple[Mapping[str, float], Sequence[float]]:
+    """Evaluate predictions of the validation rows; return metrics, and a curve of even steps if
+    the kind of task has one.
+
+    There are no metrics where a prediction is not finite. Clusters, which have no target, are
+    judged by the rows themselves.
     """
-    xp = study.frames.xp
-    names = list(study.recipe.task.features)
-    rows = sum(part.counts.rows for part in parts)
-    # as a fit on the parts themselves would have it
-    order = "C" if parts[0].x.values.flags.c_contiguous else "F"
-    x = xp.empty((rows, len(names)), dtype=xp.float32, order=order)
-    at = 0
-    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
-    parts.reverse()
+    predictions = scorer.score(x)
+    if not bool(study.frames.xp.isfinite(predictions).all()):
+        return {}, ()
 
-    while parts:
-        part = parts.pop()
-        x[at : at + part.counts.rows] = part.x.values
-        if y is not None and part.y is not None:
-            y[at : at + part.counts.rows] = part.y.values
-        at += part.counts.rows
+    judge = evaluator(study.recipe.task.kind)
+    targets = scorer.judged(x) if y is None else y
+    evaluation = judge.evaluate_here(predictions, targets)
 
-    return study.frames.frame(x, names), None if y is None else study.frames.series(y, "target")
+    metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
+    return metrics, tuple(evaluation.trial_curve)
+
+
+def check_score(study: Study, proposal: Proposal, metrics: Mapping[str, float]) -> float:
+    """Return the metric that trials are ranked by; M010 where it is not finite."""
+    score = float(metrics.get(study.objective.metric, math.nan))
+    if math.isfinite(score):
+        return score
+
+    what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
+    fix = "search a smaller learning rate, or rank by another search.metric"
+    raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
+
+
+def trial_error(where: str, problem: Exception) -> TipcastError:
+    """Return the error of a trial whose library failed: S005 of a full memory, else S006."""
+    text = str(problem).strip().partition("\n")[0]
+    if not out_of_memory(problem):
+        what = f"{type(problem).__name__}: {text}"
+        return TipcastError("S006", where, what, "see the trial's parameters")
+
+    fix = "give workers more memory, run fewer trials at once, or search smaller values"
+    return TipcastError("S005", where, f"out of memory: {text}", fix)

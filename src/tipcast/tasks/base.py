@@ -14,7 +14,7 @@ from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import TaskSpec
 from tipcast.tasks import kinds
-from tipcast.tasks.kinds import KINDS, Kind
+from tipcast.tasks.kinds import Kind
 
 FACTS = ("name", "kind", "classes", "columns", "function", "params", "values", "swapped")
 """Of a task, what a saved model's manifest says of it."""
@@ -256,7 +256,10 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
             ) from problem
 
         if kind is None or not kind.has_target:
-            choices = ", ".join(name for name, choice in KINDS.items() if choice.has_target)
+            kinds_of_target = {
+                name: choice for name, choice in kinds.every_kind().items() if choice.has_target
+            }
+            choices = ", ".join(kinds_of_target)
             raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
 
         if kind.has_classes:

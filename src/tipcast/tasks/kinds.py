@@ -4,10 +4,11 @@ A kind is an object without state. All that depends on it asks it, so a new kind
 in a package of a user's, and an evaluator.
 """
 
+import contextlib
 import importlib.metadata
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -253,8 +254,20 @@ def named(name: str) -> Kind:
         for entry in importlib.metadata.entry_points(group=GROUP, name=name):
             register(entry.load()())
     if name not in KINDS:
-        raise unknown("task.kind", "kind", name, KINDS, "C003")
+        installed = sorted(importlib.metadata.entry_points(group=GROUP).names)
+        choices = dict.fromkeys([*KINDS, *installed])
+        raise unknown("task.kind", "kind", name, choices, "C003")
     return KINDS[name]
+
+
+def every_kind() -> Mapping[str, Kind]:
+    """Return all kinds by name, those of installed packages too, but for any that does not load."""
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        if entry.name not in KINDS:
+            # a message lists the others whatever a package raises
+            with contextlib.suppress(Exception):
+                register(entry.load()())
+    return KINDS
 
 
 def named_by(name: str | None) -> Kind | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.disk import temporary_folder
@@ -14,28 +15,26 @@ CONFIG = "config.yaml"
 """Artifact: the configuration that a run was made with."""
 
 
-def read_artifact(client: Any, run_id: str | None, path: str) -> str:
+def read_artifact(store: MlflowClient, run_id: str | None, path: str) -> str:
     """Return an artifact's text; MLflow's and the system's errors are raised."""
     with temporary_folder() as folder:  # else MLflow makes one, and leaves it
-        return Path(client.download_artifacts(run_id, path, str(folder))).read_text(
-            encoding="utf-8"
-        )
+        return Path(store.download_artifacts(run_id, path, str(folder))).read_text(encoding="utf-8")
 
 
-def config_text(client: Any, run_id: str | None, fix: str) -> str:
+def config_text(store: MlflowClient, run_id: str | None, fix: str) -> str:
     """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if
     it cannot.
     """
     try:
-        return read_artifact(client, run_id, CONFIG)
+        return read_artifact(store, run_id, CONFIG)
     except (MlflowException, OSError, UnicodeDecodeError) as problem:
         raise TipcastError(
             "M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix
         ) from problem
 
 
-def read_yaml(client: Any, run_id: str, path: str) -> Any:
+def read_yaml(store: MlflowClient, run_id: str, path: str) -> Any:
     """Return what a run has as a yaml file; None where it has none."""
     with suppress(MlflowException, OSError, ValueError, yaml.YAMLError):
-        return yaml.safe_load(read_artifact(client, run_id, path))
+        return yaml.safe_load(read_artifact(store, run_id, path))
     return None

@@ -10,8 +10,10 @@ from urllib.parse import quote
 
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from tipcast.tracking.run import NONE, ORIGIN, Curves, Facts, Run, context_tags, write
-from tipcast.tracking.store import all_runs, release
+from tipcast.tracking.failures import release
+from tipcast.tracking.run import ORIGIN, Run, context_tags
+from tipcast.tracking.store import all_runs
+from tipcast.tracking.writing import NONE, Curves, Facts, write
 
 KEY = "trial.key"
 NUMBER = "trial.number"
@@ -26,7 +28,7 @@ class Children:
 
     def __init__(self, parent: Run) -> None:
         self._parent = parent
-        tags = parent.client.get_run(parent.id).data.tags
+        tags = parent.store.get_run(parent.id).data.tags
         self._tags = context_tags() | {
             name: value for name, value in tags.items() if name.startswith(ORIGIN)
         }
@@ -42,7 +44,7 @@ class Children:
             ATTEMPT: str(attempt),
             PROPOSED: json.dumps(dict(params)),
         }
-        run = self._parent.client.create_run(
+        run = self._parent.store.create_run(
             self._parent.experiment_id, run_name=f"trial {number:03d}", tags=tags
         )
         return str(run.info.run_id)
@@ -57,8 +59,8 @@ class Children:
         curves: Curves = NONE,
     ) -> None:
         """Write what came of an attempt with one batch, all finite, and close its run."""
-        write(self._parent.client, run_id, tags=tags, params=params, curves=curves)
-        self._parent.client.set_terminated(run_id, status)
+        write(self._parent.store, run_id, tags=tags, params=params, curves=curves)
+        self._parent.store.set_terminated(run_id, status)
 
     @contextlib.contextmanager
     def closed(self, reason: str) -> Iterator[None]:

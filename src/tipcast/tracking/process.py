@@ -10,14 +10,15 @@ import os
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import filelock
 import psutil
+from mlflow import MlflowClient
 
 from tipcast.config.disk import lock_file, remove_abandoned
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.store import all_runs, sqlite_file
+from tipcast.tracking.addresses import sqlite_file
+from tipcast.tracking.store import all_runs
 
 LOG = logging.getLogger("tipcast")
 
@@ -66,23 +67,23 @@ def started(pid: int) -> float:
     return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
-def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
+def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
     """Tell whether the process that wrote a run of a store has certainly ended.
 
     Of other machines and containers nothing is known. Under one host name an sqlite file counts as
     written by one machine alone, also before its last boot.
     """
     try:
-        known = json.loads(run_tags[PROCESS])
-        here = _machine()
-        if sqlite_file(store):
-            here.pop("boot")
+        writer = json.loads(run_tags[PROCESS])
+        machine = _machine()
+        if sqlite_file(store_uri):
+            machine.pop("boot")
 
-        if not here.items() <= known.items():
+        if not machine.items() <= writer.items():
             return False
 
-        pid = int(known["pid"])
-        start = float(known["start"])
+        pid = int(writer["pid"])
+        start = float(writer["start"])
         # of another user's process, which psutil may not see
         with contextlib.suppress(PermissionError):
             os.kill(pid, 0)
@@ -96,23 +97,23 @@ def has_exited(run_tags: Mapping[str, str], store: str) -> bool:
         return False
 
 
-def close_abandoned(client: Any, store: str, *, keep: str | None = None) -> None:
+def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -> None:
     """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments;
     not ``keep``.
     """
     for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
-        if run.info.run_id == keep or not has_exited(run.data.tags, store):
+        if run.info.run_id == keep or not has_exited(run.data.tags, uri):
             continue
-        now = client.get_run(run.info.run_id)
+        now = store.get_run(run.info.run_id)
         # else it was resumed
         if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:
-            client.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
-            client.set_terminated(run.info.run_id, "KILLED")
+            store.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
+            store.set_terminated(run.info.run_id, "KILLED")
             LOG.warning("closed a run that ended without closing (KILLED): %s", run.info.run_id)
 
 
 @contextlib.contextmanager
-def leased(client: Any, run_id: str) -> Iterator[None]:
+def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
     """Keep other processes off a run; S002, naming host and process, where one works on it.
 
     On one machine a lock decides, which ends with its process. Of a run that another machine has
@@ -123,15 +124,15 @@ def leased(client: Any, run_id: str) -> Iterator[None]:
         lock.acquire()
 
     try:
-        run = client.get_run(run_id)  # by now nobody else here changes it
+        run = store.get_run(run_id)  # by now nobody else here changes it
         written = run.data.tags
-        others = PROCESS in written and not tags().items() <= written.items()
-        taken = (
-            run.info.status == "RUNNING" and others and not has_exited(written, client.tracking_uri)
-        )
-        if taken or not lock.is_locked:
-            known = json.loads(written.get(PROCESS) or "{}")
-            what = f"process {known.get('pid', '?')} on {known.get('host', '?')} works on this run"
+        by_another = PROCESS in written and not tags().items() <= written.items()
+        is_open = run.info.status == "RUNNING" and by_another
+        if not lock.is_locked or (is_open and not has_exited(written, store.tracking_uri)):
+            writer = json.loads(written.get(PROCESS) or "{}")
+            what = (
+                f"process {writer.get('pid', '?')} on {writer.get('host', '?')} works on this run"
+            )
             fix = (
                 "wait for it to end, or stop it; if it was killed on another machine, set the "
                 "run's status to KILLED"

@@ -92,6 +92,7 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["max_depth=3"], "C001", ["did you mean model.params.max_depth?"]),
         (["random_state=1"], "C001", ["did you mean seed?"]),
         (["data.name=table"], "C001", ["did you mean data.source?"]),
+        (["model=a/b.yaml"], "C002", ["model=a/b.yaml: unknown option of conf/model 'a/b.yaml'"]),
         (
             ["model.tiny.max_depth=3"],
             "C001",

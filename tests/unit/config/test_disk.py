@@ -109,14 +109,14 @@ def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(
 
 def test_a_job_removes_the_empty_folders_that_it_made_alone(tmp_path: Path) -> None:
     (tmp_path / "there" / "empty").mkdir(parents=True)
-    with disk.alone(tmp_path / "there", "is written to"):
+    with disk.locked_folder(tmp_path / "there", "is written to"):
         (tmp_path / "there" / "made" / "deeper").mkdir(parents=True)
         with (
             pytest.raises(TipcastError, match="S011"),
-            disk.alone(tmp_path / "there", "is written to"),
+            disk.locked_folder(tmp_path / "there", "is written to"),
         ):
             pass
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["empty", "there"]
-    with disk.alone(tmp_path / "new" / "deeper", "is written to") as locked:
+    with disk.locked_folder(tmp_path / "new" / "deeper", "is written to") as locked:
         assert locked
     assert not (tmp_path / "new").exists()

@@ -92,7 +92,11 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     assert len(text.splitlines()) <= LONGEST_PAGE
     parts = [part.splitlines()[1:] for part in text.partition("\nmore: ")[0].split("\n\n")[1:]]
     for group, names in (line.split(maxsplit=1) for line in parts[0] if line[2] != " "):
-        assert names.replace("[", "").split(",")[0].strip("]") == [*conf_files.options(group)][0]
+        first_name = names.replace("[", "").split(",")[0].strip("]")
+        assert first_name in {
+            next(iter(options(group)))
+            for options in (conf_files.options, conf_files.options_without_task)
+        }
     assert [line for line in parts[1] if not re.match(r"  [\w.]+=\S+  +\S", line)] == [], (
         "a default and a word"
     )
@@ -115,3 +119,15 @@ def test_options_of_one_s_own_are_explained_too(
     assert explained(text)["task.validation"].startswith(
         "of the time that the training files cover"
     )
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_without_a_task_offers_no_data_that_bring_one(
+    job: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offered = re.search(r"^  data +(.*)$", shown(capsys, job, "--help"), re.MULTILINE)
+    if offered is None:  # the files of score are named by input=
+        return
+    for name in re.sub(r"[\[\]]", "", offered[1]).split(", "):
+        compose(job, [f"data={name}"])
+    assert ("blobs" in offered[1]) == ("data=blobs" in candidates(f"tipcast {job} data="))

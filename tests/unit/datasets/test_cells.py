@@ -54,6 +54,7 @@ CELLS = {
     "`inf`": "inf",
     "`-inf`": "-inf",
     "`1e400`": "1e400",
+    "`künftig`, ü as two signs": "ku\u0308nftig",
 }
 UTC = datetime.UTC
 CET, EST = (datetime.timezone(datetime.timedelta(hours=hours)) for hours in (1, -5))

@@ -106,13 +106,30 @@ def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ["2019-02-30 10:00", "29/02/2019", "2019-04-31", "2019/2/30", "2019-01-01 23:59:60"]
+    "form",
+    [
+        "2019-02-30 10:00",
+        "29/02/2019",
+        "2019-04-31",
+        "2019/2/30",
+        "2019-01-01 23:59:60",
+        "28/02/19 10:00",
+    ],
 )
 def test_a_time_that_does_not_exist_is_no_other(form: str) -> None:
     values, row = csv_cells.times(
         pa.chunked_array([["2019-01-31", "2020-02-29", form]]), "day_first"
     )
     assert (len(values), row) == (3, 2)
+
+
+def test_odd_times_are_told_by_their_own_place() -> None:
+    texts = ["2019-03-02 00:00:01", "", "2019-01-01 00:00", "31/04/2019 9:15", "30/02/2019"]
+    values, row = csv_cells.times(pa.chunked_array([texts]), "day_first")
+
+    assert row == 3
+    assert str(values[0]) == "2019-03-02 00:00:01"
+    assert values[1].as_py() is None
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00", " UTC", "+00"])

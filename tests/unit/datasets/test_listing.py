@@ -164,3 +164,25 @@ def test_a_letter_of_either_unicode_form_is_one_name(
         :1
     ]
     assert table.read(part, CpuFrames(), ("größe",))["größe"][1] == 1
+
+
+def test_two_stars_before_an_ending_mean_any_depth(tmp_path: Path) -> None:
+    for name in ("in/a.parquet", "in/b/c.parquet", "in/b/d/e.parquet", "in/f.csv"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = expand(f"{tmp_path}/in/**.parquet", ScanRequest(()))
+    assert list(found) == ["a.parquet", "b/c.parquet", "b/d/e.parquet"]
+
+
+def test_two_stars_before_an_ending_mean_any_depth_of_a_bucket(bucket: Any) -> None:
+    for file in ("in/a.parquet", "in/b/c.parquet", "in/d.csv"):
+        bucket.pipe_file(f"trips/{file}", b"x")
+    assert expand("s3://trips/in/**.parquet", ScanRequest(())) == {
+        "a.parquet": "s3://trips/in/a.parquet",
+        "b/c.parquet": "s3://trips/in/b/c.parquet",
+    }
+
+
+def test_two_stars_amid_a_name_are_refused_with_the_right_pattern(tmp_path: Path) -> None:
+    with pytest.raises(TipcastError, match=r"D001.*x\*\*y.csv: is not a pattern.*folder/\*\*/\*"):
+        expand(f"{tmp_path}/x**y.csv", ScanRequest(()))

@@ -110,6 +110,10 @@ def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
     assert (target.kind.name, len(target.classes)) == (kind, getattr(spec, "centers", 0))
     with pytest.raises(TipcastError, match=f"C003.*task.target.*{target.name}, which is {kind}"):
         open_dataset(spec).target_column("x0", None)
+    with pytest.raises(
+        TipcastError, match=f"C003. task.kind: must be {kind}, .*{target.name}.*, got clustering"
+    ):
+        open_dataset(spec).target_column(None, named("clustering"))
 
 
 @both

@@ -13,7 +13,8 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation import classification
-from tipcast.evaluation.classification import MAX_POINTS, Classification, area_under, thin
+from tipcast.evaluation.classification import Classification
+from tipcast.evaluation.roc import MAX_POINTS, area_under, thin
 from tipcast.evaluation.sums import Interval, Parts
 
 JUDGE = Classification()

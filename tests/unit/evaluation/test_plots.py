@@ -1,6 +1,5 @@
 """Plots: what they say, read from the drawn figure, and that nothing is cut off or collides."""
 
-import inspect
 import io
 import signal
 import sys
@@ -19,6 +18,7 @@ from tests.conftest import python
 from tipcast.evaluation import plots
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Clustering
+from tipcast.evaluation.plots import page
 from tipcast.evaluation.regression import Regression
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
@@ -40,8 +40,8 @@ def evaluation() -> ClassificationEvaluation:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
     """Figures as they are before they become bytes."""
     figures: list[Figure] = []
-    real = plots._png
-    monkeypatch.setattr(plots, "_png", lambda figure: figures.append(figure) or real(figure))
+    real = page.png
+    monkeypatch.setattr(page, "png", lambda figure: figures.append(figure) or real(figure))
     return figures
 
 
@@ -69,12 +69,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     return drawn
 
 
-KINDS = [
-    name
-    for name, found in vars(plots).items()
-    if inspect.isfunction(found) and found.__module__ == plots.__name__
-    if not name.startswith("_")
-]
+KINDS = plots.__all__
 
 
 def words(figure: Figure) -> list[str]:
@@ -190,7 +185,7 @@ def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(figure, "savefig", savefig)
     with pytest.raises(KeyboardInterrupt):
-        plots._png(figure)
+        page.png(figure)
 
 
 def test_settings_of_a_user_neither_change_nor_break_a_picture(

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.compose import ColumnTransformer
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tipcast.models.preprocessing import Preprocessing, moments
@@ -42,6 +42,22 @@ def test_rows_of_all_parts_become_what_scikit_learn_makes_of_them() -> None:
 def test_many_columns_stay_sparse_where_the_library_takes_that() -> None:
     made = steps(dense=False).transform(ROWS.to_numpy(float))
     np.testing.assert_allclose(made.toarray(), theirs(), rtol=1e-6, atol=1e-6)
+
+
+def test_few_columns_are_dense_so_that_ridge_is_solved_exactly() -> None:
+    few = ROWS.assign(town=ROWS["town"] % 3, age=ROWS["size"] ** 2)
+    learnt = Preprocessing.of_parts([moments(few, [1])], [1], standardize=True, dense=False)
+    rows = learnt.transform(few.to_numpy(float))
+
+    towns = OneHotEncoder(sparse_output=False).fit_transform(few[["town"]].astype(float))
+    numbers = StandardScaler().fit_transform(few[["size", "age"]].astype(float))
+    theirs = np.hstack([towns, numbers])
+    target = DRAW.normal(size=len(few))
+
+    assert isinstance(rows, np.ndarray)
+    predictions = Ridge().fit(rows, target).predict(rows)
+    expected = Ridge().fit(theirs, target).predict(theirs)
+    np.testing.assert_allclose(predictions, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("code", [np.nan, 77.0, -1.0])

@@ -3,18 +3,15 @@ memory freed.
 """
 
 import dataclasses
-import hashlib
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Status
@@ -29,25 +26,19 @@ from tipcast.datasets.counts import total
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.jobs import measured
+from tipcast.evaluation import evaluator
 from tipcast.models.base import Split
 from tipcast.search import trial as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
 from tipcast.search.trial import SLOT, Event, Failed, Objective, Proposal, Study, Trial
-from tipcast.tasks.kinds import BINARY
+from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
 Made = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
-
-
-def digest(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
-    """Stands for the quality of a trial: the bits of its predictions."""
-    bits = hashlib.sha256(np.ascontiguousarray(scores).tobytes()).digest()
-    return {"auc": int.from_bytes(bits[:6], "big") / 2**48}, ()
 
 
 def swept(
@@ -60,24 +51,25 @@ def swept(
     return {event.number: event for event in events if isinstance(event, Trial)}, events
 
 
-def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, float]:
-    """What a loop gets that reads, builds its own matrix and fits for each trial."""
+def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
+    """Metrics of a loop that reads, builds its own matrix and fits for each trial."""
     parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
     sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
     y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
-    scores = {}
+    metrics = {}
     for proposal in proposals:
         fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
-        scores[proposal.number] = digest(fitted.scorer.score(held_x), held_y)[0]["auc"]
-    return scores
+        evaluation = evaluator(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
+        metrics[proposal.number] = evaluation.metrics
+    return metrics
 
 
 @pytest.fixture
 def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
-    def made(spec: schema.ModelSpec, rows: int = 4000, again: bool = False) -> Study:
+    def made(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
         data = schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
@@ -86,9 +78,8 @@ def study() -> Callable[..., Study]:
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
-        judged = partial(measured, BINARY)
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
-        return Study(*plan, model=spec, device="cpu", seed=0, measure=judged, again=again)
+        return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
     return made
 
@@ -108,16 +99,16 @@ def test_trials_are_those_of_a_serial_loop(
     cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
-    common = dataclasses.replace(
-        study(model(name, **more), again=name != "xgboost"), measure=digest
-    )
+    common = study(model(name, **more), keep_rows=name != "xgboost")
     proposals = random(
         schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0
     )
     with Client(cluster) as client:
         trials, events = swept(client, common, proposals)
         assert {trial.worker for trial in trials.values()} == set(client.nthreads())
-    assert {number: trial.score for number, trial in trials.items()} == serial(common, proposals)
+    for number, metrics in serial(common, proposals).items():
+        assert trials[number].score == metrics["auc"]
+        assert metrics.items() <= trials[number].metrics.items(), "to the last bit"
     assert [event for event in events if isinstance(event, Proposal)] == proposals
     assert events[:4] == proposals[:4], "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
@@ -132,7 +123,7 @@ def test_rows_are_read_once_and_freed(
     for again, bins in ((False, [256]), (True, [64, 128, 256])):
         read = Mock(side_effect=prepare_fragment)
         monkeypatch.setattr(worker_side, "prepare_fragment", read)
-        common = study(model("xgboost", **FAST), again=again)
+        common = study(model("xgboost", **FAST), keep_rows=again)
         proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
         workers = TrialWorkers(client, common, 1, WATCHDOG_S)
         with workers.opened():
@@ -172,18 +163,20 @@ def test_slots_are_a_resource_of_the_workers(
     cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
-    begun, gate, fit = threading.Event(), threading.Event(), worker_side.fit
+    begun = threading.Event()
+    gate = threading.Event()
+    fit_trial = worker_side.fit_trial
 
     def held(*given: Any) -> Trial:
         begun.set()
         gate.wait(WATCHDOG_S)
-        return fit(*given)
+        return fit_trial(*given)
 
-    monkeypatch.setattr(worker_side, "fit", held)
+    monkeypatch.setattr(worker_side, "fit_trial", held)
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
-            workers.look()
+            workers.update_slots()
             first, second = sorted(workers.slots)
             assert (workers.slots, workers.lost) == ({first: 2, second: 2}, set())
             resources = [
@@ -193,25 +186,25 @@ def test_slots_are_a_resource_of_the_workers(
             trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
-            wait_until(lambda: workers.look() or not workers.slots)
+            wait_until(lambda: workers.update_slots() or not workers.slots)
             late = workers.submit(second, f"two-{workers.study.sweep}", Proposal(1, {}), 1)
-            wait_until(lambda: workers.look() or workers.lost)
+            wait_until(lambda: workers.update_slots() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
             wait_until(lambda: workers.wait() == [trial])
             assert workers.reports[0, 1].worker == first
             trial.release()
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.running))
-            wait_until(lambda: workers.look() or len(workers.slots) == 2)
+            wait_until(lambda: workers.update_slots() or len(workers.slots) == 2)
             client.retire_workers([second])
-            wait_until(lambda: workers.look() or list(workers.slots) == [first])
+            wait_until(lambda: workers.update_slots() or list(workers.slots) == [first])
             gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
-            wait_until(lambda: workers.look() or gone.key in workers.lost)
+            wait_until(lambda: workers.update_slots() or gone.key in workers.lost)
         on_gpus = TrialWorkers(
             client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S
         )
         with on_gpus.opened():  # trials share it, whatever threads there are
-            on_gpus.look()
+            on_gpus.update_slots()
             assert on_gpus.slots == {first: 5}
 
 
@@ -221,21 +214,29 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
     hangs = tmp_path / "hangs"
     hungry = tmp_path / "hungry"
 
-    def measure(scores: Any, labels: Any) -> tuple[dict[str, float], tuple[float, ...]]:
-        if not hangs.exists():
-            hangs.touch()
-            threading.Event().wait()
-        if not hungry.exists():
-            hungry.touch()
-            held = bytearray(b"x") * (LIMIT_MIB << 20)  # above the limit at once, and no further
-            threading.Event().wait()
-            assert held
-        return {"auc": 0.5}, ()
+    class Hanging(Binary):
+        """Two classes, whose first evaluation on a worker hangs; the second takes all memory."""
+
+        @property
+        def evaluator(self) -> str:
+            if not hangs.exists():
+                hangs.touch()
+                threading.Event().wait()
+
+            if not hungry.exists():
+                hungry.touch()
+                memory = bytearray(b"x") * (LIMIT_MIB << 20)  # above the limit at once
+                threading.Event().wait()
+                assert memory
+
+            return BINARY.evaluator
 
     spec = schema.LocalCluster(
         "local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB"
     )
-    common = dataclasses.replace(study(model("xgboost", n_estimators=2)), measure=measure)
+    common = study(model("xgboost", n_estimators=2))
+    task = dataclasses.replace(common.recipe.task, kind=Hanging())
+    common = dataclasses.replace(common, recipe=dataclasses.replace(common.recipe, task=task))
     ended: list[Any] = []
     with opened(spec) as client:
         workers = TrialWorkers(client, common, 1, 120)

@@ -20,8 +20,9 @@ from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
+from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.portable import Logged, log_model, register
-from tipcast.tracking.run import Run, open_run
+from tipcast.tracking.run import Run
 
 FACTS = {
     "features": list(features.BASE_FEATURES),
@@ -115,7 +116,7 @@ def saved(
         for format, (file, expected) in natives.items():
             logged = log_model(run, file, format, FACTS, Taxi(), TripInfo(), trips.head(5))
             register(run, logged, format, 0.0, {}, "")
-            run.client.set_registered_model_alias(format, "champion", "1")
+            run.store.set_registered_model_alias(format, "champion", "1")
             (path,) = folder.glob(
                 f"mlruns/*/models/{logged.uri.removeprefix('models:/')}/artifacts"
             )
@@ -126,6 +127,6 @@ def saved(
 @pytest.fixture
 def current(saved: dict[str, Saved]) -> dict[str, Saved]:
     """The same, in the store that MLflow's own calls use."""
-    mlflow.set_tracking_uri(saved["skops"].run.store)
-    mlflow.set_registry_uri(saved["skops"].run.store)
+    mlflow.set_tracking_uri(saved["skops"].run.store_uri)
+    mlflow.set_registry_uri(saved["skops"].run.store_uri)
     return saved

@@ -46,7 +46,7 @@ def get(registry: Registry, uri: str, **options: Any) -> Fetched:
     folder = Path("fetched")  # of the test
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    return fetch(registry["skops"].run.client, uri, folder, **options)
+    return fetch(registry["skops"].run.store, uri, folder, **options)
 
 
 def refused(registry: Registry, uri: str, says: str) -> TipcastError:
@@ -76,8 +76,11 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
 ) -> None:
     for uri, says in (
         ("models:/nobody/1", "M001.*no such registered model"),
-        ("models:/treelite/7", "M001.*no such registered model or version"),
-        ("models:/treelite@challenger", "M001.*no such registered model or alias"),
+        ("models:/treelite/7", "M001.*: version 7 does not exist; versions: 1[.] Fix"),
+        (
+            "models:/treelite@challenger",
+            "M001.*: alias challenger does not exist; aliases: champion[.]",
+        ),
         ("models:/m-0123456789abcdef0123456789abcdef", "M001.*no such logged model"),
         ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
         (f"runs:/{registry['skops'].run.id}/other", "M001.*has logged no model 'other'"),
@@ -87,7 +90,7 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
         ("https://user:secret@host/model", "C003.*https://host/model"),
     ):
         assert "secret" not in str(refused(registry, uri, says))
-    client = registry["skops"].run.client
+    client = registry["skops"].run.store
     logged = registry["treelite"].logged.uri
     client.copy_model_version("models:/treelite/1", "production")
     client.copy_model_version("models:/production/1", "abroad")
@@ -102,10 +105,23 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
         client.delete_registered_model(name)
 
 
+def test_a_version_that_does_not_exist_is_told_with_the_newest_that_do(registry: Registry) -> None:
+    client = registry["skops"].run.store
+    client.create_registered_model("many")
+    refused(registry, "models:/many/1", "M001.*: version 1 does not exist; versions: none[.]")
+    refused(registry, "models:/many@best", "M001.*: alias best does not exist; aliases: none[.]")
+    for _ in range(12):
+        client.create_model_version("many", registry["skops"].logged.uri)
+    client.delete_model_version("many", "11")
+    says = "M001.*: version 13 does not exist; versions: [.]{3}, 2, 3, .*, 9, 10, 12[.]"
+    refused(registry, "models:/many/13", says)
+    client.delete_registered_model("many")
+
+
 def test_a_version_that_was_registered_from_files_is_no_model_of_tipcast(
     registry: Registry,
 ) -> None:
-    client = registry["skops"].run.client
+    client = registry["skops"].run.store
     client.create_registered_model("of_files")
     client.create_model_version("of_files", registry["skops"].folder.as_uri())
     says = (

@@ -27,10 +27,11 @@ from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.models import native
-from tipcast.tracking import portable
-from tipcast.tracking.models import alias_holder, check_alias, complete_move, fetch, move_alias
+from tipcast.tracking import package, portable
+from tipcast.tracking.aliases import alias_holder, check_alias, complete_move, move_alias
+from tipcast.tracking.lifecycle import open_run
+from tipcast.tracking.models import fetch
 from tipcast.tracking.portable import MAX_DESCRIPTION, register
-from tipcast.tracking.run import open_run
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
@@ -67,7 +68,7 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
 def test_labels_are_the_targets_own_values() -> None:
     """Of texts, and of what a task's function makes of a row, tests/jobs tell."""
     task = {"classes": ["2", "2.5", "7"], "function": None, "values": [2.0, 2.5, 7.0]}
-    assert portable._labels(task) == [2, 2.5, 7]
+    assert package._labels(task) == [2, 2.5, 7]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -110,13 +111,13 @@ def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> 
     learn, tree, skops = (
         f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops")
     )
-    assert portable.requirements("skops") == [*common, learn, skops]
-    assert portable.requirements("treelite") == [*common, tree, learn]
-    (build,) = portable.requirements("xgboost-ubj")[3:]
+    assert package.requirements("skops") == [*common, learn, skops]
+    assert package.requirements("treelite") == [*common, tree, learn]
+    (build,) = package.requirements("xgboost-ubj")[3:]
     assert build.partition("==")[0] in {"xgboost-cpu", "xgboost"}
     monkeypatch.setitem(native.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
     with pytest.raises(TipcastError, match="M012"):
-        portable.requirements("new")
+        package.requirements("new")
 
 
 LIMIT = 3_000_000
@@ -143,16 +144,16 @@ def test_what_does_not_fit(
             run.log_text("x" * (LIMIT + 1), "plots/large.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    ended = run.client.get_run(run.id).info
+    ended = run.store.get_run(run.id).info
     assert ended.status == "FAILED"
     assert [
         path.name for path in Path(local_file_uri_to_path(ended.artifact_uri), "plots").iterdir()
     ] == ["kept.png"]
     assert "READY" not in [
-        model.status for model in run.client.search_logged_models([run.experiment_id])
+        model.status for model in run.store.search_logged_models([run.experiment_id])
     ]
     with pytest.raises(TipcastError, match="M001.*has logged no model"):
-        fetch(run.client, f"runs:/{run.id}/model", tmp_path)
+        fetch(run.store, f"runs:/{run.id}/model", tmp_path)
 
 
 # Registered versions and aliases
@@ -174,7 +175,7 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
         one.run, one.logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000
     )
     assert (second.uri, second.registered) == (one.logged.uri, "models:/tips/2")
-    first, other = (one.run.client.get_model_version("tips", version) for version in "12")
+    first, other = (one.run.store.get_model_version("tips", version) for version in "12")
     assert (first.description, len(other.description), first.run_id) == (
         "# One",
         MAX_DESCRIPTION,
@@ -183,7 +184,7 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     expected = {
         "test/auc": "0.654322",
         "format": "skops",
-        "sha256": portable.digest(natives["skops"][0]),
+        "sha256": package.digest(natives["skops"][0]),
         "sha256.manifest": one.logged.manifest_sha256,
         "data.digest": FACTS["data_digest"],
         "git.commit": FACTS["git_commit"],
@@ -191,10 +192,10 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     }
     assert expected.items() <= first.tags.items()
     assert f"numpy {np.__version__}" in first.tags["versions"]
-    assert len(one.run.client.get_metric_history(one.run.id, "test/auc")) == 1, (
+    assert len(one.run.store.get_metric_history(one.run.id, "test/auc")) == 1, (
         "the run's own point, not a second one"
     )
-    model = one.run.client.get_logged_model(one.logged.model_id)
+    model = one.run.store.get_logged_model(one.logged.model_id)
     assert [(metric.key, metric.dataset_name) for metric in model.metrics] == [("test/auc", "rows")]
     assert model.params["seed"] == "3"
     noted = json.loads(model.tags["mlflow.modelVersions"])
@@ -207,7 +208,7 @@ def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> No
     logged = portable.Logged("models:/m-1", manifest=WHOLE)
     with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
         register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
-    assert list(run.client.search_registered_models("name = 'doubtful'")) == []
+    assert list(run.store.search_registered_models("name = 'doubtful'")) == []
 
 
 def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None:
@@ -227,14 +228,14 @@ def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None
     missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
-    assert one.run.client.search_model_versions("name = 'nothing'") == [], (
+    assert one.run.store.search_model_versions("name = 'nothing'") == [], (
         "what fails on the way makes no version"
     )
 
 
 def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> None:
     one = current["skops"]
-    client = one.run.client
+    client = one.run.store
     for _ in range(2):
         register(one.run, one.logged, "cut", 0.0, {}, "")
     move_alias(
@@ -260,7 +261,7 @@ def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> 
 
 def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     one = current["skops"]
-    client, move = one.run.client, partial(move_alias, one.run.client, "moved", "champion")
+    client, move = one.run.store, partial(move_alias, one.run.store, "moved", "champion")
     for _ in range(3):
         register(one.run, one.logged, "moved", 0.0, {}, "")
 

@@ -26,10 +26,13 @@ from tests.waiting import WATCHDOG_S, wait_until
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
-from tipcast.tracking import run as module
 from tipcast.tracking.children import Children
-from tipcast.tracking.run import Run, beside, check_store, find_run, mark_launched, open_run
+from tipcast.tracking.failures import failures
+from tipcast.tracking.lifecycle import KILLED, check_store, mark_launched, open_run
+from tipcast.tracking.lookup import beside, find_run
+from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
+from tipcast.tracking.writing import MAX_NAME, storable_name
 
 
 @pytest.fixture
@@ -66,9 +69,9 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
         run.log_dataset(
             "sample://yellow?seed=0", "e" * 64, "sample", "test", {"rows": 20, "positive_rate": 0.5}
         )
-        assert run.client.get_run(run.id).info.status == "RUNNING"
+        assert run.store.get_run(run.id).info.status == "RUNNING"
         wait_until(
-            lambda: run.client.get_metric_history(run.id, "system/system_memory_usage_megabytes")
+            lambda: run.store.get_metric_history(run.id, "system/system_memory_usage_megabytes")
         )
     ended = _only(spec)
     assert (ended.info.status, ended.info.run_name, ended.data.params) == (
@@ -101,7 +104,7 @@ def test_a_run_that_ends_otherwise(
     with pytest.raises(type(problem)) as caught, _made(spec):
         raise problem
     assert caught.value is problem
-    assert getattr(problem, "__notes__", []) == ([module.KILLED] if status == "KILLED" else [])
+    assert getattr(problem, "__notes__", []) == ([KILLED] if status == "KILLED" else [])
     ended = _only(spec)
     message = str(problem) if code else None
     tags = ended.data.tags
@@ -123,10 +126,10 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
         written.extend([statement] if statement.startswith("INSERT INTO metrics") else [])
 
     with pytest.raises(KeyboardInterrupt), _made(spec) as run:
-        run.client.log_metric(run.id, "a", 1.0)
+        run.store.log_metric(run.id, "a", 1.0)
         event.listen(Engine, "after_cursor_execute", stop)
         try:
-            run.client.log_metric(run.id, "a", 2.0)
+            run.store.log_metric(run.id, "a", 2.0)
         finally:
             event.remove(Engine, "after_cursor_execute", stop)
     assert written
@@ -216,7 +219,7 @@ def test_a_run_on_a_server_below_a_path(
             run.log_dataset(
                 "s3://trips/2018.parquet", "d" * 36, "yellow 2018", "train", {"rows": 10}
             )
-        (finished,) = run.client.search_runs([run.experiment_id])
+        (finished,) = run.store.search_runs([run.experiment_id])
         page = run.link
         image = f"{url}/mlflow/get-artifact?path=plots/config.yaml&run_uuid={run.id}"
         with urllib.request.urlopen(page.partition("#")[0], timeout=WATCHDOG_S) as answer:
@@ -242,7 +245,7 @@ def test_a_server_that_is_gone_is_told_in_one_line(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{closed_port}"
-    with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), module.failures(uri):
+    with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), failures(uri):
         Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
     mistake = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
     mark_launched(problem=mistake)
@@ -269,15 +272,13 @@ def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
         "x\n",
     ]
     odd += ["$", "(", "x" * 251, "x" * 252, "(" * 300]
-    usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * module.MAX_NAME]
-    assert [module.name_of(name) for name in usual] == usual
-    names = [module.name_of(name) for name in (*usual, *odd)]
+    usual = ["test/auc", "km/h", "a:b c", "Größe", "x" * MAX_NAME]
+    assert [storable_name(name) for name in usual] == usual
+    names = [storable_name(name) for name in (*usual, *odd)]
     assert len(set(names)) == len(names)
     assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
-    assert max(map(len, names)) == module.MAX_NAME
-    assert names == [module.name_of(name) for name in names], (
-        "a name that is taken is left as it is"
-    )
+    assert max(map(len, names)) == MAX_NAME
+    assert names == [storable_name(name) for name in names], "a name that is taken is left as it is"
     huge = "x" * 3_000_000
     values = {
         f"unscored/{name}": float(at)
@@ -292,9 +293,9 @@ def test_names_are_mlflows_and_stay_distinct_also_by_thousands_and_of_megabytes(
     ended = _only(spec)
     assert ended.info.status == "FINISHED"
     assert sorted(ended.data.metrics.values()) == sorted(values.values())
-    assert ended.data.tags[module.name_of("a (b)")] == "x" * 7999 + "…"
+    assert ended.data.tags[storable_name("a (b)")] == "x" * 7999 + "…"
     assert ended.data.params == {
-        module.name_of("data.columns.a (b)"): "x" * 5999 + "…",
+        storable_name("data.columns.a (b)"): "x" * 5999 + "…",
         "c": "x" * 6000,
     }
 
@@ -545,9 +546,9 @@ def test_a_lock_that_ends_while_the_run_is_closed(
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
     with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
         locked.execute("BEGIN IMMEDIATE")
-        ended = run.client.set_terminated
+        ended = run.store.set_terminated
         monkeypatch.setattr(
-            run.client,
+            run.store,
             "set_terminated",
             lambda *given: locked.execute("ROLLBACK") and ended(*given),
         )

@@ -25,8 +25,10 @@ from tipcast.config.disk import OURS
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import queue, store
-from tipcast.tracking.run import check_store, open_run
-from tipcast.tracking.store import check_artifacts, failures, open_store
+from tipcast.tracking.addresses import check_artifacts
+from tipcast.tracking.failures import failures
+from tipcast.tracking.lifecycle import check_store, open_run
+from tipcast.tracking.store import open_store
 
 GUARDED = """
 import atexit, os, socket, sys
@@ -385,7 +387,7 @@ LOGS = """
 import os, sys
 from pathlib import Path
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.run import open_run
+from tipcast.tracking.lifecycle import open_run
 spec = TrackingSpec(uri=f"sqlite:///{sys.argv[1]}/mlflow.db")
 with open_run(spec, name="r", tags={}, params={}) as run:
     run.log_text("here", "note.txt")

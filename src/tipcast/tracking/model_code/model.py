@@ -229,7 +229,7 @@ def _numbers(values: pd.Series, own: str, column: dict[str, Any], missing: list[
     def bare(value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        text = value.strip()
+        text = _one_form(value.strip())
         text = booleans.get(text.lower(), text)
         if text in absent:
             return None
@@ -314,7 +314,7 @@ def _is_of_other_zone(value: Any) -> bool:
 
 
 def _one_form(name: Any) -> Any:
-    """Return a column's name in one Unicode form, as an umlaut may be one sign or two."""
+    """Return a column's name, or a text in it, in one Unicode form: an umlaut may be two signs."""
     return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
 
 

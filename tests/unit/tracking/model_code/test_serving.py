@@ -26,7 +26,7 @@ def url(saved: Any, serving: Any, tmp_path_factory: pytest.TempPathFactory) -> I
     """Start a server for yellow trips and return its address."""
     command = ["models", "serve", "-m", "models:/xgboost-ubj@champion", "--env-manager", "local"]
     command += ["--host", "127.0.0.1", "-p", "0"]  # of which MLflow does not tell uvicorn
-    variables = {"MLFLOW_TRACKING_URI": saved["xgboost-ubj"].run.store, "UVICORN_PORT": "0"}
+    variables = {"MLFLOW_TRACKING_URI": saved["xgboost-ubj"].run.store_uri, "UVICORN_PORT": "0"}
     with serving(
         command, "http://127.0.0.1:0", tmp_path_factory.mktemp("serving"), **variables
     ) as address:

@@ -1,0 +1,42 @@
+"""Plots of an evaluation and of a run: PNGs of 600 x 600 pixels in one style, whatever settings a
+user has.
+
+``subtitle`` is the line below the title, as model, rows and period. Matplotlib's defaults hold
+while a plot is drawn, whatever backend, matplotlibrc or style the user has; these are put back.
+"""
+
+# ruff: noqa: E402 - what MPLBACKEND names is hidden while Matplotlib loads
+
+import contextlib
+import os
+
+_BACKEND = os.environ.get("MPLBACKEND")
+# a notebook's kernel names one that may not be installed here, which Matplotlib refuses as it is
+# imported
+if _BACKEND:
+    os.environ["MPLBACKEND"] = "agg"
+
+import matplotlib
+
+if _BACKEND:
+    os.environ["MPLBACKEND"] = _BACKEND
+    with contextlib.suppress(ValueError):
+        matplotlib.rcParams["backend"] = _BACKEND
+
+from tipcast.evaluation.plots.bars import importance, ladder
+from tipcast.evaluation.plots.curves import calibration, precision_recall, roc
+from tipcast.evaluation.plots.matrices import confusion
+from tipcast.evaluation.plots.points import centroids, clusters, contributions, predicted
+
+__all__ = [
+    "calibration",
+    "centroids",
+    "clusters",
+    "confusion",
+    "contributions",
+    "importance",
+    "ladder",
+    "precision_recall",
+    "predicted",
+    "roc",
+]

@@ -1,0 +1,118 @@
+"""Curves of two classes' scores: ROC, precision and recall, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
+
+from tipcast.evaluation.plots.page import (
+    BLUE,
+    GUIDE,
+    MUTED,
+    ORANGE,
+    legend,
+    page,
+    percent,
+    picture,
+    ring,
+    show_as_shares,
+    write,
+)
+
+if TYPE_CHECKING:
+    from tipcast.evaluation.classification import ClassificationEvaluation
+
+    Binary = Mapping[str, ClassificationEvaluation]
+
+CURVE_STYLES = ((BLUE, 2.8), (ORANGE, 1.8))
+"""Color and width of the first evaluation's curve and of the second's."""
+LEAST_ROWS = 10
+"""Of a bin of the calibration curve."""
+
+
+@picture
+def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+    """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the
+    operating point.
+    """
+    figure, axes = page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
+    axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
+    show_as_shares(axes)
+
+    first = next(iter(evaluations.values()))
+    true_negatives, false_positives = first.sums.confusion[0]
+    wrong = false_positives / (true_negatives + false_positives)
+    ring(axes, wrong, first.metrics["recall"], f"threshold {first.threshold:.3f}")
+
+    curves = [*zip(evaluations.items(), CURVE_STYLES, strict=False)]
+    for (name, evaluation), (color, width) in reversed(curves):
+        auc = evaluation.interval.around(evaluation.headline, ".3f")
+        axes.plot(
+            evaluation.roc["fpr"],
+            evaluation.roc["tpr"],
+            color=color,
+            linewidth=width,
+            label=f"{name}: AUC {auc}".replace(" (", "\n("),
+            solid_joinstyle="round",
+        )
+
+    place = "lower right"  # below the diagonal
+    title = "95 % interval by DeLong"
+    legend(axes, place, reverse=True, title=title, handlelength=1.4, borderaxespad=0.3)
+    return figure
+
+
+@picture
+def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+    """Draw precision against recall with the base rate and the operating point."""
+    x = "recall: share of positives found"
+    y = "precision: share of calls right"
+    figure, axes = page("Precision and recall", subtitle, x, y)
+
+    evaluation, *_ = evaluations.values()
+    metrics = evaluation.metrics
+    rate = metrics["positive_rate"]
+    axes.axhline(rate, **GUIDE, label=f"base rate {percent(rate, 1)}")
+    threshold = f"threshold {evaluation.threshold:.3f}"
+    ring(axes, metrics["recall"], metrics["precision"], threshold)
+
+    axes.plot(
+        evaluation.roc["tpr"],
+        evaluation.roc["precision"],
+        color=BLUE,
+        linewidth=2.8,
+        label=f"average precision {metrics['average_precision']:.3f}",
+        solid_joinstyle="round",
+    )
+    show_as_shares(axes)
+    legend(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
+    return figure
+
+
+@picture
+def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+    """Draw the rate of positives against the mean score of 16 bins.
+
+    Bins of fewer than 10 rows are left out: their rate says nothing.
+    """
+    positive = classes[1] if classes else "1"
+    x = "mean score of a bin"
+    y = f"share of rows of class {positive}"
+    figure, axes = page("Calibration", subtitle, x, y)
+
+    evaluation, *_ = evaluations.values()
+    bins = evaluation.calibration
+    drawn = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
+    scores = bins["mean_prediction"][drawn]
+    rates = bins["positive_rate"][drawn]
+    axes.plot([0, 1], [0, 1], **GUIDE)
+    axes.plot(scores, rates, "o-", color=BLUE, linewidth=2.2)
+
+    metrics = evaluation.metrics
+    error = f"expected calibration error {metrics['calibration_error']:.4f}"
+    write(axes, 0.03, 0.93, "above the line: scores too low", MUTED, va="top")
+    write(axes, 0.97, 0.05, f"{error}\nBrier score {metrics['brier']:.4f}", ha="right")
+    show_as_shares(axes)
+    return figure

@@ -1,0 +1,187 @@
+"""What a ladder records and shows of its rungs: seconds, speed-up, efficiency, and whether they
+agree.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation.sums import Floats
+from tipcast.jobs.ladder_plan import LadderPlan, Rung
+from tipcast.jobs.run_context import RunContext
+
+TIMED = ("read", "fit", "evaluate")
+"""Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
+METRICS = {
+    "speed_up": "speedup",
+    "efficiency": "efficiency",
+    "difference": "difference",
+    "adjusted_rand": "adjusted_rand",
+}
+"""Column of the table -> metric, which ends with the rung's key."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """A rung's clusters of the shared rows."""
+
+    centres: Floats
+    """(clusters, features) means of their rows."""
+    adjusted_rand: float
+    """Index of the clusters and the groups that the rows were made of; 1: they are the same."""
+
+
+@dataclass(frozen=True)
+class RungResult:
+    """What the training on a rung took and came to."""
+
+    rung: Rung
+    run_id: str
+    seconds: Mapping[str, float]
+    """Of the phases ``cluster``, ``read``, ``fit`` and ``evaluate``."""
+    score: float
+    """The headline of the test rows."""
+    clusters: Clusters | None = None
+
+
+@dataclass(frozen=True)
+class LadderResult:
+    """What came of all rungs."""
+
+    results: Sequence[RungResult]
+    """Of those that were climbed, at least one."""
+    failures: Mapping[str, TipcastError]
+    """Rung -> error that its training ended with."""
+    not_run: Mapping[str, str]
+    """Rung -> why there is no result of it."""
+
+
+def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[dict[str, Any]]:
+    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the
+    first one; see ``compare_results``.
+    """
+    headline = evaluator(plan.data.task.kind).headline.name
+    return compare_results(results, headline, plan.config.tolerance)
+
+
+def compare_results(
+    results: Sequence[RungResult], headline: str, tolerance: float
+) -> list[dict[str, Any]]:
+    """Return a row of each result; the headline is a column of that name.
+
+    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted
+    Rand indices. Speed-up is against the first rung that ran; efficiency is that against the first
+    of the same device, by size.
+    """
+    table = pd.DataFrame([_table_row(result, headline) for result in results])
+    times = [f"{phase}_s" for phase in TIMED]
+    table["job_s"] = table[times].sum(axis="columns")
+    table["work"] = table["job_s"] * table["size"]  # seconds of all cores or GPUs together
+
+    first = table.iloc[0]
+    table["speed_up"] = first["job_s"] / table["job_s"]
+    table["efficiency"] = table.groupby("device")["work"].transform("first") / table["work"]
+    table["difference"] = (table[headline] - first[headline]).abs() / (abs(first[headline]) or 1.0)
+
+    scores = [headline]
+    apart = table["difference"]
+    if "adjusted_rand" in table:
+        scores.append("adjusted_rand")
+        apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
+    table["verdict"] = np.where(apart <= tolerance, "equal", "NOT equal")
+
+    seconds = ["cluster_s", *times, "job_s"]
+    columns = ["rung", *seconds, "speed_up", "efficiency", *scores, "difference", "verdict", "run"]
+    return [dict(zip(columns, row, strict=True)) for row in table[columns].itertuples(index=False)]
+
+
+def _table_row(result: RungResult, headline: str) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "rung": result.rung.name,
+        "device": result.rung.device,
+        "size": result.rung.size,
+        "run": result.run_id,
+        **{f"{phase}_s": seconds for phase, seconds in result.seconds.items()},
+        headline: result.score,
+    }
+    if result.clusters is not None:
+        row["adjusted_rand"] = result.clusters.adjusted_rand
+    return row
+
+
+def record(
+    context: RunContext,
+    plan: LadderPlan,
+    ladder: LadderResult,
+    rows: Sequence[Mapping[str, Any]],
+) -> None:
+    """Record what the rungs took and whether they agree: metrics, pictures and the note."""
+    run = context.run
+    verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
+    run.log_metrics(
+        {
+            f"{metric}/{result.rung.key}": row[column]
+            for result, row in zip(ladder.results, rows, strict=True)
+            for column, metric in METRICS.items()
+            if column in row
+        }
+    )
+    run.set_tags({"ladder.verdict": verdict})
+
+    pictures = draw_rungs(plan, ladder.results)
+    for path, picture in pictures.items():
+        run.log_bytes(picture, path)
+
+    columns = [name for name in rows[0] if name != "run"]
+    parts = [
+        context.table(rows, "tables/ladder.json", columns),
+        f"**{verdict}** within {plan.config.tolerance:g}. What speed-up, efficiency and agreement "
+        "are: docs/ladder.md.",
+        "\n".join(f"- {name} not run: {why}" for name, why in ladder.not_run.items()),
+        *(report.plot(run.id, path) for path in pictures),
+        report.repeat(context.command),
+    ]
+    run.note("\n\n".join(parts))
+
+
+def draw_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> dict[str, bytes]:
+    """Draw the seconds of each rung and, of shared rows, the centroids of its clusters; return
+    PNGs by artifact path.
+    """
+    model = plan.config.model.name
+    seconds = {
+        result.rung.name: {phase: result.seconds[phase] for phase in TIMED} for result in results
+    }
+    pictures = {"plots/ladder.png": plots.ladder(seconds, f"{model}, {plan.data.train.name}")}
+    if plan.shared is None:
+        return pictures
+
+    x = plan.shared.features
+    subtitle = f"{model}, {len(x):,} of the {plan.data.test.name} to test on"
+    centres = {result.rung.name: result.clusters.centres for result in results if result.clusters}
+    pictures["plots/centroids.png"] = plots.centroids(
+        "Centroids of every rung", x, plan.shared.groups, centres, subtitle
+    )
+    return pictures
+
+
+def speed_ups(results: Sequence[RungResult], rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the metrics that the job says: the speed-up of each rung."""
+    return {
+        f"speedup/{result.rung.key}": row["speed_up"]
+        for result, row in zip(results, rows, strict=True)
+    }
+
+
+def lines_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the job prints for people, with a line in place of each rung's row."""
+    rungs = {
+        row["rung"]: f"{row['job_s']:.2f} s, {row['speed_up']:.2f} x, {row['verdict']}"
+        for row in result["rungs"]
+    }
+    return {**result, "rungs": rungs}

@@ -1,0 +1,152 @@
+"""The trainings of `tipcast train --multirun`, planned before their run is opened or any worker
+starts; of a run that is resumed, those that have ended well.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import to_plain
+from tipcast.config.schema import MultirunConfig, TrainConfig
+from tipcast.jobs.repeat import Original, original
+from tipcast.jobs.run_context import previous_run, run_names, without_keys
+from tipcast.jobs.train_plan import Plan, check_model, make_plan
+from tipcast.tasks.kinds import named_by
+from tipcast.tracking.children import children_of
+from tipcast.tracking.run import Run
+
+SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
+"""Parts of the configuration that all trainings have in common."""
+IDENTITY = "multirun.training"
+"""Tag of a child: digest of what it trains, by which a resumed run knows it."""
+JOB = "multirun"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One of the configurations, as it will be trained."""
+
+    config: MultirunConfig
+    """Below a parent, which records the system's metrics and has the name."""
+    name: str
+    """What its configuration differs in; no two are the same."""
+    command: str
+    """What repeats it alone."""
+    plan: Plan
+    original: Original | None
+    """The run that it repeats."""
+
+    @property
+    def identity(self) -> str:
+        """Digest of all that decides what comes of it."""
+        config = to_plain(self.config)
+        return self.plan.identity(
+            {name: config[name] for name in ("data", "task", "model", "seed")}
+        )
+
+    @property
+    def rows_key(self) -> str:
+        """A text that is the same for trainings on the same rows."""
+        return rows_key(self.config, self.plan)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What came of a training."""
+
+    training: Training
+    run_id: str | None = None
+    """Its child run; None where none was opened."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """As MLflow has them; empty of one that did not end well."""
+    status: str = "not run"
+    """How it ended, in one line."""
+    problem: Exception | None = None
+
+
+def plan_trainings(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
+    """Plan all trainings, and name them by what they differ in."""
+    configs = [config for config, _ in many]
+    commands = [without_keys(command, "resume") for _, command in many]
+    check_shared(configs)
+
+    models = [config.model.name for config in configs]
+    names = run_names(list(zip(models, commands, strict=True)))
+    trainings = []
+    for config, name, command in zip(configs, names, commands, strict=True):
+        check_model(config, named_by(config.task.kind))
+        plan = make_plan(config)
+
+        tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
+        child_config = dataclasses.replace(config, tracking=tracking, resume=None)
+        trainings.append(Training(child_config, name, command, plan, original(config, plan)))
+
+    return trainings
+
+
+def check_shared(configs: Sequence[MultirunConfig]) -> None:
+    """Refuse configurations that differ in what one cluster and one run have once; C003."""
+    for name in SHARED:
+        value = attrgetter(name)
+        if any(value(config) != value(configs[0]) for config in configs):
+            what = "differs between the configurations, which share one cluster and one run"
+            fix = "give it one value, or run the command once for each"
+            raise TipcastError("C003", name, what, fix)
+
+
+def rows_key(config: TrainConfig, plan: Plan) -> str:
+    """Return a text that is the same for trainings on the same rows."""
+    drawn = plan.recipe.draw is not None or plan.test_recipe.draw is not None
+    return repr([to_plain(config.data), to_plain(config.task), config.seed if drawn else None])
+
+
+@contextlib.contextmanager
+def previous_multirun(config: MultirunConfig) -> Iterator[Run | None]:
+    """Hold the run that is resumed, see ``previous_run``; None where a new one begins."""
+    if config.resume is None:
+        yield None
+        return
+
+    with previous_run(config.tracking, config.resume, JOB) as (run, _):
+        yield run
+
+
+def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[TrainingResult]:
+    """Return the trainings that a child of a resumed run has ended well; close children that are
+    left open.
+
+    S003 where the run has trained, and nothing of what is asked for.
+    """
+    if parent is None:
+        return []
+
+    children = children_of(parent)
+    asked = {training.identity: training for training in trainings}
+    begun = {child.data.tags.get(IDENTITY) for child in children}
+    if begun and not begun & asked.keys():
+        what = "did not run these trainings: it was of other data, tasks, models or seeds"
+        fix = "repeat its words, or leave resume out"
+        raise TipcastError("S003", f"run {parent.id}", what, fix)
+
+    finished: dict[str, TrainingResult] = {}
+    for child in children:
+        if child.info.status in ("RUNNING", "SCHEDULED"):
+            close_child(parent, child.info.run_id)
+
+        training = asked.get(child.data.tags.get(IDENTITY, ""))
+        if child.info.status == "FINISHED" and training:
+            metrics = dict(child.data.metrics)
+            result = TrainingResult(training, child.info.run_id, metrics, "FINISHED")
+            finished[training.name] = result
+
+    return list(finished.values())
+
+
+def close_child(parent: Run, run_id: str) -> None:
+    """Close a child that an earlier process has left open, as KILLED."""
+    store = parent.store
+    store.set_tag(run_id, "error.message", "the process of its multirun was gone")
+    store.set_terminated(run_id, "KILLED")

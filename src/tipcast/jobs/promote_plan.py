@@ -1,0 +1,300 @@
+"""What a promotion compares: the versions, the rows that they score, and the checks that need no
+score.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import tested
+from tipcast.config.schema import FACTS, DataSpec, Limits, PromoteConfig
+from tipcast.datasets import split
+from tipcast.datasets.base import Dataset, Tabular, as_trained
+from tipcast.datasets.listing import identical
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.registry import dataset_of, open_dataset
+from tipcast.datasets.scan import Listing
+from tipcast.jobs.run_context import given_keys
+from tipcast.tasks.base import from_facts
+from tipcast.tracking.aliases import alias_holder
+from tipcast.tracking.artifacts import config_text
+from tipcast.tracking.models import Fetched, fetch
+from tipcast.tracking.portable import MANIFEST_TAG
+
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import MlflowClient, StoredRun
+
+LOG = logging.getLogger("tipcast")
+TESTED = "tested"
+"""The source that stands for the one that the version's run read."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A registered version, with MLflow's run that trained it."""
+
+    fetched: Fetched
+    run: "StoredRun"
+
+    @property
+    def title(self) -> str:
+        """What messages and figures call it."""
+        return f"version {self.fetched.version}"
+
+    @property
+    def question(self) -> str:
+        """What it answers, on which rows: on those of another dataset a model is a guess."""
+        manifest = self.fetched.manifest
+        facts = [f"{name} {manifest[name]}" for name in FACTS if manifest.get(name)]
+        return ", ".join(
+            [f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts]
+        )
+
+
+class Check(NamedTuple):
+    """A check of the gate."""
+
+    name: str
+    passed: bool
+    what: str
+
+
+@dataclass(frozen=True)
+class Move:
+    """An alias of a registered model, the version that asks for it, and the one that holds it."""
+
+    name: str
+    """Of the registered model."""
+    alias: str
+    version: str
+    holder: str | None
+    """None where no version has the alias."""
+    uri: str
+    """Of the version that asks."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the version holds the alias already."""
+        return self.holder == self.version
+
+
+@dataclass(frozen=True)
+class PromotePlan:
+    """The challenger, the champion if there is one that can be compared, and the rows that both
+    score.
+    """
+
+    candidates: Sequence[Candidate]
+    checks: Sequence[Check]
+    """Those that need no score."""
+    test: Listing
+    recipes: Sequence[Recipe]
+    """Of each candidate: its features, by its own codes and fillings."""
+    limits: Limits
+    period: str
+    """Of the test rows, in words."""
+
+
+def fetch_candidate(
+    store: "MlflowClient", config: PromoteConfig, uri: str, folder: Path
+) -> Candidate:
+    """Fetch a registered version and what the store has of it; M021 for one that cannot be
+    compared.
+    """
+    folder.mkdir()
+    fetched = fetch(store, uri, folder, root=config.tracking.artifact_root)
+    if fetched.name is None or fetched.version is None:
+        fix = "use models:/NAME/VERSION, which tracking.register=NAME makes"
+        raise TipcastError(
+            "M021", uri, "is not the address of a version, which an alias names", fix
+        )
+    return Candidate(fetched, store.get_run(fetched.run_id))
+
+
+def plan_move(store: "MlflowClient", challenger: Candidate, alias: str) -> Move:
+    """Look up which version holds the alias that the challenger asks for."""
+    name = str(challenger.fetched.name)
+    version = str(challenger.fetched.version)
+    return Move(name, alias, version, alias_holder(store, name, alias), challenger.fetched.uri)
+
+
+def plan_comparison(
+    store: "MlflowClient",
+    config: PromoteConfig,
+    command: str,
+    challenger: Candidate,
+    holder: str | None,
+    folder: Path,
+) -> PromotePlan:
+    """Fetch the champion, list the rows that both are tested on, and check what needs no score.
+
+    Where they cannot be compared, as when they answer unlike questions, the challenger is scored
+    alone.
+    """
+    data = choose_test_data(store, config, command, challenger.fetched)
+    checks = [check_run(challenger), check_digests(store, challenger)]
+    candidates = [challenger]
+
+    if holder is not None:
+        champion, check = fetch_champion(store, config, challenger, holder, folder / "champion")
+        checks.append(check)
+        candidates += [champion] if champion else []
+
+    dataset = open_dataset(data)
+    seed = int(challenger.run.data.params.get("seed", 0))
+    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
+    draw = split.Draw(seed, test_share, parts=("test",))
+    recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
+    test = list_test_rows(dataset, recipes)
+
+    checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
+    period = "all times" if test.period is None else split.describe(test.period)
+    return PromotePlan(candidates, checks, test, recipes, data.limits, period)
+
+
+def choose_test_data(
+    store: "MlflowClient", config: PromoteConfig, command: str, fetched: Fetched
+) -> DataSpec:
+    """Return the data that are named, or those that the version's run was tested on, with limits of
+    the command line.
+    """
+    data = config.data
+    if data.source != TESTED:
+        return data
+
+    text = config_text(store, fetched.run_id, "name the test rows: data=... data.test=...")
+    trained = tested(text, data, f"run {fetched.run_id}")
+    limits = {
+        name: getattr(data.limits, name)
+        for section, _, name in (key.rpartition(".") for key in given_keys(command))
+        if section == "data.limits"
+    }
+    return dataclasses.replace(trained, limits=dataclasses.replace(trained.limits, **limits))
+
+
+def check_run(challenger: Candidate) -> Check:
+    """Check that the run that trained a version has ended well."""
+    status = challenger.run.info.status
+    return Check("run", status == "FINISHED", f"its run is {status}")
+
+
+def check_digests(store: "MlflowClient", challenger: Candidate) -> Check:
+    """Check that a version has the tag that only a checked registration writes: one that MLflow's
+    own calls made lacks it.
+    """
+    fetched = challenger.fetched
+    if MANIFEST_TAG in store.get_model_version(fetched.name, fetched.version).tags:
+        return Check("digests", True, "model file and manifest are as registered")
+    return Check("digests", False, f"its tag {MANIFEST_TAG} is not there")
+
+
+def fetch_champion(
+    store: "MlflowClient", config: PromoteConfig, challenger: Candidate, holder: str, folder: Path
+) -> tuple[Candidate | None, Check]:
+    """Fetch the version that holds the alias, and check that it answers the challenger's question.
+
+    None comes in its place where it cannot be read (M-errors) or answers another question: numbers
+    of unlike questions have nothing in common.
+    """
+    question = challenger.question
+
+    try:
+        uri = f"models:/{challenger.fetched.name}/{holder}"
+        champion = fetch_candidate(store, config, uri, folder)
+        champion_question = champion.question
+    except TipcastError as problem:
+        if problem.code[0] != "M":
+            raise
+        what = f"version {holder} cannot be compared with: {problem.what}"
+        return None, Check("champion", False, what)
+
+    if champion_question != question:
+        what = f"it answers another question: {question} against {champion_question}"
+        return None, Check("champion", False, what)
+
+    return champion, Check("champion", True, question)
+
+
+def test_recipes(
+    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw
+) -> list[Recipe]:
+    """Return what is made of the test rows for each version; versions that read alike share the
+    features of both.
+    """
+    question = manifests[0]
+    trained = [as_trained(dataset, manifest) for manifest in manifests]
+    recipes = []
+
+    for version in trained:
+        alike = [
+            manifest for manifest, other in zip(manifests, trained, strict=True) if other == version
+        ]
+        features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
+        task = from_facts(question["task"], tuple(features), question["target"])
+        recipes.append(Recipe(version, task, draw=draw if draw.test else None))
+
+    return recipes
+
+
+def list_test_rows(dataset: Dataset, recipes: Sequence[Recipe]) -> Listing:
+    """List the files of the test rows, with the columns of all recipes; log the listing's notes."""
+    columns = dict.fromkeys(name for recipe in recipes for name in recipe.columns)
+    optional = dict.fromkeys(name for recipe in recipes for name in recipe.optional)
+    test = dataset.scan("test", tuple(columns), tuple(optional))
+
+    for note in (*test.notes, *identical(test.fragments)):
+        LOG.warning(note)
+
+    return test
+
+
+def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
+    """Check that no version was trained or validated on the test rows: it has learnt their labels.
+
+    Of rows without a time all must be trained on other files, or have held out the same rows of
+    these.
+    """
+    if test.period is None:
+        return _check_drawn_rows(candidates, test)
+
+    overlaps = []
+    for candidate in candidates:
+        period = candidate.fetched.seen(test.info.to_manifest())
+        if period is not None and split.overlap(period, test.period):
+            overlaps.append(f"{candidate.title} was trained on {split.describe(period)}")
+
+    if not overlaps:
+        return Check("test rows", True, "new to what was trained")
+
+    what = f"not all of {split.describe(test.period)} is new: {', '.join(overlaps)}"
+    return Check("test rows", False, what)
+
+
+def _check_drawn_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
+    """Check that versions of the same files have held out the same rows of them."""
+    trained = [
+        candidate
+        for candidate in candidates
+        if candidate.fetched.manifest["data_digest"] == test.digest
+    ]
+    if not trained:
+        return Check("test rows", True, "of other files than what was trained")
+
+    if len(set(map(_draw_key, trained))) > 1:
+        names = " and ".join(candidate.title for candidate in trained)
+        what = f"{names} were tested on other rows of the same files"
+        return Check("test rows", False, what)
+
+    return Check("test rows", True, "held out by the same draw")
+
+
+def _draw_key(candidate: Candidate) -> Hashable:
+    """Return what decides which rows of its files a version has held out."""
+    task = candidate.fetched.manifest["task"]
+    params = candidate.run.data.params
+    classes = sorted(task.get("classes") or ())
+    return (task["kind"], *classes, params.get("seed"), params.get("data.test_share"))

@@ -1,0 +1,215 @@
+"""What a sweep will try on which rows, decided before its run is opened or any worker starts; of a
+sweep that is resumed, what its run in the store says.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tipcast.config.arguments import given, with_given
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import restored, to_plain
+from tipcast.config.schema import SweepConfig
+from tipcast.evaluation import ranking
+from tipcast.jobs import check_search
+from tipcast.jobs.run_context import given_keys, previous_run, without_keys
+from tipcast.jobs.train_plan import Plan, check_model, make_plan
+from tipcast.measure.progress import Clock, progress
+from tipcast.search.proposals import Params, Space, check_space, merged_space
+from tipcast.search.trial import Objective
+from tipcast.tasks.kinds import named_by
+from tipcast.tracking.artifacts import CONFIG, read_artifact
+from tipcast.tracking.run import Run
+
+STUDY = "sweep.study"
+"""Tag that a sweep is resumed by."""
+GROWING = ("random", "tpe")
+"""Searches of which a longer one begins with the trials of a shorter."""
+FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
+"""Keys of a search that no trial's result depends on."""
+KEPT = ("data", "task", "model", "search", "seed")
+"""Parts of the configuration that a sweep keeps from its first run."""
+
+
+@dataclass(frozen=True)
+class PreviousSweep:
+    """A sweep that is resumed, as its run was left."""
+
+    run: Run
+    stored: Any
+    """The run as MLflow has it, an ``mlflow.entities.Run``."""
+    config: SweepConfig
+    """What it was begun with; backend, cluster and output are those of the command line."""
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """Tags of the run."""
+        tags: Mapping[str, str] = self.stored.data.tags
+        return tags
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep that can be run: everything that can be refused has been checked."""
+
+    config: SweepConfig
+    """Its model's space lacks the parameters that the command line fixes."""
+    command: str
+    """What repeats the sweep with as many trials as it has now."""
+    data: Plan
+    space: Space
+    objective: Objective
+    previous: PreviousSweep | None = None
+    """None: a new sweep."""
+
+    @property
+    def baseline(self) -> Params | None:
+        """Parameters of trial 0, those that the model is configured with; None where the search
+        begins without them.
+        """
+        if not self.config.search.baseline:
+            return None
+        params = self.config.model.params
+        return {name: params[name] for name in self.space if name in params}
+
+
+@contextlib.contextmanager
+def previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep | None]:
+    """Hold the sweep that is resumed, see ``previous_run``; None where a new one begins."""
+    if config.resume is None:
+        yield None
+        return
+
+    with previous_run(config.tracking, config.resume, "sweep") as (run, stored):
+        text = read_artifact(run.store, run.id, CONFIG)
+        yield PreviousSweep(run, stored, restored(text, config, f"run {run.id}"))
+
+
+def plan_sweep(
+    config: SweepConfig, command: str, previous: PreviousSweep | None, clock: Clock
+) -> SweepPlan:
+    """List the files, and check the space and the metric that trials are ranked by.
+
+    C-errors for what cannot be searched, D-errors of the files, S003 where data or configuration
+    of a resumed sweep have changed.
+    """
+    if previous is None:
+        config = without_fixed(config, command)  # a resumed one is stored without them
+    else:
+        config = apply_overrides(config, previous.config, command)
+
+    check_model(config, named_by(config.task.kind))
+    check_search(config)
+    with clock.phase("list"), progress("list"):
+        data = make_plan(config)
+
+    kind = data.task.kind
+    space = merged_space(config.model, config.search.space, alone=config.search.name == "grid")
+    check_space(config.model, space, config.backend.name, config.task.categorical, kind)
+    metric = ranking(kind, config.search.metric, "search.metric")
+
+    objective = Objective(identity(config, data), metric.name, metric.maximize)
+    if previous is not None:
+        check_unchanged(previous, objective)
+        command = whole_command(previous, config, command)
+
+    return SweepPlan(config, command, data, space, objective, previous)
+
+
+def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep whose model's space lacks the parameters that the command line sets."""
+    model = config.model
+    fixed = {
+        key.removeprefix("model.params.")
+        for key in given_keys(command)
+        if key.startswith("model.params.")
+    }
+    for name in sorted(fixed):
+        if config.search.space.get(name) is not None:
+            what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
+            raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
+
+    space = {
+        name: axis
+        for name, axis in model.space.items()
+        if name not in fixed or name not in model.params
+    }
+    return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
+
+
+def apply_overrides(wanted: SweepConfig, stored: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep's stored configuration with what the command line, which composes ``wanted``,
+    may change of it; C003 for a key that a resumed sweep keeps.
+    """
+    changes: dict[str, Any] = {}
+    for key in given_keys(command):
+        section, _, name = key.partition(".")
+        if section not in KEPT or key.startswith("data.storage_options"):
+            continue
+
+        value = _value_at(wanted, key)
+        stored_value = _value_at(stored, key)
+        if (section == "search" and name in FREE) or _asks_for_more(key, value, stored):
+            changes[name] = value
+        elif value != stored_value:
+            what = f"the sweep has {stored_value}, and a resumed one keeps it"
+            raise TipcastError("C003", key, what, "leave it out, or start a new sweep")
+
+    return dataclasses.replace(stored, search=dataclasses.replace(stored.search, **changes))
+
+
+def _value_at(config: SweepConfig, key: str) -> Any:
+    """Return what a configuration has at a key; of a whole group its name or source."""
+    value: Any = to_plain(config)
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+
+    is_group = "." not in key and isinstance(value, Mapping)
+    return value.get("name") or value.get("source") if is_group else value
+
+
+def _asks_for_more(key: str, value: Any, stored: SweepConfig) -> bool:
+    """Tell whether a key makes a sweep longer that goes on with the same trials."""
+    if key != "search.trials" or stored.search.name not in GROWING:
+        return False
+    return bool(value) and value >= (stored.search.trials or 0)
+
+
+def identity(config: SweepConfig, data: Plan) -> str:
+    """Return a digest of the data and of all else that decides what trials are proposed and what
+    comes of them.
+    """
+    plain = to_plain(config)
+    search = plain["search"]
+    model = plain["model"]
+    without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
+    decisive = {
+        "task": plain["task"],
+        "model": [model[name] for name in ("name", "params", "fit", "space")],
+        "search": {name: value for name, value in search.items() if name not in without_effect},
+        "seed": plain["seed"],
+    }
+
+    return data.identity(decisive)[:8]
+
+
+def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
+    """Refuse to resume a sweep whose trials would be others now; S003."""
+    if objective.study != previous.tags.get(STUDY):
+        what = "its data or its configuration are not what they were"
+        fix = "put the data back, or start a new sweep"
+        raise TipcastError("S003", previous.run.id, what, fix)
+
+
+def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) -> str:
+    """Return what repeats a resumed sweep as a whole, which may have more trials now: its first
+    command.
+    """
+    first = previous.tags.get("command", command)
+    if "search.trials" not in given_keys(command):
+        return first
+
+    words = given(without_keys(first, "search.trials"))
+    return with_given(first, [*words, f"search.trials={config.search.trials}"])

@@ -1,0 +1,125 @@
+"""Act, in the driver: a task for each file of the plan, and what becomes of them."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from distributed import Future, as_completed
+
+from tipcast.compute.base import Session
+from tipcast.config.gate import gate
+from tipcast.datasets import address
+from tipcast.datasets.parts import merged
+from tipcast.evaluation import evaluator
+from tipcast.measure.progress import progress, worth_a_line
+from tipcast.models.fit import hold
+from tipcast.scoring.folder import Entry
+from tipcast.scoring.plan import ScorePlan, is_fatal
+from tipcast.scoring.results import RefusedFile, Scored, ScoredFile
+from tipcast.scoring.worker import ROW_GROUP, Work, score_file
+from tipcast.scoring.writing import write_errors
+
+LOG = logging.getLogger("tipcast")
+
+
+def score_files(workers: Session, plan: ScorePlan) -> Scored:
+    """Score all files that are due, log progress, and add up what the evaluator needs.
+
+    Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
+    """
+    judge = evaluator(plan.task.kind)
+    sums = judge.total([])  # those of a file are half a megabyte
+    entries: dict[str, Entry] = {}
+    refused = dict(plan.refused)
+    total = len(plan.due)
+
+    with progress("score") as show:
+        for done, file in enumerate(finished_files(workers, plan), 1):
+            show(done, total)
+            if isinstance(file, ScoredFile):
+                entries[file.name] = file.entry
+                sums = judge.total([sums, file.sums])
+                outcome = f"{file.entry.rows:,} rows"
+            else:
+                refused[file.name] = file.error
+                outcome = "refused"
+
+            if worth_a_line(done, total):
+                LOG.info("file %d/%d  %s  %s", done, total, file.name, outcome)
+
+            gate(f"scored-{len(entries)}")
+
+    return Scored(entries, refused, sums)
+
+
+def finished_files(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
+    """Start a task for each file, and yield files as they finish."""
+    create_folders(plan)
+    names = submit_files(workers, plan)
+
+    for future in as_completed(names):
+        name = names.pop(future)  # or the scheduler keeps what the task returned
+        error = future.exception()
+        if error is None:
+            yield future.result()
+        elif is_fatal(error):
+            raise error
+        else:
+            yield RefusedFile(name, error)
+
+
+def create_folders(plan: ScorePlan) -> None:
+    """Make the folders of scores on a disk, in the driver: a late worker must bring none back."""
+    folder = plan.folder.path
+    if address.scheme(folder):
+        return
+
+    with write_errors(folder):
+        for file in plan.due:
+            Path(folder, file.name).parent.mkdir(parents=True, exist_ok=True)
+
+
+def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
+    """Submit a task for each file that is due; return future of its ``ScoredFile`` -> name."""
+    model = plan.model
+    scorer = hold(workers.client, model.path, model.format, workers.device)
+    work = shared_work(workers, plan)
+
+    # few files leave cores idle that their parts can use
+    threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
+    rows_at_once = min(workers.frames.batch_rows, ROW_GROUP)
+    names = {}
+
+    for file in plan.due:
+        file_to_score = replace(file, fragments=merged(file.fragments, rows_at_once))
+        future = workers.client.submit(
+            score_file,
+            file_to_score,
+            scorer,
+            work,
+            replaces=file.name in plan.folder.files,
+            threads=threads,
+            pure=False,  # or a task of an earlier scoring with the same arguments would answer
+        )
+        names[future] = file.name
+
+    return names
+
+
+def shared_work(workers: Session, plan: ScorePlan) -> Work:
+    """Return what all tasks share."""
+    model = plan.model
+    folder = plan.folder.path
+    return Work(
+        frames=workers.frames,
+        dataset=plan.dataset,
+        task=plan.task,
+        threshold=model.manifest.get("threshold"),
+        keep=plan.config.keep,
+        model_name=model.name or str(model.model_id),
+        model_version=model.version,
+        folder=folder,
+        storage=address.storage(folder, plan.config.storage_options),
+    )

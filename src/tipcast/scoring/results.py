@@ -1,0 +1,63 @@
+"""What acting returns: of one file, and of all files of a plan."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tipcast.config.errors import TipcastError
+from tipcast.evaluation import evaluator
+from tipcast.evaluation.sums import Sums
+from tipcast.scoring.folder import Entry
+from tipcast.scoring.plan import ScorePlan
+
+
+@dataclass(frozen=True)
+class ScoredFile:
+    """A file that is scored, and its scores written."""
+
+    name: str
+    """Of its scores, below their folder."""
+    entry: Entry
+    """What the manifest says of it."""
+    sums: Sums
+    """The evaluator's, over all rows."""
+
+
+@dataclass(frozen=True)
+class RefusedFile:
+    """A file that could not be scored."""
+
+    name: str
+    error: TipcastError
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What became of a plan."""
+
+    entries: Mapping[str, Entry]
+    """Name -> what the manifest says of new scores."""
+    refused: Mapping[str, TipcastError]
+    """Name -> why: of the plan, and then of files that could not be scored."""
+    sums: Sums
+    """The evaluator's, over all rows that were scored."""
+    peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    """Process -> most memory that it had in use."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that were scored."""
+        return sum(entry.rows for entry in self.entries.values())
+
+    @property
+    def unscored(self) -> dict[str, int]:
+        """Reason -> rows whose prediction is null."""
+        rows = Counter[str]()
+        for entry in self.entries.values():
+            rows.update(entry.unscored)
+        return dict(+rows)  # without reasons of no row
+
+
+def nothing_scored(plan: ScorePlan) -> Scored:
+    """Return what becomes of a plan if no file is due."""
+    return Scored({}, plan.refused, evaluator(plan.task.kind).total([]))

@@ -1,0 +1,156 @@
+"""Where a model lies: from the address that a user names to MLflow's logged model and its files."""
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModel, LoggedModelStatus
+from mlflow.entities import Run as StoredRun
+from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
+from mlflow.utils.file_utils import local_file_uri_to_path
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.plain import redact
+from tipcast.tracking.addresses import is_loopback
+from tipcast.tracking.failures import ABSENT, absent
+
+LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
+"""Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
+REGISTERED = re.compile(r"models:/([^/:@]+)(?:/(\d+)|@([^/:@]+))")
+LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
+OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
+MOST_NAMED = 10
+"""Versions that a message names: the newest."""
+SEE = "see the models and versions there are with `mlflow ui`"
+NOT_LOGGED = "was registered from files, not from a model that tipcast logged"
+
+
+def locate(store: MlflowClient, model_uri: str) -> tuple[str, LoggedModel, ModelVersion | None]:
+    """Return the address that stays, MLflow's logged model, and the version that it was found by,
+    or None.
+
+    C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
+    """
+    uri = model_uri
+    version = None
+
+    if match := OF_RUN.fullmatch(model_uri):
+        model = _find_model_of_run(store, uri, match[1], match[2].rstrip("/"))
+        return f"models:/{model.model_id}", model, None
+
+    if match := LOGGED.fullmatch(model_uri):
+        model_id = match[1]
+    elif match := REGISTERED.fullmatch(model_uri):
+        name, number, alias = match.groups()
+        version = _find_version(store, uri, name, number, alias)
+        uri = f"models:/{name}/{version.version}"
+        model_id = _model_id_of(store, uri, version)
+    else:
+        fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
+        raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
+
+    with absent("M001", uri, "no such logged model", SEE):
+        return uri, store.get_logged_model(model_id), version
+
+
+def _find_model_of_run(store: MlflowClient, uri: str, run_id: str, name: str) -> LoggedModel:
+    """Return the newest model of a name that a run has logged; M001 for none."""
+    with absent("M001", uri, f"run {run_id} is not there", SEE):
+        run = store.get_run(run_id)
+
+    for model in logged_of(store, run):
+        if model.name == name:
+            return model
+
+    fix = "name another run, or train first"
+    raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
+
+
+def _find_version(
+    store: MlflowClient, uri: str, name: str, number: str | None, alias: str | None
+) -> ModelVersion:
+    """Return a registered model's version by its number or alias; M001 names those that exist."""
+    try:
+        if number:
+            return store.get_model_version(name, number)
+        return store.get_model_version_by_alias(name, alias)
+    except MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        what = f"no such registered model in {redact(mlflow.get_registry_uri())}"
+        with absent("M001", uri, what, SEE):
+            aliases = sorted(store.get_registered_model(name).aliases)
+
+        if number:
+            what = f"version {number} does not exist; versions: {_version_numbers(store, name)}"
+        else:
+            what = f"alias {alias} does not exist; aliases: {', '.join(aliases) or 'none'}"
+        raise TipcastError("M001", uri, what, SEE) from problem
+
+
+def _version_numbers(store: MlflowClient, name: str) -> str:
+    """Return the numbers of a registered model's newest versions in words, as ``1, 2``."""
+    versions = store.search_model_versions(f'name="{name}"')
+    numbers = sorted(int(version.version) for version in versions)
+    newest = [str(number) for number in numbers[-MOST_NAMED:]]
+    earlier = ["..."] if len(numbers) > MOST_NAMED else []
+    return ", ".join([*earlier, *newest]) or "none"
+
+
+def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
+    """Return the id of a version's logged model, of a copy that of its original; M005 where there
+    is none.
+    """
+    original = version
+    with absent("M001", uri, "the version that it is a copy of is not there", SEE):
+        while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
+            # copy_model_version copies no model_id
+            original = store.get_model_version(copied[1], copied[2])
+
+    source = LOGGED.fullmatch(original.source or "")
+    model_id = original.model_id or (source[1] if source else "")
+    if not model_id:
+        raise TipcastError("M005", uri, NOT_LOGGED, "train and register it again")
+    return str(model_id)
+
+
+def logged_of(store: MlflowClient, run: StoredRun) -> list[LoggedModel]:
+    """Return the models that a run has logged whole, the newest first: MLflow lists them in no
+    order.
+    """
+    outputs = run.outputs.model_outputs if run.outputs else []
+    models = [store.get_logged_model(output.model_id) for output in outputs]
+    ready = (model for model in models if model.status == LoggedModelStatus.READY)
+    return sorted(ready, key=lambda model: model.creation_timestamp, reverse=True)
+
+
+def check_location(store: MlflowClient, uri: str, location: str, root: str | None) -> None:
+    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to
+    reach others.
+    """
+    scheme = urlsplit(location).scheme.lower()
+    if scheme in LOCATIONS:
+        return
+    if scheme not in {"", "file"}:
+        what = f"its files are at {scheme}://, which is not fetched from"
+        raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
+
+    path = Path(local_file_uri_to_path(location)).resolve()
+    shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
+    addresses = [urlsplit(address) for address in (store.tracking_uri, mlflow.get_registry_uri())]
+
+    if shared or all(
+        address.scheme not in {"http", "https"} and is_loopback(address.hostname or "localhost")
+        for address in addresses
+    ):
+        return
+
+    what = f"the tracking server says that its files are on this machine, at {path}"
+    fix = (
+        "let the server serve artifacts, or set tracking.artifact_root to the folder that you "
+        "share with it"
+    )
+    raise TipcastError("T006", uri, what, fix)

@@ -1,0 +1,133 @@
+"""Runs and experiments that a user names, found in the store."""
+
+import os
+import re
+from dataclasses import replace
+
+from mlflow import MlflowClient
+from mlflow.entities import Experiment
+from mlflow.entities import Run as StoredRun
+from mlflow.exceptions import MlflowException
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.failures import ABSENT, absent
+from tipcast.tracking.store import all_runs
+
+LAST = "last"
+"""What stands for the newest run."""
+NAME = "MLFLOW_EXPERIMENT_NAME"
+ID = "MLFLOW_EXPERIMENT_ID"
+DEFAULT = "tipcast"
+
+
+def find_run(
+    store: MlflowClient, name: str, spec: TrackingSpec | None = None, job: str | None = None
+) -> StoredRun:
+    """Return the run that a user names, as MLflow has it; T004 for no run, or for several.
+
+    That is by a whole id, also of a deleted run; by the beginning of one, of at least 4 characters;
+    or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else
+    of anything but a trial.
+    """
+    if name == LAST and spec is not None:
+        return newest_run(store, spec, job)
+
+    if re.fullmatch("[0-9a-f]{4,31}", name):
+        name = complete_id(name)
+
+    fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
+    with absent("T004", f"run {name}", "is not there", fix):
+        return store.get_run(name)
+
+
+def complete_id(beginning: str) -> str:
+    """Return the id of the active run that begins so, or the beginning where no run does; T004 for
+    several.
+    """
+    runs = all_runs(f"attributes.run_id LIKE '{beginning}%'")
+    if len(runs) > 1:
+        names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in runs)
+        what = f"stands for {len(runs)} runs, as {names}"
+        raise TipcastError("T004", f"run {beginning}", what, "name more of its id")
+    return str(runs[0].info.run_id) if runs else beginning
+
+
+def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> StoredRun:
+    """Return the newest run of an experiment and of a job, else of anything but a trial; T004 for
+    none.
+    """
+    name, experiment = find_experiment(store, spec)
+    condition = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
+
+    if experiment:
+        newest = ["attributes.start_time DESC"]
+        runs = store.search_runs(
+            [experiment.experiment_id], condition, max_results=1, order_by=newest
+        )
+        if runs:
+            return runs[0]
+
+    what = f"experiment {name} has no {job or 'run'}"
+    fix = "name a run by its id, or set tracking.experiment"
+    raise TipcastError("T004", f"run {LAST}", what, fix)
+
+
+def find_experiment(store: MlflowClient, spec: TrackingSpec) -> tuple[str, Experiment | None]:
+    """Return name and entity of an experiment; None for the entity where there is none of the name
+    yet.
+
+    It is that of ``tracking.experiment``, of MLFLOW_EXPERIMENT_ID, of MLFLOW_EXPERIMENT_NAME or
+    else ``tipcast``; T004 for an id that is not there.
+    """
+    if not spec.experiment and (number := os.environ.get(ID)):
+        with absent(
+            "T004", f"{ID} {number}", "is not there", "unset it, or set tracking.experiment"
+        ):
+            experiment = store.get_experiment(number)
+            return experiment.name, experiment
+
+    name = spec.experiment or os.environ.get(NAME) or DEFAULT
+    return name, store.get_experiment_by_name(name)
+
+
+def experiment_id(store: MlflowClient, spec: TrackingSpec) -> str:
+    """Return the id of the experiment, which is made where there is none of its name; T004 where it
+    was deleted.
+    """
+    name, experiment = find_experiment(store, spec)
+    if experiment is None:
+        try:
+            return str(store.create_experiment(name))
+        except Exception:  # another process may have made it meanwhile
+            experiment = store.get_experiment_by_name(name)
+            if experiment is None:
+                raise
+
+    number = experiment.experiment_id
+    if experiment.lifecycle_stage != "active":
+        fix = f"`mlflow experiments restore -x {number}`, or set tracking.experiment"
+        raise TipcastError("T004", f"experiment {name}", "was deleted", fix)
+
+    return str(number)
+
+
+def beside(store: MlflowClient, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
+    """Return where to record what uses a model: in the experiment of the run that trained it, if
+    nobody names another.
+
+    The usual experiment stays where that run, or its experiment, is not there any more.
+    """
+    if spec.experiment or os.environ.get(NAME) or os.environ.get(ID) or run_id is None:
+        return spec
+
+    try:
+        experiment = store.get_experiment(store.get_run(run_id).info.experiment_id)
+    except MlflowException as problem:
+        if problem.error_code not in ABSENT:
+            raise
+        return spec
+
+    if experiment.lifecycle_stage != "active":
+        return spec
+    return replace(spec, experiment=experiment.name)

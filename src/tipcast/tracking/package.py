@@ -1,0 +1,236 @@
+"""What a portable model consists of: a native file, the code that makes features and scores, a
+manifest with digests, a signature and an example.
+"""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
+from mlflow.types.schema import AnyType
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.base import Dataset, RawColumn, Scorable, raw_columns
+from tipcast.datasets.csv_cells import MISSING
+from tipcast.datasets.scan import FileInfo
+from tipcast.models import native
+from tipcast.tasks import kinds
+from tipcast.tasks.kinds import BINARY, Kind
+
+MANIFEST_VERSION = 2
+CODE = Path(__file__).parent / "model_code" / "model.py"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A model's file, and what is written beside it so that raw rows can be scored without
+    tipcast.
+    """
+
+    file: Path
+    """The native file."""
+    format: str
+    """One of ``models.native``."""
+    facts: Mapping[str, Any]
+    """For the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
+    dataset: Dataset
+    """Its code that makes features travels with the model."""
+    info: FileInfo
+    """Of the listing of the training rows."""
+
+    @property
+    def task(self) -> Mapping[str, Any]:
+        """The task as the manifest has it."""
+        task: Mapping[str, Any] = self.facts.get("task", {})
+        return task
+
+    @property
+    def kind(self) -> Kind:
+        """Of the task."""
+        return kinds.named(self.task.get("kind", BINARY.name))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the target's classes."""
+        return tuple(self.task.get("classes", ()))
+
+    @property
+    def columns(self) -> list[RawColumn]:
+        """The raw columns that features are made of, by their names in the training files."""
+        return list(raw_columns(self.dataset, self.facts["features"], self.info))
+
+    @property
+    def outputs(self) -> list[str]:
+        """What the model can return, the usual output first."""
+        outputs = list(self.kind.outputs)
+        if self.format == "xgboost-ubj" and self.kind.has_target:
+            outputs.append("contributions")
+        return [*outputs, "features"]
+
+    @property
+    def sources(self) -> dict[str, Path]:
+        """Files that the model holds beside the manifest."""
+        return {
+            "model": self.file,
+            "features": Path(str(self.dataset.code.__file__)),
+            "native": Path(native.__file__),
+        }
+
+    def manifest(self) -> dict[str, Any]:
+        """Return what is written beside the files: their digests, what they are, and the facts."""
+        kind = self.kind
+        return {
+            "version": MANIFEST_VERSION,
+            "format": self.format,
+            "file": self.file.name,
+            "sha256": {name: digest(path) for name, path in self.sources.items()},
+            "dataset": self.dataset.name,
+            "columns": [column.to_manifest() for column in self.columns],
+            "outputs": self.outputs,
+            "labels": _labels(self.task),
+            "prediction": {
+                "columns": kind.prediction_columns(self.classes),
+                "column_per_class": kind.column_per_class,
+                "label": kind.label,
+            },
+            "missing": MISSING,
+            **(self.dataset.to_manifest() if isinstance(self.dataset, Scorable) else {}),
+            **self.info.to_manifest(),
+            **self.facts,
+        }
+
+    def signature(self) -> ModelSignature:
+        """Return raw columns by their usual names, what predictions are called, and parameters."""
+        kind = self.kind
+        names: Sequence[str | None] = kind.prediction_columns(self.classes) or [None]
+        predicted = Schema([ColSpec(DataType.double, name) for name in names])
+
+        params = [ParamSpec("output", DataType.string, self.outputs[0])]
+        if kind.has_positive:
+            threshold = self.facts.get("threshold")
+            default = 0.5 if threshold is None else float(threshold)
+            params.append(ParamSpec("threshold", DataType.double, default))
+
+        return ModelSignature(_inputs(self.columns), predicted, ParamSchema(params))
+
+    def save(
+        self, folder: Path, run_id: str, model_id: str, manifest: Path, example: pd.DataFrame
+    ) -> None:
+        """Save all in MLflow's format into ``folder``, which is made; ``example`` are a few raw
+        rows as a user has them.
+        """
+        described = Model(  # not by Model.log: its MLmodel would name folders of this machine
+            artifact_path=f"models:/{model_id}",
+            run_id=run_id,
+            model_id=model_id,
+            model_uuid=model_id,
+            metadata={"tipcast": {"manifest_sha256": digest(manifest)}},
+        )
+        files = {**self.sources, "manifest": manifest}
+        names = [column.spellings[0] for column in self.columns]
+        mlflow.pyfunc.save_model(
+            folder,
+            mlflow_model=described,
+            python_model=str(CODE),
+            artifacts={name: str(path) for name, path in files.items()},
+            signature=self.signature(),
+            input_example=example.reindex(columns=names).reset_index(drop=True),
+            pip_requirements=requirements(self.format),
+        )
+        _of_any_machine(described, self.format, self.file.name)
+        described.save(str(folder / "MLmodel"))
+
+
+def _inputs(columns: Sequence[RawColumn]) -> Schema:
+    """Return raw columns of any type: types change between files, and times may be ISO text.
+
+    A name that has two Unicode forms is there in both, for MLflow drops what it does not list; the
+    model refuses rows that have neither.
+    """
+    inputs = []
+    for column in columns:
+        name = column.spellings[0]
+        forms = [unicodedata.normalize(form, name) for form in ("NFC", "NFD")]
+        spellings = dict.fromkeys([name, *forms])
+        required = column.required and len(spellings) == 1
+        inputs += [
+            ColSpec(type=AnyType(), name=spelling, required=required) for spelling in spellings
+        ]
+
+    return Schema(inputs)
+
+
+def _labels(task: Mapping[str, Any]) -> list[Any]:
+    """Return each class as the target has it: the column's own value, or what the task's function
+    makes of a row.
+    """
+    classes = list(task.get("classes") or ("0", "1"))
+    numbers = task.get("values")
+    if numbers:
+        labels = [
+            int(number) if float(number).is_integer() else float(number) for number in numbers
+        ]
+        return labels[::-1] if task.get("swapped") else labels
+
+    made = task.get("function", True) is not None and len(classes) == 2
+    if made or classes == [str(number) for number in range(len(classes))]:
+        return list(range(len(classes)))
+    return classes
+
+
+def _of_any_machine(model: Model, format: str, file: str) -> None:
+    """Let a model's description name its files by their places in it, and give it the flavor of its
+    library.
+    """
+    pyfunc = model.flavors[mlflow.pyfunc.FLAVOR_NAME]
+    pyfunc["model_code_path"] = CODE.name
+    for artifact in pyfunc["artifacts"].values():
+        artifact["uri"] = artifact["path"]
+
+    if format == "xgboost-ubj":
+        model.add_flavor(
+            "xgboost",
+            xgb_version=_pinned(native.NEEDS[format][0]).partition("==")[2],
+            data=f"artifacts/{file}",
+            model_class="xgboost.core.Booster",
+            model_format="ubj",
+        )
+
+    if format == "skops":
+        model.add_flavor(
+            "sklearn",
+            sklearn_version=importlib.metadata.version("scikit-learn"),
+            pickled_model=f"artifacts/{file}",  # MLflow's name of it, whatever the format
+            serialization_format="skops",
+            skops_trusted_types=list(native.TRUSTED),
+        )
+
+
+def requirements(format: str) -> list[str]:
+    """Return the pinned packages that a model of a format needs where it is loaded."""
+    return [
+        _pinned(builds) for builds in (("mlflow",), ("numpy",), ("pandas",), *native.NEEDS[format])
+    ]
+
+
+def _pinned(builds: Sequence[str]) -> str:
+    """Return the first of a package's builds that is installed, with its version; M012 where none
+    is.
+    """
+    for name in builds:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{name}=={importlib.metadata.version(name)}"
+    raise TipcastError("M012", builds[0], "is not installed", f"install {builds[0]}")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
