@@ -21,7 +21,7 @@ from tipcast.compute.session import session
 from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks.base import Task, make_task
 

@@ -18,7 +18,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SearchSpec
-from tipcast.datasets.rows import Recipe, prepare_fragment
+from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.search.proposals import merged_space, random

@@ -32,7 +32,7 @@ except ModuleNotFoundError as missing:
 
 from tipcast.commands import compose_jobs
 from tipcast.compute.frames import CpuFrames
-from tipcast.datasets.rows import draw_all, prepare_fragment
+from tipcast.datasets.prepare import draw_all, prepare_fragment
 from tipcast.jobs.train_plan import make_plan
 
 EPOCHS = 3

@@ -20,7 +20,7 @@ import tipcast
 from tipcast import commands
 from tipcast.config import schema
 from tipcast.config.errors import EXIT_CODES
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.schema import REQUIRED
 from tipcast.tasks.base import make_task

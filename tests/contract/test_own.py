@@ -23,8 +23,9 @@ from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
 from tipcast.datasets import registry, table_features
-from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.base import Dataset
 from tipcast.datasets.parts import Fragment
+from tipcast.datasets.scan import Listing
 from tipcast.tasks import base
 
 pytestmark = pytest.mark.usefixtures("small_pictures")

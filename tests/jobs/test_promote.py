@@ -15,7 +15,8 @@ from tests.jobs.conftest import QUICK_TRAIN, TAGS, own_tags, run_job
 
 from tipcast.api import compose_jobs
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Listing
+from tipcast.datasets.scan import Listing
+from tipcast.datasets.taxi.files import TripInfo
 from tipcast.jobs.promote_plan import Candidate, check_test_rows
 from tipcast.measure import origin
 from tipcast.tracking.models import Fetched
@@ -308,7 +309,7 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
     def of(version: str, colour: str, *trained: int) -> Candidate:
         return candidate(version, colour=colour, trained_from=trained[0], trained_until=trained[1])
 
-    test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", {"colour": "yellow"})
+    test = Listing((), (2 * month, 3 * month), (), "", "yellow trips", TripInfo())
     new = of("2", "yellow", 0, 2 * month)
     green = of("3", "green", 0, 3 * month)
     assert check_test_rows([new, green], test).passed, (

@@ -30,7 +30,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.rows import draw_all, prepare_fragment
+from tipcast.datasets.prepare import draw_all, prepare_fragment
 from tipcast.datasets.split import of_months
 from tipcast.jobs.train_plan import Plan, make_plan
 

@@ -421,5 +421,5 @@ class ScoreConfig(WorkersConfig):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what only the dataset understands, see ``Dataset.check_facts``."""
+        """Return what only the dataset understands, see ``Scorable.of_files``."""
         return {name: getattr(self, name) for name in FACTS}

@@ -64,7 +64,7 @@ _LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b"
 _LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30|31)/\d+/"}
 """How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
 _LEAP_SECOND = r":6[01]\b"
-_SHORT_YEAR = r"^\d+/\d+/\d{1,3}\b"
+_SHORT_YEAR = r"^\d{1,2}/\d{1,2}/\d{1,3}\b"
 _ABSENT = pa.array(MISSING)
 FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "

@@ -12,9 +12,9 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells
 from tipcast.datasets.arrow_types import is_text, plain_text
-from tipcast.datasets.base import ScanRequest, seen_names
 from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
 from tipcast.datasets.parts import CsvTypes, FilePart
+from tipcast.datasets.scan import ScanRequest, seen_names
 from tipcast.datasets.text_form import table_in_one_form
 
 _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")

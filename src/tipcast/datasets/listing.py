@@ -6,8 +6,9 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Fragment
+from tipcast.datasets.scan import AnyScan, FileInfo, FileScan, Listing, ScanRequest
 
 PARQUET = (".parquet", ".parq", ".pq")
 CSV = (".csv", ".csv.gz")
@@ -32,8 +33,8 @@ LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9
 
 
 def scan_files(
-    named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], FileScan]
-) -> tuple[list[FileScan], tuple[str, ...]]:
+    named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], AnyScan]
+) -> tuple[list[AnyScan], tuple[str, ...]]:
     """Find the files that are named, and look at the footer or header of each; also return lines
     worth a log line.
 
@@ -45,7 +46,7 @@ def scan_files(
     alone = {uri for group in groups if len(group) == 1 for uri in group.values()}
     check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
 
-    def look(uri: str) -> FileScan | TipcastError:
+    def look(uri: str) -> AnyScan | TipcastError:
         try:
             return scan(uri, request)
         except TipcastError as problem:
@@ -54,16 +55,17 @@ def scan_files(
             return problem
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        found = list(pool.map(look, uris))
-    scans = [each for each in found if isinstance(each, FileScan)]
-    rowless = [each for each in found if isinstance(each, TipcastError)]
+        outcomes = list(pool.map(look, uris))
+
+    rowless = [outcome for outcome in outcomes if isinstance(outcome, TipcastError)]
+    scans = [outcome for outcome in outcomes if not isinstance(outcome, TipcastError)]
     if not scans:
         raise rowless[0]
     if not rowless:
         return scans, ()
-    return scans, (
-        f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}",
-    )
+
+    note = f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"
+    return scans, (note,)
 
 
 def request_of(
@@ -80,27 +82,26 @@ def request_of(
 
 
 def gather(
-    scans: Sequence[FileScan], name: str, facts: Mapping[str, Any], notes: Sequence[str] = ()
+    scans: Sequence[FileScan], name: str, info: FileInfo, notes: Sequence[str] = ()
 ) -> Listing:
     """Make one listing of files: in time order where they have periods, then by name, part.9 before
     part.10.
     """
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
-    periods = [file.period for file in ordered if file.period]
+    starts = [file.period[0] for file in ordered if file.period]
+    stops = [file.period[1] for file in ordered if file.period]
     parts = [part for file in ordered for part in file.fragments]
     names = next((part.column_names for part in parts if part.column_names), None)
-    said = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
+    all_notes = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
 
     return Listing(
         fragments=tuple(parts),
-        period=(min(start for start, _ in periods), max(stop for _, stop in periods))
-        if periods
-        else None,
+        period=(min(starts), max(stops)) if starts else None,
         uris=tuple(address.shown(file.uri) for file in ordered),
         digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
         name=name,
-        facts={**facts, COLUMN_NAMES: dict(names)} if names else facts,
-        notes=tuple(said),
+        info=replace(info, column_names=dict(names)) if names else info,
+        notes=tuple(all_notes),
     )
 
 

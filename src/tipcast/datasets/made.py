@@ -15,8 +15,9 @@ import numpy as np
 from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import must_be
 from tipcast.config.schema import BlobsData, RegressionData
-from tipcast.datasets.base import Listing, RawColumn, check_blocks
-from tipcast.datasets.parts import Fragment, can_join
+from tipcast.datasets.base import RawColumn
+from tipcast.datasets.parts import Fragment, can_join, check_blocks
+from tipcast.datasets.scan import Listing
 from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import TargetColumn
@@ -87,7 +88,7 @@ class Made(Table):
     def make(spec: Any, bits: Bits, wanted: Collection[str]) -> dict[str, Array]:
         """Make at least the ``wanted`` columns, see ``Make``."""
 
-    def facts(self) -> dict[str, Any]:
+    def to_manifest(self) -> dict[str, Any]:
         return {"dataset_columns": len(self.features)}
 
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
@@ -104,7 +105,7 @@ class Made(Table):
         return TargetColumn(self.target, own, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List the blocks of a side, ``train`` or ``test``, each of which has rows of its own."""
+        """List the blocks of a side, ``train`` or ``test``; each side has rows of its own."""
         spec = self.spec
         rows = {"train": self.spec.rows, "test": self.spec.test_rows}[which]
         uri = f"{self.name}://{which}/seed-{spec.seed}/{rows}"

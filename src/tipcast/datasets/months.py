@@ -22,9 +22,11 @@ from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets import address, split
-from tipcast.datasets.base import OUTSIDE_PERIOD, Dataset, Listing
+from tipcast.datasets.base import Dataset, Months
+from tipcast.datasets.counts import OUTSIDE_PERIOD
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 from tipcast.datasets.parts import Fragment, Period, timed
+from tipcast.datasets.scan import Listing
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,
@@ -52,7 +54,7 @@ class Month:
     """Digest of everything the file depends on."""
 
 
-def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
+def plan(dataset: Months, listing: Listing, **layout: Any) -> list[Month]:
     """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time
     order.
     """
@@ -69,7 +71,7 @@ def plan(dataset: Dataset, listing: Listing, **layout: Any) -> list[Month]:
                 json.dumps([VERSION, period, layout, parts]).encode()
             ).hexdigest()
             name, fields = dataset.month_file(
-                month, {name for f in fragments for name in f.columns}, listing.facts
+                month, {name for f in fragments for name in f.columns}, listing.info
             )
             months.append(Month(name, period, fragments, fields, layout, recipe))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from tipcast.compute.base import Array, Frames
+from tipcast.config.errors import TipcastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +17,10 @@ Period = tuple[int, int]
 """Start (inclusive) and stop (exclusive) in microseconds since 1970, of wall-clock time."""
 CsvTypes = Callable[[Sequence[str], str], "Mapping[str, pa.DataType]"]
 """Header and address of a CSV file -> what its columns become where they are kept as they are."""
+
+
+MOST_BLOCKS = 100_000
+"""Parts of made rows that one scheduler takes in without a pause."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,3 +139,12 @@ def merged(fragments: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
 def can_join(one: Fragment, other: Fragment) -> bool:
     """Whether two parts are of one file and say how many rows they have."""
     return one.uri == other.uri and one.rows is not None and other.rows is not None
+
+
+def check_blocks(name: str, rows: int, block_rows: int) -> None:
+    """Refuse more than ``MOST_BLOCKS`` blocks of made rows; C003."""
+    if rows > MOST_BLOCKS * block_rows:
+        what = (
+            f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
+        )
+        raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")

@@ -47,8 +47,8 @@ def register(name: str, dataset: Any) -> None:
     ``Dataset.name``.
 
     Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what
-    ``Dataset.facts`` put into a saved model's manifest. An installed package does the same with an
-    entry point of the group ``tipcast.datasets``.
+    ``Scorable.to_manifest`` put into a saved model's manifest. An installed package does the same
+    with an entry point of the group ``tipcast.datasets``.
     """
     SOURCES[name] = NAMES[name] = dataset
 

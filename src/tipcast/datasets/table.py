@@ -6,11 +6,12 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
@@ -20,7 +21,6 @@ from tipcast.config.schema import TableData
 from tipcast.datasets import (
     address,
     delimited,
-    parquet,
     split,
     table_columns,
     table_encoding,
@@ -30,25 +30,19 @@ from tipcast.datasets import (
     table_time,
 )
 from tipcast.datasets.arrow_types import is_text, kind_of
-from tipcast.datasets.base import (
-    Dataset,
-    FileScan,
-    Listing,
-    Part,
-    RawColumn,
-    ScanRequest,
-)
+from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.listing import (
-    check_format,
     gather,
     named_by,
     request_of,
     scan_files,
 )
 from tipcast.datasets.parts import FilePart, Fragment, Period
-from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
+from tipcast.datasets.prepare import PreparedPart, Recipe, draw_all, prepare_fragment
+from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Seen, Taken
+from tipcast.datasets.table_scan import TableScan, scan_file
 from tipcast.datasets.table_target import MOST_CLASSES
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
@@ -65,12 +59,14 @@ NO_NAMES = (
 PARTIAL = "only some of the files have it"
 CHANCE = 1e-20
 """Of all rows of a text to be drawn for the test, from which on it is looked for."""
+LEARNED = ("categories", "fill", "indicator")
+"""Fields of a column that depend on the rows that a model is trained on."""
 NO_TIME = "no_time"
 """Why a row is not used: it cannot be of a side."""
 
 
 @dataclass(frozen=True)
-class Table(Dataset):
+class Table(Scorable, Tabular):
     """A table whose columns are known by the training files, or by a saved model's manifest."""
 
     columns: tuple[RawColumn, ...]
@@ -106,12 +102,10 @@ class Table(Dataset):
         if spec.test is None and not spec.test_share:
             raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
-        scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", _scan_file)
-        first = scans[0].facts
+        scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
+        first = scans[0]
         cells = not scans[0].fragments[0].typed
-        every = {
-            name: kind for scan in reversed(scans) for name, kind in scan.facts["types"].items()
-        }
+        every = {name: kind for scan in reversed(scans) for name, kind in scan.types.items()}
         types = table_columns.types_of(
             scans, {name for name, asked in spec.types.items() if asked == "none"}
         )
@@ -141,7 +135,7 @@ class Table(Dataset):
         taken = {
             name: table_columns.take(
                 name,
-                first["written"].get(name, name),
+                first.written.get(name, name),
                 kind,
                 seen[name],
                 spec.types.get(name),
@@ -155,11 +149,11 @@ class Table(Dataset):
 
         for name in (name for name in every if name not in types):
             taken[name] = Taken(
-                name, None, str(every[name]), Seen(), INDEX if name in first["index"] else PARTIAL
+                name, None, str(every[name]), Seen(), INDEX if name in first.index else PARTIAL
             )
 
         features = [each for each in taken.values() if each.name != spec.time]
-        slashed = {date for scan in scans for date in scan.facts["slashed"]}
+        slashed = {date for scan in scans for date in scan.slashed}
         dates, *said = delimited.reading(slashed, None) if slashed else ("",)
         columns = tuple(each.column for each in features if each.column)
         table = cls(columns, spec.time, (*table_columns.notes(features), *said), dates, taken, spec)
@@ -169,11 +163,7 @@ class Table(Dataset):
 
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
-        lists = ("spellings", "categories", "missing")
-        columns = [
-            RawColumn(**{**column, **{name: tuple(column.get(name, ())) for name in lists}})
-            for column in manifest["table"]
-        ]
+        columns = [RawColumn.from_manifest(column) for column in manifest["table"]]
         return cls(tuple(columns), manifest.get("time"), dates=manifest.get("dates", ""))
 
     @property
@@ -202,10 +192,10 @@ class Table(Dataset):
         spec = self.spec
         return spec.test_share if spec and spec.test is None and self.time is None else 0.0
 
-    def facts(self) -> dict[str, Any]:
+    def to_manifest(self) -> dict[str, Any]:
         """Return the columns, with the vocabularies of categories."""
         return {
-            "table": [asdict(column) for column in self.columns],
+            "table": [column.to_manifest() for column in self.columns],
             "time": self.time,
             "dates": self.dates,
         }
@@ -213,14 +203,12 @@ class Table(Dataset):
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self._indicated.get(name, name) for name in names))
 
-    def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
+    def raw_columns(self, names: Sequence[str], info: FileInfo) -> tuple[RawColumn, ...]:
         return tuple(self._by_name[name] for name in self.needed_columns(names))
 
-    def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> Any:
+    def raw_frame(self, columns: Mapping[str, Array], info: FileInfo) -> pd.DataFrame:
         """Return host columns with texts for codes."""
-        frame = super().raw_frame(
-            {name: values for name, values in columns.items() if name != self.time}, facts
-        )
+        frame = plain_frame({name: values for name, values in columns.items() if name != self.time})
         for name in frame.columns:
             if categories := self._by_name[name].categories:
                 # NaN may be read of these
@@ -322,7 +310,7 @@ class Table(Dataset):
             return self
         recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
 
-        def look(fragment: Fragment) -> tuple[Part]:
+        def look(fragment: Fragment) -> tuple[PreparedPart]:
             (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
             place = np.asarray(part.place)
             few = part.x.isin(rare).any(axis=1).to_numpy()
@@ -342,17 +330,14 @@ class Table(Dataset):
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
         """Return the table with a saved model's categories, fillings and indicators."""
-        trained = {(column["name"], column["type"]): column for column in manifest["columns"]}
+        saved = [RawColumn.from_manifest(column) for column in manifest["columns"]]
+        trained = {(column.name, column.type): column for column in saved}
         columns = []
 
         for column in self.columns:
-            saved = trained.get((column.name, column.type))
-            if saved is not None:
-                categories = tuple(saved["categories"])
-                column = replace(
-                    column, categories=categories, fill=saved["fill"], indicator=saved["indicator"]
-                )
-            columns.append(column)
+            of_model = trained.get((column.name, column.type), column)
+            learned = {name: getattr(of_model, name) for name in LEARNED}
+            columns.append(replace(column, **learned))
 
         return replace(self, columns=tuple(columns))
 
@@ -381,15 +366,15 @@ class Table(Dataset):
         if which == "train":
             notes = (*notes, *self.notes)
 
-        return gather(scans, "rows", {}, notes)
+        return gather(scans, "rows", FileInfo(), notes)
 
-    def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
+    def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
         """Look at a file, and hold its columns against the training files'; optional ones that do
         not fit go.
         """
-        scan = _scan_file(uri, request)
+        scan = scan_file(uri, request)
         where = address.shown(uri)
-        types = scan.facts["types"]
+        types = scan.types
 
         for name in request.columns:
             if name not in types:
@@ -513,7 +498,7 @@ class Table(Dataset):
 
         return tuple(values.tolist())
 
-    def _fits(self, name: str, kind: pa.DataType, scan: FileScan) -> bool:
+    def _fits(self, name: str, kind: pa.DataType, scan: TableScan) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
         if not scan.fragments[0].typed or pa.types.is_null(kind):
             return True
@@ -521,9 +506,9 @@ class Table(Dataset):
             ("time",) if self._type(name) == "time" else ("number", "category")
         )
 
-    def _fitting(self, scan: FileScan, optional: Sequence[str] = ()) -> FileScan:
+    def _fitting(self, scan: TableScan, optional: Sequence[str] = ()) -> TableScan:
         """Leave out optional columns that do not fit, and say which ones the host has to read."""
-        types = scan.facts["types"]
+        types = scan.types
         part = scan.fragments[0]
         own = {}
         host = []
@@ -548,7 +533,7 @@ class Table(Dataset):
         return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
 
     def _look_at_numbers(
-        self, scans: Sequence[FileScan]
+        self, scans: Sequence[TableScan]
     ) -> tuple[dict[str, float], frozenset[str]]:
         """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
 
@@ -584,7 +569,7 @@ class Table(Dataset):
         scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
         return table_gaps.columns_with_nan(scans, numbers)
 
-    def _unknown(self, scans: Sequence[FileScan], columns: Sequence[str]) -> list[str]:
+    def _unknown(self, scans: Sequence[TableScan], columns: Sequence[str]) -> list[str]:
         """Return a line for each column of which files have values that training lacks, with the
         first of them.
         """
@@ -604,34 +589,3 @@ class Table(Dataset):
                 notes.append(f"{of} have values of {name} that training lacks: {shown}")
 
         return notes
-
-
-def _scan_file(uri: str, request: ScanRequest) -> FileScan:
-    """Look at a file's footer or header, and cut it into fragments; its facts are the columns'
-    types and names.
-    """
-    facts: dict[str, Any] = {"footer": None, "index": {}, "written": {}, "slashed": ()}
-    if check_format(uri) == "parquet":
-        footer = parquet.read_footer(uri, request)
-        index = {name for name, own in footer.names if own in footer.index}
-        facts |= {
-            "types": {name: footer.types[own] for name, own in footer.names},
-            "footer": footer,
-            "index": index,
-        }
-        return FileScan(uri, footer.parts(dict(footer.names), None), None, footer.digest, facts)
-
-    look = delimited.look(uri, request, None)
-    parts = look.parts(dict(look.names), None)
-    written = dict(zip(look.head.names, look.head.written, strict=True))
-    # blanks and all, as rows to predict may be
-    spelled = {name: written.get(own, own) for name, own in look.names}
-    # as pandas writes one
-    facts["index"] = {look.head.names[0]} if not look.head.written[0].strip() else {}
-    facts |= {
-        "types": dict.fromkeys(parts[0].columns, pa.string()),
-        "written": spelled,
-        "slashed": look.slashed,
-    }
-
-    return FileScan(uri, parts, None, look.digest, facts, look.notes)

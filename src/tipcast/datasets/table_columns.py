@@ -17,8 +17,9 @@ from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets import address, csv_cells, table_features, text_form
 from tipcast.datasets.arrow_types import is_text, kind_of
-from tipcast.datasets.base import FileScan, RawColumn
+from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import FilePart
+from tipcast.datasets.table_scan import TableScan
 
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;
@@ -182,14 +183,14 @@ class Taken:
         }
 
 
-def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
+def types_of(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
     """Return the type of each column that all files have, indexes apart; D008 where it has two.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have
     any.
     """
     first = scans[0]
-    types = dict(first.facts["types"])
+    types = dict(first.types)
     for scan in scans[1:]:
         one, other = (each.fragments[0].file_format for each in (first, scan))
         if one != other:
@@ -198,9 +199,9 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
                 "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
             )
 
-        for name in (types.keys() & scan.facts["types"].keys()) - set(left_out):
+        for name in (types.keys() & scan.types.keys()) - set(left_out):
             one = types[name]
-            other = scan.facts["types"][name]
+            other = scan.types[name]
             if pa.types.is_null(one):
                 types[name] = other
             elif not pa.types.is_null(other) and (
@@ -212,13 +213,11 @@ def types_of(scans: Sequence[FileScan], left_out: Collection[str]) -> dict[str, 
                     "D008", address.shown(scan.uri), what, "write it as one type in all files"
                 )
 
-    shared = set(types).intersection(*(scan.facts["types"] for scan in scans)) - set(
-        first.facts["index"]
-    )
+    shared = set(types).intersection(*(scan.types for scan in scans)) - set(first.index)
     return {name: kind for name, kind in types.items() if name in shared}
 
 
-def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
+def look(scans: Iterable[TableScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
     """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors
     of reading.
 
@@ -233,18 +232,19 @@ def look(scans: Iterable[FileScan], types: Mapping[str, pa.DataType]) -> dict[st
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
         for scan in scans:
-            kinds = scan.facts["types"]
-            own = scan.fragments[0].columns
-            footer: Any = scan.facts.get("footer")
-            there = [name for name in seen if name in kinds]
-            read = [name for name in there if is_text(kinds[name]) or own[name] not in footer.nulls]
-            parts += [(read, pool.submit(look_at, part, read)) for part in scan.fragments if read]
-            for name in set(there).difference(read):
-                seen[name].counts.update(rows=footer.rows, missing=footer.nulls[own[name]])
+            missing = scan.missing
+            present = [name for name in seen if name in scan.types]
+            read = [name for name in present if is_text(scan.types[name]) or name not in missing]
+            if read:
+                parts += [(read, pool.submit(look_at, part, read)) for part in scan.fragments]
+            for name in set(present).difference(read):
+                seen[name].counts.update(rows=scan.rows, missing=missing[name])
+
         while parts:  # and no list of all, as the texts of many parts would fill the memory
             names, part = parts.popleft()
             for name, other in zip(names, part.result(), strict=True):
                 seen[name].add(other)
+
     return seen
 
 

@@ -8,14 +8,14 @@ import pyarrow.compute as pc
 
 from tipcast.datasets import address
 from tipcast.datasets.arrow_types import value_type
-from tipcast.datasets.base import FileScan
 from tipcast.datasets.parts import FilePart
+from tipcast.datasets.table_scan import TableScan
 
 COLUMNS_AT_ONCE = 16
 """Columns of a part that a thread reads together, so that wide tables do not fill the memory."""
 
 
-def columns_with_nan(scans: Sequence[FileScan], names: Collection[str]) -> set[str]:
+def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[str]:
     """Return those of some columns that have NaN in any part of any Parquet file; D-errors of
     reading.
 
@@ -34,7 +34,7 @@ def columns_with_nan(scans: Sequence[FileScan], names: Collection[str]) -> set[s
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         tasks = []
         for scan in scans:
-            types = scan.facts["types"]
+            types = scan.types
             floating = [name for name in names if pa.types.is_floating(value_type(types[name]))]
             if floating:
                 tasks += [pool.submit(look_at, part, floating) for part in scan.fragments]

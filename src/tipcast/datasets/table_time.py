@@ -10,16 +10,16 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, split
-from tipcast.datasets.base import FileScan
 from tipcast.datasets.parts import Fragment, Period
+from tipcast.datasets.scan import AnyScan, FileScan
 
 Times = Callable[[Fragment], Array]
 """Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
 
 
 def side_of(
-    scans: Sequence[FileScan], times: Times, time: str, which: str, test_share: float | None
-) -> list[FileScan]:
+    scans: Sequence[AnyScan], times: Times, time: str, which: str, test_share: float | None
+) -> list[AnyScan]:
     """Give the files the side's period, without their parts of other times; D010 a file without a
     time.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.evaluation.sums import (
     Interval,
     Parts,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
 from tipcast.evaluation.sums import Floats, Sums, added, kept, mean_interval, values_of
 from tipcast.tasks.kinds import REGRESSION

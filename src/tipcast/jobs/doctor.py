@@ -30,6 +30,7 @@ from tipcast.config.schema import (
     SchedulerCluster,
 )
 from tipcast.config.streams import show
+from tipcast.datasets.base import describe
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
 from tipcast.measure import origin
@@ -75,7 +76,7 @@ def run(config: CheckupConfig, command: str) -> Mapping[str, Any]:
         return check_store(config.tracking)
 
     def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
-        return open_dataset(config.data).describe(side)
+        return describe(open_dataset(config.data), side)
 
     checks |= {"tracking": check_tracking} | {
         f"data.{side}": partial(check_data, side) for side in named_sides(config.data)

@@ -11,7 +11,6 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
 from tipcast.config.streams import show
-from tipcast.datasets.base import Dataset
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.table import Table
 from tipcast.jobs import say
@@ -25,8 +24,8 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     and D-errors.
     """
     dataset = open_dataset(config.data)
-    report = _with_constants(dataset)
-    if not report:
+    report = _with_constants(dataset) if isinstance(dataset, Table) else []
+    if not isinstance(dataset, Table) or not report:
         what = f"columns of data={config.data.source} are what docs/data.md says"
         raise TipcastError("C003", "data.source", what, "use data=table")
 
@@ -66,11 +65,11 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     return said
 
 
-def _with_constants(dataset: Dataset) -> list[dict[str, Any]]:
+def _with_constants(dataset: Table) -> list[dict[str, Any]]:
     """Return the dataset's rows on its columns, with a note on each column that has the same value
     in all rows.
     """
-    constant = constant_columns(dataset) if isinstance(dataset, Table) else set()
+    constant = constant_columns(dataset)
     rows = [dict(row) for row in dataset.report]
     for row in rows:
         if row["column"] in constant:

@@ -20,7 +20,8 @@ from tipcast.config.schema import (
     LocalCluster,
     LocalCudaCluster,
 )
-from tipcast.datasets.rows import held_out_rows
+from tipcast.datasets.base import Tabular
+from tipcast.datasets.prepare import held_out_rows
 from tipcast.evaluation.sums import Floats, Ints
 from tipcast.jobs.train_plan import Plan, make_plan
 from tipcast.models.build import build
@@ -167,14 +168,16 @@ def shared_rows(data: Plan) -> SharedRows | None:
     """Read the first test rows, with the groups that they were made of; None where the dataset does
     not tell these.
     """
+    if not isinstance(data.dataset, Tabular):
+        return None
     try:
         group = data.dataset.target_column(None, None).name
-    except TipcastError:  # a table's or trips' columns are what they are
+    except TipcastError:  # a table's columns are what they are
         return None
 
     task = dataclasses.replace(data.task, columns=(group,))
     recipe = dataclasses.replace(data.test_recipe, task=task)
-    columns, _ = held_out_rows(data.test.fragments[0], recipe, data.train.facts, SHARED_ROWS)
+    columns, _ = held_out_rows(data.test.fragments[0], recipe, data.train.info, SHARED_ROWS)
 
     x = data.dataset.compute(columns, data.task.features, np)
     return SharedRows(np.asarray(x, dtype=np.float64), columns[group].astype(np.int64))

@@ -13,10 +13,10 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.cluster import completed
 from tipcast.compute.session import session
-from tipcast.config.errors import failed_to, needs_value
+from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
-from tipcast.datasets.base import Dataset
+from tipcast.datasets.base import Dataset, Months
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import say
@@ -75,6 +75,11 @@ def output_folder(config: PrepareConfig) -> str:
 def plan_months(config: PrepareConfig) -> tuple[Dataset, list[months.Month]]:
     """List the source, and plan its months, whether or not they are there already."""
     dataset = open_dataset(config.data)
+    if not isinstance(dataset, Months):
+        what = f"rows of {dataset.name} have no months to write"
+        fix = "use data=sample, data=files or data=tlc"
+        raise TipcastError("C003", "data.source", what, fix)
+
     listing = dataset.month_files()
     for note in (*listing.notes, *identical(listing.fragments)):
         LOG.warning(note)

@@ -15,7 +15,8 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import PromoteConfig
 from tipcast.datasets import rows
-from tipcast.datasets.rows import Recipe, Rows
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.sums import Parts

@@ -13,10 +13,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FACTS, DataSpec, Limits, PromoteConfig
 from tipcast.datasets import split
-from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.base import Dataset, Tabular, as_trained
 from tipcast.datasets.listing import identical
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of, open_dataset
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.scan import Listing
 from tipcast.jobs.run_context import given_keys
 from tipcast.tasks.base import from_facts
 from tipcast.tracking.aliases import alias_holder
@@ -145,7 +146,8 @@ def plan_comparison(
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
-    draw = split.Draw(seed, dataset.test_share, parts=("test",))
+    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
+    draw = split.Draw(seed, test_share, parts=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 
@@ -224,7 +226,7 @@ def test_recipes(
     features of both.
     """
     question = manifests[0]
-    trained = [dataset.as_trained(manifest) for manifest in manifests]
+    trained = [as_trained(dataset, manifest) for manifest in manifests]
     recipes = []
 
     for version in trained:
@@ -261,7 +263,7 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
 
     overlaps = []
     for candidate in candidates:
-        period = candidate.fetched.seen(test.facts)
+        period = candidate.fetched.seen(test.info.to_manifest())
         if period is not None and split.overlap(period, test.period):
             overlaps.append(f"{candidate.title} was trained on {split.describe(period)}")
 

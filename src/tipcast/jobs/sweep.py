@@ -14,7 +14,8 @@ import scipy.special  # noqa: F401 - early, see train
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SweepConfig
-from tipcast.datasets import rows
+from tipcast.datasets.counts import per_file, total
+from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.parts import merged
 from tipcast.jobs import say
 from tipcast.jobs.run_context import RunContext, run_context, run_names
@@ -150,13 +151,13 @@ def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
 
     with clock.phase("load") as notes, progress("read"):
         counts = slots.load(plan.config.search.attempts)
-        per_file = rows.per_file(slots.study.fragments, counts)
-        rows.check_counts(data.train, per_file, data.recipe, limits)
+        counts_per_file = per_file(slots.study.fragments, counts)
+        check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):
-            total = rows.total([parts[side] for parts in counts])
-            rows.check_split(WHERE[name], total, data.task, limits)
-            notes.append(f"{total.rows:,} {name} rows")
+            side_counts = total([parts[side] for parts in counts])
+            check_split(WHERE[name], side_counts, data.task, limits)
+            notes.append(f"{side_counts.rows:,} {name} rows")
 
 
 def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import MultirunConfig, TrainConfig
-from tipcast.datasets.rows import constant_features, held_out_rows
+from tipcast.datasets.base import raw_columns
+from tipcast.datasets.prepare import held_out_rows
+from tipcast.datasets.rows import constant_features
+from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator
 from tipcast.jobs import say
 from tipcast.jobs.repeat import REPEATS, original
@@ -190,7 +193,7 @@ def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list
 
     Those with an indicator are left out: where the value is missing the model learns from that.
     """
-    columns = plan.dataset.raw_columns(plan.task.features, {})
+    columns = raw_columns(plan.dataset, plan.task.features, FileInfo())
     with_indicator = {column.name for column in columns if column.indicator}
     constant = constant_features(client, splits["train"].x)
     return [name for name in constant if name not in with_indicator]
@@ -225,7 +228,7 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw rows of the test side, as canonical columns and under their raw names."""
     for fragment in plan.test.fragments:
         columns, raw = workers.client.submit(
-            held_out_rows, fragment, plan.test_recipe, plan.train.facts, CHECK_ROWS, pure=False
+            held_out_rows, fragment, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
         ).result()
         if len(raw):
             return columns, raw

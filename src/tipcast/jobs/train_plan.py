@@ -13,11 +13,14 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Dataset, Listing
+from tipcast.datasets.base import Dataset, Tabular
+from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.listing import identical
 from tipcast.datasets.parts import timed
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.rows import Recipe, Rows
+from tipcast.datasets.rows import Rows
+from tipcast.datasets.scan import Listing
 from tipcast.datasets.table_columns import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
@@ -73,7 +76,7 @@ class Plan:
         dataset = self.dataset
         used = {*task.features, *task.columns, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
-        for row in dataset.report:
+        for row in dataset.report if isinstance(dataset, Tabular) else ():
             if row["taken as"] == LEFT_OUT and row["column"] not in used:
                 reasons[row["column"]] = row["note"]
         return reasons
@@ -152,11 +155,22 @@ def make_recipe(config: TrainConfig) -> Recipe:
     if task.kind.has_positive and task.function is None:
         LOG.info("target   %s: %s is the positive class", task.columns[0], task.classes[1])
 
-    dataset.check_categories(task.categorical)
-    model = build_for_task(config.model, config.backend.name, task)
-    dataset, task = dataset.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
-    model.check_width(dataset.known_values(task.categorical))
+    if isinstance(dataset, Tabular):
+        return encode(config, dataset, task)
+
+    build_for_task(config.model, config.backend.name, task)
     return Recipe(dataset, task)
+
+
+def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
+    """Return the table and the task with features as the model wants them; C003 features that it
+    cannot be given.
+    """
+    table.check_categories(task.categorical)
+    model = build_for_task(config.model, config.backend.name, task)
+    encoded, task = table.encoded(task, takes_missing=model.takes_missing, one_hot=model.one_hot)
+    model.check_width(encoded.known_values(task.categorical))
+    return Recipe(encoded, task)
 
 
 def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing) -> Plan:
@@ -165,9 +179,10 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     dataset = recipe.dataset
     test_recipe = recipe
     parts = ("train", "validation") if task.validation else ("train",)
-    draw = split.Draw(config.seed, dataset.test_share, task.validation, parts)
+    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
+    draw = split.Draw(config.seed, test_share, task.validation, parts)
 
-    if draw.test:
+    if isinstance(dataset, Tabular) and draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
         test_draw = dataclasses.replace(draw, parts=("test",))
         test_recipe = dataclasses.replace(recipe, draw=test_draw)
@@ -222,9 +237,9 @@ def collect(
     them by split.
     """
     loaded, per_file = rows.collect(workers, listing, recipe, prepared)
-    rows.check_counts(listing, per_file, recipe, limits)
+    check_counts(listing, per_file, recipe, limits)
     splits = dict(zip(names, loaded, strict=False))
     for name, part in splits.items():
-        rows.check_split(WHERE[name], part.counts, recipe.task, limits)
+        check_split(WHERE[name], part.counts, recipe.task, limits)
 
     return splits

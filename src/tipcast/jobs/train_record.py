@@ -15,7 +15,8 @@ import yaml
 from tipcast.compute.base import Array
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
-from tipcast.datasets.base import Listing
+from tipcast.datasets.base import Tabular
+from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
@@ -117,8 +118,9 @@ class Record:
             for name, listing in (("train", self.plan.train), ("test", self.plan.test))
         }
         self.run.log_text(yaml.safe_dump(files), FILES)
-        if columns := self.plan.dataset.report:
-            self.context.table(columns, "tables/columns.json")
+        dataset = self.plan.dataset
+        if isinstance(dataset, Tabular) and dataset.report:
+            self.context.table(dataset.report, "tables/columns.json")
 
     def metrics(self, trained: Trained) -> None:
         """Record metrics, the headline first, and the fit's history; log what makes the result
@@ -238,7 +240,7 @@ class Record:
             trained.fitted.format,
             self.model_info(trained, device),
             self.plan.dataset,
-            self.plan.train.facts,
+            self.plan.train.info,
             raw.head(EXAMPLES),
         )
         portable.link_metrics(run, logged, self._datasets(trained.splits))

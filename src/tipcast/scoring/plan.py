@@ -17,10 +17,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
-from tipcast.datasets.base import COLUMN_NAMES, Dataset, ScanRequest, check_names
+from tipcast.datasets.base import Scorable, check_names
 from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
+from tipcast.datasets.scan import ScanRequest, column_names_of
 from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_facts
@@ -62,7 +63,7 @@ class ScorePlan:
 
     config: ScoreConfig
     model: "Fetched"
-    dataset: Dataset
+    dataset: Scorable
     task: Task
     folder: ScoreFolder
     """Where the scores go, as it is before the job."""
@@ -95,7 +96,7 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     show ends here: the only file's error is raised, those of several files are in the plan.
     """
     manifest = model.manifest
-    dataset = dataset_of(manifest)
+    dataset = scorable_dataset(config, manifest)
     task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
 
     check_keep(config.keep, task)
@@ -116,6 +117,18 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     return ScorePlan(config, model, dataset, task, folder, recipe, due, unchanged, refused)
 
 
+def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
+    """Return the dataset of a model, of files as the configuration says; C003, and M006 if its rows
+    are not in files.
+    """
+    dataset = dataset_of(manifest)
+    if not isinstance(dataset, Scorable):
+        what = f"is a model of {dataset.name}, whose rows are not read from files"
+        raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
+
+    return dataset.of_files(config.facts)
+
+
 def added_columns(task: Task) -> tuple[str, ...]:
     """Return the names of the columns that scoring adds."""
     return (*task.kind.scored_columns(task.classes), "model_name", "model_version")
@@ -128,7 +141,7 @@ def check_keep(keep: Collection[str] | None, task: Task) -> None:
 
 
 def request_columns(
-    config: ScoreConfig, dataset: Dataset, task: Task, manifest: Mapping[str, Any]
+    config: ScoreConfig, dataset: Scorable, task: Task, manifest: Mapping[str, Any]
 ) -> ScanRequest:
     """Return what is asked of every file: the columns of features, and of the target where there
     are some.
@@ -138,15 +151,12 @@ def request_columns(
     optional = tuple(dict.fromkeys((*optional, *of_target)))
 
     check_names(dataset, config.columns, "columns")
-    dataset.check_facts(config.facts)
 
     nullable = tuple(name for name in (*columns, *optional) if name != dataset.time)
-    request = request_of(
-        config, columns, optional, key="columns", nullable=nullable, facts=config.facts
-    )
+    request = request_of(config, columns, optional, key="columns", nullable=nullable)
     return replace(
         request,
-        names=config.columns or manifest.get(COLUMN_NAMES, {}),
+        names=config.columns or column_names_of(manifest),
         strict=bool(config.columns),
         any_columns=dataset.name == "table",
     )
@@ -210,7 +220,7 @@ def inspect_file(
     name: str,
     uri: str,
     *,
-    dataset: Dataset,
+    dataset: Scorable,
     request: ScanRequest,
     folder: ScoreFolder,
     recipe: str,

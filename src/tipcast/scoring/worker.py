@@ -19,7 +19,7 @@ from distributed.core import Status
 from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
-from tipcast.datasets.base import Dataset
+from tipcast.datasets.base import Scorable
 from tipcast.datasets.parts import FilePart, Fragment
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.sums import Sums
@@ -53,7 +53,7 @@ class Work:
     """What all tasks of a scoring share."""
 
     frames: Frames
-    dataset: Dataset
+    dataset: Scorable
     task: Task
     threshold: float | None
     """Of two classes: scores at or above it are predicted 1."""
@@ -239,7 +239,7 @@ def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
 def read_passthrough(part: FilePart, work: Work) -> pa.Table:
     """Read what is kept of a part, on the host: in its row order, without the file's metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Dataset.csv_types`` says. Raises
+    Parquet columns keep their types; those of CSV become what ``Scorable.csv_types`` says. Raises
     D001 if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a
     column, D022 if it cannot be reached.
     """

@@ -17,7 +17,7 @@ from distributed import Client, Future, SchedulerPlugin, as_completed
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.search.proposals import Searcher
 from tipcast.search.trial import Event, Failed, Proposal, Study, Trial
 from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial

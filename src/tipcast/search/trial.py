@@ -9,7 +9,7 @@ from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.parts import Fragment
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.prepare import Recipe
 from tipcast.models.build import build_for_task
 
 

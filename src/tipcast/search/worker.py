@@ -20,9 +20,14 @@ from distributed import WorkerPlugin, get_worker, secede
 from tipcast.compute.base import Frame, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
-from tipcast.datasets.base import Counts, Part
+from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Fragment
-from tipcast.datasets.rows import counted, draw_all, prepare_fragment
+from tipcast.datasets.prepare import (
+    PreparedPart,
+    counted,
+    draw_all,
+    prepare_fragment,
+)
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import bounds
 from tipcast.models.base import Split
@@ -69,7 +74,7 @@ class WorkerCache:
         """
         study = self.study
 
-        def read(fragment: Fragment) -> tuple[Part, ...]:
+        def read(fragment: Fragment) -> Prepared:
             return prepare_fragment(fragment, study.frames, study.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
@@ -82,7 +87,7 @@ class WorkerCache:
         return Split(*join_parts(sides.pop(), study), self.validation)
 
 
-def join_parts(parts: list[Part], study: Study) -> tuple[Frame, Frame | None]:
+def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | None]:
     """Join parts into one frame and one series (None where nothing is predicted), emptying the list
     on the way.
     """

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError, unknown
@@ -198,6 +198,33 @@ def _function(name: str) -> Target:
     return _TARGETS[name]
 
 
+class TaskData(Protocol):
+    """What a task asks of the dataset that it is of, see ``datasets.base.Dataset``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def features(self) -> tuple[str, ...]: ...
+
+
+@runtime_checkable
+class HasTargetColumns(Protocol):
+    """A dataset any of whose columns can be the target, as ``datasets.base.Tabular``."""
+
+    def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn: ...
+
+
+@runtime_checkable
+class HasNominalFeatures(Protocol):
+    """A dataset that has features which are of use as categories alone, as
+    ``datasets.base.Published``.
+    """
+
+    @property
+    def nominal(self) -> tuple[str, ...]: ...
+
+
 @dataclass(frozen=True)
 class _Question:
     """What a task asks of each row, and where the answer is."""
@@ -213,7 +240,7 @@ class _Question:
     """The function that makes the answer of raw columns."""
 
 
-def make_task(spec: TaskSpec, dataset: Any) -> Task:
+def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     """Make the task that a configuration asks of a ``datasets.base.Dataset``.
 
     Raises C003 for keys and values that do not go together, C004 for a target function whose kind
@@ -297,11 +324,16 @@ def _asked_by_function(
     return _Question(kind, classes, columns, spec.description, resolved=function)
 
 
-def _asked_by_column(spec: TaskSpec, dataset: Any, kind: Kind | None) -> _Question:
+def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Question:
     """Return the question whose answer is a column, by default the dataset's own.
 
-    Raises C003 for classes that are named though the column holds them.
+    Raises C003 for classes that are named though the column holds them, and for data whose columns
+    cannot be targets.
     """
+    if not isinstance(dataset, HasTargetColumns):
+        what = f"data of {dataset.name} have no column to be named"
+        raise TipcastError("C003", "task.target", what, "use a task that is made for them")
+
     column = dataset.target_column(spec.target, kind)
     classes = tuple(spec.classes)
     if column.classes and classes:
@@ -346,12 +378,13 @@ def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
     return same[0] if len(same) == 1 else name
 
 
-def _features(spec: TaskSpec, dataset: Any, columns: Sequence[str]) -> tuple[str, ...]:
+def _features(spec: TaskSpec, dataset: TaskData, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the features that the model gets; C003 for names that are unknown or given twice."""
     available = [
         name for name in dataset.features if spec.function is not None or name not in columns
     ]
-    usual = [name for name in available if name not in (*columns, *dataset.nominal)]
+    nominal = dataset.nominal if isinstance(dataset, HasNominalFeatures) else ()
+    usual = [name for name in available if name not in (*columns, *nominal)]
     chosen = usual if spec.features is None else list(spec.features)
 
     if not chosen or len(set(chosen)) < len(chosen):

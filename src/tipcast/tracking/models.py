@@ -67,7 +67,7 @@ class Fetched:
         """Return the period of the training and validation rows; None where it is not known or of
         other rows.
 
-        ``facts`` are those of the rows that it is held against, see ``Listing.facts``.
+        ``facts`` are those of the rows that it is held against, see ``FileInfo.to_manifest``.
         """
         until = self.manifest.get("trained_until")
         alike = all(self.manifest.get(name, value) == value for name, value in facts.items())

@@ -7,7 +7,7 @@ import hashlib
 import importlib.metadata
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,9 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Dataset, RawColumn, as_named
+from tipcast.datasets.base import Dataset, RawColumn, Scorable, raw_columns
 from tipcast.datasets.csv_cells import MISSING
+from tipcast.datasets.scan import FileInfo
 from tipcast.models import native
 from tipcast.tasks import kinds
 from tipcast.tasks.kinds import BINARY, Kind
@@ -42,8 +43,8 @@ class Package:
     """For the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
     dataset: Dataset
     """Its code that makes features travels with the model."""
-    listed: Mapping[str, Any]
-    """Facts of the listing of the training rows."""
+    info: FileInfo
+    """Of the listing of the training rows."""
 
     @property
     def task(self) -> Mapping[str, Any]:
@@ -64,8 +65,7 @@ class Package:
     @property
     def columns(self) -> list[RawColumn]:
         """The raw columns that features are made of, by their names in the training files."""
-        raw_columns = self.dataset.raw_columns(self.model_info["features"], self.listed)
-        return list(as_named(raw_columns, self.listed))
+        return list(raw_columns(self.dataset, self.model_info["features"], self.info))
 
     @property
     def outputs(self) -> list[str]:
@@ -93,7 +93,7 @@ class Package:
             "file": self.file.name,
             "sha256": {name: digest(path) for name, path in self.sources.items()},
             "dataset": self.dataset.name,
-            "columns": [asdict(column) for column in self.columns],
+            "columns": [column.to_manifest() for column in self.columns],
             "outputs": self.outputs,
             "labels": _labels(self.task),
             "prediction": {
@@ -102,8 +102,8 @@ class Package:
                 "label": kind.label,
             },
             "missing": MISSING,
-            **self.dataset.facts(),
-            **self.listed,
+            **(self.dataset.to_manifest() if isinstance(self.dataset, Scorable) else {}),
+            **self.info.to_manifest(),
             **self.model_info,
         }
 

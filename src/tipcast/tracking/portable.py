@@ -24,6 +24,7 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset
+from tipcast.datasets.scan import FileInfo
 from tipcast.tracking.package import Package, digest
 from tipcast.tracking.run import Run, without_commit
 from tipcast.tracking.writing import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
@@ -70,17 +71,17 @@ def log_model(
     format: str,
     model_info: Mapping[str, Any],
     dataset: Dataset,
-    listed: Mapping[str, Any],
+    info: FileInfo,
     example: pd.DataFrame,
 ) -> Logged:
     """Log a model, its native file in a format of ``models.native``, that scores raw rows without
     tipcast.
 
     The manifest has ``model_info`` beside the files: ``features`` (in order), ``task`` and all that
-    JSON can hold. The file that makes the dataset's features travels with the model. ``listed`` are
-    facts of the listing of the training rows, ``example`` a few raw rows as a user has them.
+    JSON can hold. The file that makes the dataset's features travels with the model. ``info`` is
+    of the listing of the training rows, ``example`` a few raw rows as a user has them.
     """
-    package = Package(file, format, model_info, dataset, listed)
+    package = Package(file, format, model_info, dataset, info)
     manifest = package.manifest()
     model_id = _create_logged_model(run, model_info)
 

@@ -16,9 +16,10 @@ from tests.conftest import high_tip_task
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits, TableData
-from tipcast.datasets import rows as on_workers
-from tipcast.datasets.base import Counts, Listing
-from tipcast.datasets.rows import Recipe, prepare_fragment
+from tipcast.datasets.counts import Counts, per_file
+from tipcast.datasets.limits import check_counts
+from tipcast.datasets.prepare import Recipe, counted, prepare_fragment
+from tipcast.datasets.scan import Listing
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
@@ -112,16 +113,16 @@ class TripFiles:
     ) -> dict[str, Counts]:
         """Read all fragments, count their rows and check the counts, as a job does."""
         per_file = self.counts(listing, recipe)
-        on_workers.check_counts(listing, per_file, recipe, limits or Limits())
+        check_counts(listing, per_file, recipe, limits or Limits())
         return per_file
 
     def counts(self, listing: Listing, recipe: Recipe = RECIPE) -> dict[str, Counts]:
         """Read all fragments and count their rows."""
         counts = [
-            on_workers.counted(prepare_fragment(fragment, CpuFrames(), recipe))
+            counted(prepare_fragment(fragment, CpuFrames(), recipe))
             for fragment in listing.fragments
         ]
-        return on_workers.per_file(listing.fragments, counts)
+        return per_file(listing.fragments, counts)
 
     def refused(
         self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any

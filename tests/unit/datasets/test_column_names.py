@@ -17,7 +17,8 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
-from tipcast.datasets.base import COLUMN_NAMES, Listing, as_named
+from tipcast.datasets.base import raw_columns
+from tipcast.datasets.scan import Listing
 
 OWN = {
     "pickup": "started_at",
@@ -41,7 +42,7 @@ def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -
     own = trip_files.write(f"own_2019-02.{ending}", renamed)
     found = trip_files.listing(own, columns=OWN, block_bytes=4096)
     assert found.notes == (), "who maps names needs no note of it"
-    assert found.facts[COLUMN_NAMES] == OWN
+    assert found.info.column_names == OWN
     assert found.fragments[0].columns["pickup"] == "started_at"
 
     def read(listing: Listing) -> Any:
@@ -96,9 +97,8 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     rows = len(read["price"])
     assert np.array_equal(read["price"], values[0][:rows])
     assert np.array_equal(read["word"], np.resize([0, 1, 1], rows))
-    assert [
-        column.spellings[0]
-        for column in as_named(dataset.raw_columns(("word",), {}), listing.facts)
-    ] == ["Wort"]
+    assert [column.spellings[0] for column in raw_columns(dataset, ("word",), listing.info)] == [
+        "Wort"
+    ]
     with pytest.raises(TipcastError, match="D006.*'am' is there twice"):
         open_table(path)

@@ -101,7 +101,7 @@ def test_read_right(
 ) -> None:
     listing = trip_files.listing(taxi / name)
     sums = trip_files.checked(listing)[str(taxi / name)]
-    assert (sums.rows, listing.facts["colour"]) == (rows, colour)
+    assert (sums.rows, listing.info.colour) == (rows, colour)
     assert Counter(sums.dropped) == Counter(outside_period=outside, fare_not_positive=unpaid)
     assert round(sums.classes[1] / sums.rows, 3) == rate
 

@@ -46,7 +46,9 @@ def test_a_seed_decides_all_rows(spec: DataSpec, frames: Frames) -> None:
     assert len(tested["x0"]) == 1000
     assert not np.array_equal(tested["x0"], first["x0"][:1000])
     assert dataset.scan("train", ()).digest != dataset.scan("test", ()).digest
-    assert dataset_of({"dataset": dataset.name, **dataset.facts()}).features == dataset.features
+    assert (
+        dataset_of({"dataset": dataset.name, **dataset.to_manifest()}).features == dataset.features
+    )
 
 
 @both

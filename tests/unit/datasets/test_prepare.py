@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from tests.unit.datasets.conftest import PICKUP, RECIPE
 
-from tipcast.datasets.rows import prepare_fragment
+from tipcast.datasets.prepare import prepare_fragment
 
 
 def test_one_part(trip_files: Any, frames: Any) -> None:

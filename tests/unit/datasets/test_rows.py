@@ -15,10 +15,11 @@ from tipcast.compute.base import Session
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import merged
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.prepare import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import TripInfo
 from tipcast.tasks.base import Task, high_tip
 from tipcast.tasks.kinds import MULTICLASS
 
@@ -129,7 +130,7 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
     ).fragments
     expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]
     for colour, time in (("yellow", PICKUP), ("green", "lpep_pickup_datetime")):
-        columns, frame = rows.held_out_rows(fragment, recipe, {"colour": colour}, 10)
+        columns, frame = held_out_rows(fragment, recipe, TripInfo(colour=colour), 10)
         assert frame[time].tolist() == expected[PICKUP].tolist()
         assert (
             frame["fare_amount"].tolist()

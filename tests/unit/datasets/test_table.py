@@ -17,7 +17,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.dataframe import write_dataframe
-from tipcast.datasets.rows import Recipe, draw_all, prepare_fragment
+from tipcast.datasets.prepare import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
 from tipcast.tasks.base import make_task

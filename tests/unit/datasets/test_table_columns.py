@@ -20,7 +20,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets import csv_cells, table_features
-from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.table import NO_NAMES, Table
 from tipcast.tasks.base import make_task
 from tipcast.tasks.kinds import BINARY
@@ -344,7 +344,7 @@ def test_all_files_decide_how_dates_are_written(
     table = opened({"day": days, "x": cycle("1", "2")}, time="day", train=str(tmp_path / "*.csv"))
     assert "dates with slashes read as day/month/year" in table.notes
     assert np.datetime64(table.scan("train", ("x",)).period[0], "us") == np.datetime64("2019-03-01")
-    again = Table.of_model(table.facts())
+    again = Table.of_model(table.to_manifest())
     assert (again.dates, again.time, again.columns) == ("day_first", "day", table.columns)
 
 

@@ -13,7 +13,7 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import table_features
-from tipcast.datasets.base import ScanRequest
+from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.text_form import column_in_one_form
 
 TOWNS = ["Köln", "Bonn", "Nîmes"]

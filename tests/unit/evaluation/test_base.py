@@ -21,7 +21,7 @@ from tests.unit.evaluation import (
 )
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Counts
+from tipcast.datasets.counts import Counts
 from tipcast.evaluation import base, evaluator, metric
 from tipcast.evaluation.base import logged
 from tipcast.evaluation.regression import Regression

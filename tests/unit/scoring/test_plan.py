@@ -1,6 +1,6 @@
 """Names of scores, files that are passed over or refused, and what a plan says of a folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +12,9 @@ import pytest
 from botocore.config import Config
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import registry
-from tipcast.datasets.base import Dataset, RawColumn, ScanRequest
-from tipcast.datasets.made import Blobs
+from tipcast.datasets import registry, table_features
+from tipcast.datasets.base import Dataset, RawColumn
+from tipcast.datasets.scan import Listing, ScanRequest
 from tipcast.scoring.folder import ScoreFolder
 from tipcast.scoring.plan import REFUSED, ScorePlan, output_names, plan_files
 from tipcast.tasks.base import Task
@@ -220,11 +220,19 @@ def test_file_is_due_if_another_column_is_kept(plan: Plan) -> None:
     assert [file.name for file in plan("parts", folder, keep=["a"]).due] == ["a.parquet"]
 
 
-class Drawn(Blobs):
+class Drawn(Dataset):
     """A dataset of one's own, whose rows are in no files."""
 
     name = "drawn"
-    scan_file = Dataset.scan_file
+    code = table_features
+    features = ("x0",)
+
+    @classmethod
+    def of_model(cls, manifest: Any) -> Dataset:
+        return cls()
+
+    def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
+        raise NotImplementedError
 
 
 def test_model_of_rows_that_are_in_no_files_scores_none(

@@ -22,7 +22,8 @@ from tests.waiting import WATCHDOG_S, wait_until
 from tipcast.compute.cluster import opened
 from tipcast.compute.frames import CpuFrames
 from tipcast.config import schema
-from tipcast.datasets.rows import Recipe, prepare_fragment, total
+from tipcast.datasets.counts import total
+from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.evaluation import evaluator

@@ -19,6 +19,7 @@ from tests.conftest import high_tip_task, without_mlflow
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import TripInfo
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.portable import Logged, log_model, register
 from tipcast.tracking.run import Run
@@ -73,7 +74,7 @@ def columns() -> dict[str, np.ndarray]:
 @pytest.fixture(scope="session")
 def trips(columns: dict[str, np.ndarray]) -> pd.DataFrame:
     """The same trips as a user has them."""
-    return Taxi().raw_frame(columns, {"colour": "yellow"})
+    return Taxi().raw_frame(columns, TripInfo())
 
 
 @pytest.fixture(scope="session")
@@ -113,9 +114,7 @@ def saved(
     with contextlib.chdir(folder), open_run(spec, name="n", tags={}, params={"seed": 3}) as run:
         run.log_metrics({"test/auc": 0.65, "seconds/fit": 3.0})
         for format, (file, expected) in natives.items():
-            logged = log_model(
-                run, file, format, FACTS, Taxi(), {"colour": "yellow"}, trips.head(5)
-            )
+            logged = log_model(run, file, format, FACTS, Taxi(), TripInfo(), trips.head(5))
             register(run, logged, format, 0.0, {}, "")
             run.store.set_registered_model_alias(format, "champion", "1")
             (path,) = folder.glob(

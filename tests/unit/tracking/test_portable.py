@@ -25,6 +25,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
+from tipcast.datasets.taxi.files import TripInfo
 from tipcast.models import native
 from tipcast.tracking import package, portable
 from tipcast.tracking.aliases import alias_holder, check_alias, complete_move, move_alias
@@ -139,9 +140,7 @@ def test_what_does_not_fit(
             resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
             run.log_bytes(b"kept", "plots/kept.png")
             if says == "T005":
-                portable.log_model(
-                    run, large, "treelite", FACTS, Taxi(), {"colour": "yellow"}, trips.head(5)
-                )
+                portable.log_model(run, large, "treelite", FACTS, Taxi(), TripInfo(), trips.head(5))
             run.log_text("x" * (LIMIT + 1), "plots/large.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

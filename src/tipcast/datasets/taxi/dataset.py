@@ -4,7 +4,7 @@ can be used.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, ClassVar, Self
 
@@ -15,10 +15,12 @@ import pyarrow as pa
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
-from tipcast.datasets import address, base, split
-from tipcast.datasets.base import Counts, Dataset, FileScan, Listing, RawColumn, ScanRequest
+from tipcast.datasets import address, split
+from tipcast.datasets.base import Months, Published, RawColumn, Scorable
+from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts
 from tipcast.datasets.listing import named_by, request_of
 from tipcast.datasets.parts import Period, timed
+from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import features, files, sample_part, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
 
@@ -43,7 +45,7 @@ the file's period.
 """
 REFUSED = {
     "pickup_missing": (("pickup",), "is empty", "D010", "missing"),
-    base.OUTSIDE_PERIOD: (("pickup",), "lies outside the file's period", "D010", "stray"),
+    OUTSIDE_PERIOD: (("pickup",), "lies outside the file's period", "D010", "stray"),
     "fare_missing": (("fare_amount",), "is empty", "D012", "missing"),
     NOT_FINITE: (
         ("fare_amount", "tip_amount", "passenger_count"),
@@ -61,10 +63,12 @@ REFUSED = {
 
 
 @dataclass(frozen=True)
-class Taxi(Dataset):
+class Taxi(Scorable, Published, Months):
     """Trips; without a configuration one can read and understand them, but not list them."""
 
     spec: Any = None
+    colour: str | None = None
+    """That files to be scored must be of; None: each file decides."""
 
     @classmethod
     def open(cls, spec: DataSpec) -> Self:
@@ -92,27 +96,27 @@ class Taxi(Dataset):
         key = f"data.{which}"
         needed = tuple(dict.fromkeys(("pickup", *columns)))
         optional = tuple(optional)
-        request = request_of(
-            data, needed, optional, nullable=optional, facts={"colour": data.colour}
-        )
+        request = request_of(data, needed, optional, nullable=optional)
         if isinstance(data, SampleData):
             return sample_part.list_sample(data, named, request, key)
 
         if isinstance(data, TlcData):
             named = [files.fetch(*month) for month in files.months_of(data, which).items()]
 
-        return files.list_files(named, request, key)
+        return files.list_files(named, request, key, data.colour)
 
-    def check_facts(self, facts: Mapping[str, Any]) -> None:
-        """Refuse a colour that no cabs have; C003."""
-        if (colour := facts.get("colour")) is not None:
+    def of_files(self, facts: Mapping[str, Any]) -> Self:
+        """Return the dataset of files of one colour; C003 a colour that no cabs have."""
+        colour = facts.get("colour")
+        if colour is not None:
             schema.check_colour(colour, "colour")
+        return replace(self, colour=colour)
 
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        return files.scan_file(uri, request)
+        return files.scan_file(uri, request, self.colour)
 
     def scoring_columns(self, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        raw = self.raw_columns(names, {})
+        raw = self.raw_columns(names, FileInfo())
         needed = ("pickup", *(column.name for column in raw if column.required))
         return tuple(dict.fromkeys(needed)), (
             *(column.name for column in raw if not column.required),
@@ -139,7 +143,7 @@ class Taxi(Dataset):
         """
         stray = self.spec is not None and self.spec.limits.stray is None
         first, last = EVER if stray else (timed(period)[0], timed(period)[1] - 1)
-        rules = {"pickup": (first, last, base.OUTSIDE_PERIOD, "pickup_missing"), **RULES}
+        rules = {"pickup": (first, last, OUTSIDE_PERIOD, "pickup_missing"), **RULES}
         keep: Array | None = None
         dropped: Counter[str] = Counter()
 
@@ -169,8 +173,7 @@ class Taxi(Dataset):
         return (keep, dict(dropped)) if dropped else (None, {})
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file without rows or with too many that cannot be used; D009 to D013."""
-        super().check_files(listing, per_file, limits)
+        """Refuse a file with too many rows that cannot be used; D010 to D013."""
         for uri, counts in per_file.items():
             names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
             for reason, (columns, fault, code, limit) in REFUSED.items():
@@ -182,11 +185,12 @@ class Taxi(Dataset):
                     fix = f"mend the file, or raise data.limits.{limit}"
                     raise TipcastError(code, address.shown(uri), what, fix)
 
-    def raw_columns(self, names: Sequence[str], facts: Mapping[str, Any]) -> tuple[RawColumn, ...]:
+    def raw_columns(self, names: Sequence[str], info: FileInfo) -> tuple[RawColumn, ...]:
         """Return raw columns by their TLC names, the pick-up first by that of the colour a model
         was trained on.
         """
-        colours = sorted(schema.COLOURS, key=lambda colour: colour != facts.get("colour", "yellow"))
+        trained_on = _colour(info)
+        colours = sorted(schema.COLOURS, key=lambda colour: colour != trained_on)
         return tuple(
             RawColumn(name, tuple(schema.tlc_name(name, colour) for colour in colours), "time")
             if name in schema.TIMES
@@ -194,11 +198,11 @@ class Taxi(Dataset):
             for name in features.needed_columns(names)
         )
 
-    def raw_frame(self, columns: Mapping[str, Array], facts: Mapping[str, Any]) -> pd.DataFrame:
+    def raw_frame(self, columns: Mapping[str, Array], info: FileInfo) -> pd.DataFrame:
         """Return canonical host columns as a DataFrame with the TLC's names; times become
         datetime64[us].
         """
-        colour = str(facts.get("colour", "yellow"))
+        colour = _colour(info)
         times = {
             name: columns[name].view("datetime64[us]") for name in schema.TIMES if name in columns
         }
@@ -210,13 +214,13 @@ class Taxi(Dataset):
         return self.scan("months", schema.REQUIRED, schema.COLUMNS)
 
     def month_file(
-        self, month: str, there: Iterable[str], facts: Mapping[str, Any]
+        self, month: str, columns: Iterable[str], info: FileInfo
     ) -> tuple[str, dict[str, pa.Field]]:
         """Return the TLC's names; whatever a month's files have, ids become whole numbers and all
         else doubles.
         """
-        colour = str(facts["colour"])
-        present = [name for name in schema.COLUMNS if name in set(there)]
+        colour = _colour(info)
+        present = [name for name in schema.COLUMNS if name in set(columns)]
         fields = {name: pa.field(schema.tlc_name(name, colour), _type(name)) for name in present}
         return f"{colour}_tripdata_{month}.parquet", fields
 
@@ -229,6 +233,11 @@ class Taxi(Dataset):
             return f"{there} of {len(months)} months in {self.spec.cache}{rest}"
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
         return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
+
+
+def _colour(info: FileInfo) -> str:
+    """Return the colour of the cabs whose trips files hold."""
+    return info.colour if isinstance(info, files.TripInfo) else schema.COLOURS[0]
 
 
 def _type(name: str) -> pa.DataType:

@@ -8,7 +8,8 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.arrow_types import is_number
-from tipcast.datasets.base import FileScan, Listing, ScanRequest
 from tipcast.datasets.listing import (
     CSV,
     PARQUET,
@@ -30,6 +30,7 @@ from tipcast.datasets.listing import (
     scan_files,
 )
 from tipcast.datasets.parts import Fragment, Period
+from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
@@ -95,23 +96,42 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     return split.of_months(common[0], common[-1])
 
 
-def list_files(named: Any, request: ScanRequest, key: str) -> Listing:
-    """Find trip files and the fragments in them, in time order, then by name.
+@dataclass(frozen=True)
+class TripInfo(FileInfo):
+    """What trip files have in common."""
+
+    colour: str = schema.COLOURS[0]
+    """Of the cabs."""
+
+    def to_manifest(self) -> dict[str, Any]:
+        return {"colour": self.colour, **super().to_manifest()}
+
+
+@dataclass(frozen=True)
+class TripScan(FileScan):
+    """What is learned of one trip file."""
+
+    colour: str | None = None
+    """Of the cabs, as its columns or its name say; None where neither does."""
+
+
+def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -> Listing:
+    """Find trip files and the fragments in them, in time order, then by name; ``wanted`` is the
+    colour that they must be of.
 
     D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
     """
-    scans, notes = scan_files(named, request, key, scan_file)
-    colours = {file.facts["colour"]: file.uri for file in scans if file.facts["colour"]}
-    wanted: str | None = request.facts.get("colour")
+    scans, notes = scan_files(named, request, key, partial(scan_file, wanted=wanted))
+    colours = {file.colour: file.uri for file in scans if file.colour}
     if len(colours) > 1 and wanted is None:
         first, other = list(colours)
         what = f"is a {other}-taxi file (its columns have other names) among {first}-taxi files"
         raise TipcastError("D007", address.shown(colours[other]), what, "read one colour at a time")
     colour = wanted or next(iter(colours), "yellow")
-    return gather(scans, f"{colour} trips", {"colour": colour}, notes)
+    return gather(scans, f"{colour} trips", TripInfo(colour=colour), notes)
 
 
-def scan_file(uri: str, request: ScanRequest) -> FileScan:
+def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> TripScan:
     """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and
     its dates.
 
@@ -121,7 +141,7 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = split.of_months(months[0], months[-1]) if months else None
     scan = _scan_parquet if check_format(uri) == "parquet" else _scan_csv
-    file = scan(uri, request, period)
+    file = scan(uri, request, period, wanted)
 
     if period is None:
         period = _inferred(file.fragments, address.shown(uri))
@@ -131,10 +151,12 @@ def scan_file(uri: str, request: ScanRequest) -> FileScan:
     return file
 
 
-def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
+def _scan_parquet(
+    uri: str, request: ScanRequest, period: Period | None, wanted: str | None
+) -> TripScan:
     where = address.shown(uri)
     footer = parquet.read_footer(uri, request)
-    columns, colour, notes = _columns(footer.names, uri, request)
+    columns, colour, notes = _columns(footer.names, uri, request, wanted)
 
     for canonical, own in columns.items():
         kind = footer.schema.field(own).type
@@ -167,20 +189,15 @@ def _scan_parquet(uri: str, request: ScanRequest, period: Period | None) -> File
                 code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES
             )
 
-    return FileScan(
-        uri,
-        footer.parts(columns, period),
-        period,
-        footer.digest,
-        {"colour": colour},
-        tuple(notes),
-    )
+    return TripScan(uri, footer.parts(columns, period), period, footer.digest, tuple(notes), colour)
 
 
-def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan:
+def _scan_csv(
+    uri: str, request: ScanRequest, period: Period | None, wanted: str | None
+) -> TripScan:
     where = address.shown(uri)
     look = delimited.look(uri, request, period)
-    columns, colour, notes = _columns(look.names, uri, request)
+    columns, colour, notes = _columns(look.names, uri, request, wanted)
     parts = look.parts(columns, period, schema.TIMES)
     # what is packed is read from its beginning
     ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
@@ -204,11 +221,11 @@ def _scan_csv(uri: str, request: ScanRequest, period: Period | None) -> FileScan
             WITH_VALUES,
         )
 
-    return FileScan(uri, parts, period, look.digest, {"colour": colour}, (*notes, *look.notes))
+    return TripScan(uri, parts, period, look.digest, (*notes, *look.notes), colour)
 
 
 def _columns(
-    names: Sequence[tuple[str, str]], uri: str, request: ScanRequest
+    names: Sequence[tuple[str, str]], uri: str, request: ScanRequest, wanted: str | None
 ) -> tuple[dict[str, str], str | None, list[str]]:
     """Return canonical name -> a file's own, its colour, and remarks on names that are not the
     TLC's or the user's.
@@ -217,7 +234,6 @@ def _columns(
     """
     own = dict(names)
     where = address.shown(uri)
-    wanted = request.facts.get("colour")
     mapping = schema.map_columns(
         [name for name, _ in names], where, request.columns, request.optional, request.key
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.schema import SampleData
-from tipcast.datasets.base import Listing, ScanRequest, check_blocks
-from tipcast.datasets.parts import Fragment, timed
+from tipcast.datasets.parts import Fragment, check_blocks, timed
+from tipcast.datasets.scan import Listing, ScanRequest
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample, schema
-from tipcast.datasets.taxi.files import parse_months
+from tipcast.datasets.taxi.files import TripInfo, parse_months
 
 VERSION = 1
 """Of what a seed means: raise it with any change to the trips, and their digests change with it."""
@@ -59,7 +59,7 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
         uris=tuple(digests),
         digest=hashlib.sha256("\n".join(digests.values()).encode()).hexdigest(),
         name=f"{data.colour} trips",
-        facts={"colour": data.colour},
+        info=TripInfo(colour=data.colour),
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import ScanRequest
 from tipcast.datasets.listing import expand
+from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.split import of_months
 
 

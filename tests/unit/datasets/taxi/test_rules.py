@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import high_tip_task
 
 from tipcast.config.schema import FilesData, Limits
-from tipcast.datasets.rows import Recipe
+from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 
 PERIOD = (1_000, 2_000)

@@ -62,7 +62,7 @@ def test_months_are_downloaded_once_and_then_need_no_network(
 def test_configuration_is_checked_before_anything_is_fetched(cache: Path) -> None:
     _refused("C003.*data.colour", NOWHERE, cache, "2019-01", "blue")
     with pytest.raises(TipcastError, match="C003.*colour: unknown colour 'red'. Fix: .*yellow"):
-        Taxi().check_facts({"colour": "red"})  # of files to be scored
+        Taxi().of_files({"colour": "red"})  # of files to be scored
     _refused("C003.*data.train", NOWHERE, cache, "January")
     for url in ("https://127.0.0.1:1/all.parquet", "https://127.0.0.1:1/{month}.zip"):
         _refused("C003.*data.url", url, cache)

@@ -1,0 +1,52 @@
+"""Counts of rows: what the driver knows of them without having them, and sums of these."""
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tipcast.datasets.parts import Fragment
+
+OUTSIDE_PERIOD = "outside_period"
+"""Why a row is dropped whose time is not in the period of its file."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What the driver knows of rows that were read, without having them."""
+
+    rows: int
+    """Rows kept."""
+    rows_read: int
+    """Rows before any was dropped; of a fragment's parts, counted with the first only, as are the
+    next two.
+    """
+    dropped: Mapping[str, int]
+    """Reason -> rows."""
+    raw_bytes: int = 0
+    """Memory of the raw columns read."""
+    bytes: int = 0
+    """Memory of features and target."""
+    classes: tuple[int, ...] = ()
+    """Rows of each class; empty for values."""
+    target_sum: float = 0.0
+    """Of values."""
+
+
+def total(counts: Sequence[Counts]) -> Counts:
+    """Return the sums of counts."""
+    dropped = sum((Counter(count.dropped) for count in counts), Counter[str]())
+    classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
+    summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
+    sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
+    return Counts(**sums, classes=tuple(map(sum, classes)), dropped=dict(dropped))
+
+
+def per_file(
+    fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
+) -> dict[str, Counts]:
+    """Return address -> sums over its fragments and their parts."""
+    by_file: dict[str, list[Counts]] = defaultdict(list)
+    for fragment, parts in zip(fragments, counts, strict=True):
+        by_file[fragment.uri] += parts
+    return {uri: total(parts) for uri, parts in by_file.items()}

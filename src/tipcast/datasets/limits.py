@@ -1,0 +1,75 @@
+"""What of rows that were read is too little: the limits of ``data.limits``, and warnings."""
+
+import logging
+from collections.abc import Mapping
+
+from tipcast.config.errors import TipcastError
+from tipcast.config.schema import Limits
+from tipcast.datasets import address
+from tipcast.datasets.base import Published
+from tipcast.datasets.counts import Counts, total
+from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.scan import Listing
+from tipcast.datasets.split import OTHER_SIDE
+from tipcast.tasks.base import Task
+
+LOG = logging.getLogger("tipcast")
+
+MUCH = 0.05
+"""A share of the rows that are dropped for one reason that a user should hear of."""
+
+
+def check_counts(
+    listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits
+) -> None:
+    """Refuse a file whose rows cannot be used, and a period that too few rows are left of;
+    D009, D014, D015, and what ``Published.check_files`` raises.
+    """
+    for uri, counts in per_file.items():
+        if counts.rows_read == 0:
+            raise TipcastError("D009", uri, "has no rows", "remove it")
+
+    if isinstance(recipe.dataset, Published):
+        recipe.dataset.check_files(listing, per_file, limits)
+
+    every = total(list(per_file.values()))
+    dropped = sum(every.dropped.values())
+    where = address.shown(next(iter(per_file))) + (
+        f" and {len(per_file) - 1} more" if len(per_file) > 1 else ""
+    )
+    why = f" ({dropped:,} rows dropped: {', '.join(sorted(every.dropped))})" if dropped else ""
+    check_split(where + why, every, recipe.task, limits)
+
+    for reason, rows in every.dropped.items():
+        if reason != OTHER_SIDE and rows > MUCH * every.rows_read:
+            LOG.warning(
+                "%s of %s rows of %s are not used: %s",
+                f"{rows:,}",
+                f"{every.rows_read:,}",
+                where,
+                reason,
+            )
+
+
+def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
+    """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message
+    which they are.
+
+    D014 too few rows, D015 one class only, or a class that the task has no name of.
+    """
+    if counts.rows < limits.min_rows:
+        what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"
+        raise TipcastError("D014", where, what, "use more data, or lower data.limits.min_rows")
+    if len(counts.classes) > len(task.classes):
+        what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
+        raise TipcastError("D015", where, what, "name them all in task.classes")
+
+    there = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
+    if counts.classes and len(there) < 2:
+        columns = " or ".join(repr(name) for name in task.columns)
+        fix = f"check column {columns}" + (
+            ", or set task.threshold" if "threshold" in task.params else ""
+        )
+        raise TipcastError(
+            "D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix
+        )

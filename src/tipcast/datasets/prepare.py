@@ -1,0 +1,222 @@
+"""What a worker makes of a part of the data: features and target, divided between the sides of a
+split.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tipcast.compute.base import Array, Frame, Frames, module_of
+from tipcast.config.errors import travelling
+from tipcast.datasets.base import Dataset, Published, raw_frame
+from tipcast.datasets.counts import Counts
+from tipcast.datasets.parts import Fragment
+from tipcast.datasets.scan import FileInfo, Listing
+from tipcast.datasets.split import SIDES, Draw, ends_of, rows_by_class
+from tipcast.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_TARGET = "no_target"
+"""Why a row is dropped that has no answer to the task's question."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is made of raw rows."""
+
+    dataset: Dataset
+    task: Task
+    cutoff: int | None = None
+    """Microseconds since 1970: rows of a time from here on go into the second part. None: one
+    part.
+    """
+    draw: Draw | None = None
+    """Rows go into its parts at random, see ``draw_parts``. None: by ``cutoff``."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Canonical names of the raw columns that every file must have."""
+        time = () if self.dataset.time is None else (self.dataset.time,)
+        needed = self.dataset.needed_columns(self.task.features)
+        columns = dict.fromkeys((*time, *self.task.columns, *needed))
+        return tuple(name for name in columns if name not in self._sparse)
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Those that are read where a file has them."""
+        needed = self.dataset.needed_columns(self.task.features)
+        return tuple(name for name in needed if name in self._sparse)
+
+    @property
+    def _sparse(self) -> tuple[str, ...]:
+        return self.dataset.sparse if isinstance(self.dataset, Published) else ()
+
+    def scan(self, which: str) -> Listing:
+        """List the rows of a period, see ``Dataset.scan``."""
+        return self.dataset.scan(which, self.columns, self.optional)
+
+    def wanted(self, fragment: Fragment) -> tuple[str, ...]:
+        """Return the canonical columns to read of a fragment."""
+        return (*self.columns, *(name for name in self.optional if name in fragment.columns))
+
+
+@dataclass(frozen=True)
+class PreparedPart:
+    """One prepared piece of a fragment, living on a worker."""
+
+    x: Frame
+    """(rows, features) float32 DataFrame."""
+    y: Frame | None
+    """(rows,) Series: int32 classes or values of ``Frames.real``; None where nothing is
+    predicted.
+    """
+    counts: Counts
+    place: Array | None = None
+    """(rows,) of rows that are still to be drawn from, see ``Draw.places``, as the next."""
+    strata: tuple[int, ...] = ()
+    """Rows of each class, dropped ones too."""
+
+
+Prepared = tuple[PreparedPart, ...]
+"""Of one fragment, a part for each side of the split that is read."""
+
+
+@travelling
+def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> Prepared:
+    """Read the recipe's columns of one fragment, and make features and target on the frames'
+    device.
+
+    Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from
+    are one part till all fragments are read, see ``draw_parts``.
+    """
+    xp = frames.xp
+    dataset = recipe.dataset
+    task = recipe.task
+    columns = dataset.read(fragment, frames, recipe.wanted(fragment))
+    rows = len(next(iter(columns.values())))
+    raw_bytes = sum(int(values.nbytes) for values in columns.values())
+    keep, dropped = dataset.clean(columns, fragment.period, xp)
+    with np.errstate(all="ignore"):
+        target = task.target(columns, xp)
+
+    answered = None
+    if target is not None and target.dtype.kind not in "bu":
+        answered = target == target if target.dtype.kind == "f" else target >= 0
+        answered = None if answered.all() else answered
+
+    place = None
+    strata = ()
+    if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
+        place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
+
+    if answered is not None:
+        lost = int((~answered if keep is None else keep & ~answered).sum())
+        dropped = {**dropped, **({NO_TARGET: lost} if lost else {})}
+        keep = answered if keep is None else keep & answered
+
+    if keep is not None:
+        columns = {name: values[keep] for name, values in columns.items()}
+        target, place = (None if values is None else values[keep] for values in (target, place))
+
+    matrix = dataset.compute(columns, task.features, xp)
+    y = None
+    size = int(matrix.nbytes)
+
+    if target is not None:
+        target = target.astype(task.kind.target_dtype(frames.real))
+        y = frames.series(target, "target")
+        size = size + int(target.nbytes)
+
+    counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
+    whole = PreparedPart(frames.frame(matrix, task.features), y, counts, place, strata)
+    if recipe.cutoff is None:
+        return (whole,)
+
+    before = columns[str(dataset.time)] < recipe.cutoff
+    return _divided(whole, (before, ~before), task)
+
+
+@travelling
+def draw_parts(
+    prepared: Sequence[PreparedPart], number: int, ends: Array, recipe: Recipe
+) -> tuple[PreparedPart, ...]:
+    """Divide the one part of the fragment of a number into those of ``recipe.draw``, see
+    ``ends_of``.
+    """
+    (whole,), draw = prepared, recipe.draw
+    assert draw is not None  # noqa: S101 - nothing else is divided
+    side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
+    return _divided(whole, (side == SIDES.index(name) for name in draw.parts), recipe.task)
+
+
+def draw_all(prepared: list[Prepared], recipe: Recipe) -> list[Prepared]:
+    """Divide all fragments within their list, where one process has them and the recipe has a
+    draw.
+    """
+    ends = ends_of([parts[0].strata for parts in prepared])
+    for at in range(len(prepared) if recipe.draw else 0):
+        prepared[at] = draw_parts(prepared[at], at, ends, recipe)
+    return prepared
+
+
+def _divided(whole: PreparedPart, sides: Iterable[Array], task: Task) -> tuple[PreparedPart, ...]:
+    """Return the rows that each mask chooses, without a copy where these are all."""
+    parts = []
+    read = whole.counts
+    for chosen in sides:
+        x = whole.x
+        y = whole.y
+        if not chosen.all():
+            # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows
+            # need none.
+            rows = module_of(chosen).flatnonzero(chosen) if chosen.any() else slice(0)
+            x, y = (
+                None if each is None else each.iloc[rows].reset_index(drop=True) for each in (x, y)
+            )
+        size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
+        counts = replace(read, rows=len(x), bytes=size, **_target_counts(y, task))
+        parts.append(PreparedPart(x, y, counts))
+        read = Counts(0, 0, {})  # what was read is counted with the first part
+
+    return tuple(parts)
+
+
+def _target_counts(target: Any, task: Task) -> dict[str, Any]:
+    """Return the fields of ``Counts`` that the target decides."""
+    values = getattr(target, "values", target)
+    if values is None:
+        return {}
+    if task.classes:
+        return {"classes": rows_by_class(values, len(task.classes))}
+    return {"target_sum": float(values.sum(dtype=np.float64))}
+
+
+@travelling
+def held_out_rows(
+    fragment: Fragment, recipe: Recipe, info: FileInfo, rows: int
+) -> tuple[dict[str, Array], "pd.DataFrame"]:
+    """Read the first clean ``rows`` of a fragment on the host: canonical columns, and a DataFrame
+    under raw names.
+
+    The ``info`` of the listing that the model is trained on decides these names.
+    """
+    from tipcast.compute.frames import CpuFrames  # imports pandas
+
+    dataset = recipe.dataset
+    read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))
+    keep, _ = dataset.clean(read, fragment.period, np)
+    needed = dataset.needed_columns(recipe.task.features)
+    bad, _ = dataset.code.impossible(read, needed)  # a distance, which is no reason to drop a row
+    good = [mask for mask in (keep, bad if bad is None else ~bad) if mask is not None]
+    chosen = np.logical_and.reduce(good) if good else slice(None)
+    read = {name: values[chosen][:rows] for name, values in read.items()}
+    return read, raw_frame(dataset, read, recipe.task.features, info)
+
+
+def counted(parts: Sequence[PreparedPart]) -> tuple[Counts, ...]:
+    """Return what the driver needs to know of a fragment's parts."""
+    return tuple(part.counts for part in parts)

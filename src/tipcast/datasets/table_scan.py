@@ -1,0 +1,81 @@
+"""A look at one file of a table: types and names of all its columns, from a footer or a header."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tipcast.datasets import delimited, parquet
+from tipcast.datasets.listing import check_format
+from tipcast.datasets.scan import FileScan, ScanRequest
+
+
+@dataclass(frozen=True)
+class TableScan(FileScan):
+    """What is learned of one file of a table."""
+
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """Canonical name -> the column's type as it is stored, text of all columns of CSV."""
+    footer: parquet.Footer | None = None
+    """None: the file is CSV, which says nothing of its rows before they are read."""
+    index: Collection[str] = ()
+    """Columns that were the index of a DataFrame."""
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Canonical name -> the name as it stands in the header of a CSV file, blanks and all, as rows
+    to predict may have it.
+    """
+    slashed: Collection[tuple[int, ...]] = ()
+    """Distinct dates with slashes in a CSV file, as their three numbers."""
+
+    @property
+    def rows(self) -> int:
+        """Of the file, as a footer tells; 0 where none does."""
+        return 0 if self.footer is None else self.footer.rows
+
+    @property
+    def missing(self) -> dict[str, int]:
+        """Canonical name -> rows without a value, where a footer tells."""
+        if self.footer is None:
+            return {}
+        nulls = self.footer.nulls
+        spellings = self.fragments[0].columns
+        return {name: nulls[spelling] for name, spelling in spellings.items() if spelling in nulls}
+
+
+def scan_file(uri: str, request: ScanRequest) -> TableScan:
+    """Look at a file's footer or header, and cut it into parts; D-errors, each naming the file."""
+    if check_format(uri) == "parquet":
+        return _scan_parquet(uri, request)
+    return _scan_csv(uri, request)
+
+
+def _scan_parquet(uri: str, request: ScanRequest) -> TableScan:
+    footer = parquet.read_footer(uri, request)
+    return TableScan(
+        uri,
+        footer.parts(dict(footer.names), None),
+        None,
+        footer.digest,
+        types={name: footer.types[spelling] for name, spelling in footer.names},
+        footer=footer,
+        index={name for name, spelling in footer.names if spelling in footer.index},
+    )
+
+
+def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
+    look = delimited.look(uri, request, None)
+    head = look.head
+    names = dict(look.names)
+    written = dict(zip(head.names, head.written, strict=True))
+    return TableScan(
+        uri,
+        look.parts(names, None),
+        None,
+        look.digest,
+        look.notes,
+        types=dict.fromkeys(names, pa.string()),
+        # as pandas writes one
+        index=() if head.written[0].strip() else {head.names[0]},
+        written={name: written.get(spelling, spelling) for name, spelling in look.names},
+        slashed=look.slashed,
+    )
