@@ -23,6 +23,7 @@ from tipcast.config.gate import gate
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Fragment
 from tipcast.datasets.prepare import (
+    Prepared,
     PreparedPart,
     counted,
     draw_all,
