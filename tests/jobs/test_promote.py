@@ -13,7 +13,7 @@ import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 from tests.jobs.conftest import QUICK_TRAIN, TAGS, own_tags, run_job
 
-from tipcast.api import compose_jobs
+from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.scan import Listing
 from tipcast.datasets.taxi.files import TripInfo
