@@ -81,22 +81,25 @@ class Pool:
         """Yield events after they happen; the next trial is submitted before the end of the last is
         yielded.
         """
-        events: list[Event] = []
+        outcomes: list[Event] = []
         try:
             while True:
-                more = self._fill(searcher, events)
-                yield from events
-                if not (more or self._running):
+                proposals = self._fill(searcher)
+                yield from outcomes
+                yield from proposals
+
+                if not (self._running or self._waiting):
                     self.timed_out = self._now() > self._until and searcher.next() is not None
                     return
-                events = [self._outcome(task, searcher) for task in self._ended_tasks()]
+                outcomes = [self._outcome(task, searcher) for task in self._ended_tasks()]
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
                 for task in self._running:
                     task.future.release()
 
-    def _fill(self, searcher: Searcher, events: list[Event]) -> bool:
-        """Give trials to free slots; tell whether any is left to give."""
+    def _fill(self, searcher: Searcher) -> list[Proposal]:
+        """Give trials to free slots; return those that were submitted."""
+        submitted: list[Proposal] = []
         while True:
             slots = self._workers.slots
             free = self._free_slots()
@@ -104,22 +107,22 @@ class Pool:
             if self._waiting and free:
                 emptiest = min(free, key=lambda address: slots[address] - free[address])
                 if free.pop(emptiest) == slots[emptiest]:
-                    events.append(self._submit(self._waiting.popleft(), emptiest))
+                    submitted.append(self._submit(self._waiting.popleft(), emptiest))
                     continue  # else no other trial gets there until it is empty
 
             worker = max(free, key=free.__getitem__, default=None)
             full = worker is None or not free[worker]
             if full and (self._running or self._waiting):
-                return True
+                return submitted
 
             proposal = None if self._now() > self._until else searcher.next()
             if proposal is None:
-                return bool(self._waiting)
+                return submitted
 
             if worker is None or full:  # no worker at all: it waits for one that comes
                 self._waiting.append(_TrialTask(proposal))
             else:
-                events.append(self._submit(_TrialTask(proposal), worker))
+                submitted.append(self._submit(_TrialTask(proposal), worker))
 
     def _free_slots(self) -> dict[str, int]:
         """Return worker -> how many more trials it takes now."""
@@ -273,14 +276,9 @@ class TrialWorkers:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Prepare the workers for the trials, and free what they keep for them at the end."""
-
-        def report(event: tuple[float, Any]) -> None:
-            trial = Trial(**json.loads(event[1]))
-            self.reports[trial.number, trial.attempt] = trial
-
         self.client.register_plugin(self._plugin)
         self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
-        self.client.subscribe_topic(self.study.topic, report)
+        self.client.subscribe_topic(self.study.topic, self._keep_report)
         self._ended = as_completed(loop=self.client.loop)
         try:
             yield
@@ -289,6 +287,11 @@ class TrialWorkers:
                 self.client.unsubscribe_topic(self.study.topic)
                 self.client.unregister_scheduler_plugin(self._plugin.name)
                 self.client.unregister_worker_plugin(self._plugin.name)
+
+    def _keep_report(self, event: tuple[float, Any]) -> None:
+        """Keep the result of a trial, which ``worker.run_trial`` reports as (time, JSON)."""
+        trial = Trial(**json.loads(event[1]))
+        self.reports[trial.number, trial.attempt] = trial
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
         """Have every worker read the rows; return what one of them read, by fragment and part.
