@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from tipcast.compute.base import Array, Frames
-from tipcast.config.errors import unknown
+from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Fragment, Period
@@ -122,6 +122,14 @@ class RawColumn:
         """Return the column that a saved model's manifest holds."""
         lists = ("spellings", "categories", "missing")
         return cls(**{**saved, **{name: tuple(saved.get(name, ())) for name in lists}})
+
+
+@runtime_checkable
+class HasManifest(Protocol):
+    """A dataset whose saved models need more than its name to make it again."""
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return what ``of_model`` needs of a saved model's manifest, as JSON can hold it."""
 
 
 class Scorable(Dataset):
@@ -275,6 +283,17 @@ class Tabular(Dataset):
         """Return the dataset as the rows of ``fragments`` define it that a draw does not test
         on.
         """
+
+
+def check_class(dataset: type[Dataset]) -> None:
+    """Refuse a class with a method of another class of datasets, which nothing would call; C003."""
+    for kind in (Scorable, Published, Months, Tabular):
+        methods = {name for name in vars(kind) if not name.startswith("_")} - {"to_manifest"}
+        unused = methods & {name for base in dataset.__mro__ for name in vars(base)}
+        if unused and not issubclass(dataset, kind):
+            what = f"{dataset.__name__}.{min(unused)} is of no use in a class below Dataset alone"
+            fix = f"derive {dataset.__name__} from tipcast.datasets.base.{kind.__name__}"
+            raise TipcastError("C003", "data.source", what, fix)
 
 
 def describe(dataset: Dataset, which: str) -> str:

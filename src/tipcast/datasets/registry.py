@@ -16,7 +16,7 @@ from tipcast.config.schema import (
     TableData,
     TlcData,
 )
-from tipcast.datasets.base import Dataset, check_names
+from tipcast.datasets.base import Dataset, check_class, check_names
 from tipcast.datasets.made import Blobs, Regression
 from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
@@ -47,9 +47,12 @@ def register(name: str, dataset: Any) -> None:
     ``Dataset.name``.
 
     Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what
-    ``Scorable.to_manifest`` put into a saved model's manifest. An installed package does the same
-    with an entry point of the group ``tipcast.datasets``.
+    ``to_manifest`` put into a saved model's manifest. An installed package does the same
+    with an entry point of the group ``tipcast.datasets``. C003 a class with a method that nothing
+    would call.
     """
+    if isinstance(dataset, type):
+        check_class(dataset)
     SOURCES[name] = NAMES[name] = dataset
 
 

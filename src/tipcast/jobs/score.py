@@ -73,8 +73,7 @@ def plan_and_score(
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
     with temporary_folder() as downloads:
-        with clock.phase("model"):
-            model, config = fetch_model(config, downloads)
+        model, config = fetch_model(config, downloads, clock)
 
         with locked_folder(output):
             with clock.phase("list"):
@@ -91,14 +90,16 @@ def plan_and_score(
             return {**result, "command": command}, refusal(plan, plan.refused)
 
 
-def fetch_model(config: ScoreConfig, downloads: Path) -> tuple["Fetched", ScoreConfig]:
+def fetch_model(
+    config: ScoreConfig, downloads: Path, clock: Clock
+) -> tuple["Fetched", ScoreConfig]:
     """Fetch the model into a folder; also return the configuration, whose runs are beside the one
     that trained the model.
     """
     from tipcast.tracking.lookup import beside
     from tipcast.tracking.models import fetch
 
-    with store_errors(resolve(config.tracking)):
+    with clock.phase("model"), store_errors(resolve(config.tracking)):
         store = open_store(config.tracking)
         root = config.tracking.artifact_root
         model = fetch(store, config.model_uri, downloads, root=root, parse=False)

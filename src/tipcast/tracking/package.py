@@ -18,7 +18,7 @@ from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema
 from mlflow.types.schema import AnyType
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.base import Dataset, RawColumn, Scorable, raw_columns
+from tipcast.datasets.base import Dataset, HasManifest, RawColumn, raw_columns
 from tipcast.datasets.csv_cells import MISSING
 from tipcast.datasets.scan import FileInfo
 from tipcast.models import native
@@ -102,7 +102,7 @@ class Package:
                 "label": kind.label,
             },
             "missing": MISSING,
-            **(self.dataset.to_manifest() if isinstance(self.dataset, Scorable) else {}),
+            **(self.dataset.to_manifest() if isinstance(self.dataset, HasManifest) else {}),
             **self.info.to_manifest(),
             **self.model_info,
         }
@@ -121,12 +121,21 @@ class Package:
 
         return ModelSignature(_inputs(self.columns), predicted, ParamSchema(params))
 
+    def example(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return a few raw rows as a user has them, with the model's columns alone."""
+        names = [column.spellings[0] for column in self.columns]
+        return rows.reindex(columns=names).reset_index(drop=True)
+
     def save(
-        self, folder: Path, run_id: str, model_id: str, manifest: Path, example: pd.DataFrame
+        self,
+        folder: Path,
+        run_id: str,
+        model_id: str,
+        manifest: Path,
+        signature: ModelSignature,
+        example: pd.DataFrame,
     ) -> None:
-        """Save all in MLflow's format into ``folder``, which is made; ``example`` are a few raw
-        rows as a user has them.
-        """
+        """Save all in MLflow's format into ``folder``, which is made."""
         described = Model(  # not by Model.log: its MLmodel would name folders of this machine
             artifact_path=f"models:/{model_id}",
             run_id=run_id,
@@ -135,14 +144,13 @@ class Package:
             metadata={"tipcast": {"manifest_sha256": digest(manifest)}},
         )
         files = {**self.sources, "manifest": manifest}
-        names = [column.spellings[0] for column in self.columns]
         mlflow.pyfunc.save_model(
             folder,
             mlflow_model=described,
             python_model=str(CODE),
             artifacts={name: str(path) for name, path in files.items()},
-            signature=self.signature(),
-            input_example=example.reindex(columns=names).reset_index(drop=True),
+            signature=signature,
+            input_example=example,
             pip_requirements=requirements(self.format),
         )
         _of_any_machine(described, self.format, self.file.name)

@@ -83,6 +83,9 @@ def log_model(
     """
     package = Package(file, format, model_info, dataset, info)
     manifest = package.manifest()
+    signature = package.signature()
+    rows = package.example(example)
+    # last: what fails before leaves no empty model in the store
     model_id = _create_logged_model(run, model_info)
 
     with temporary_folder() as folder, quiet():
@@ -90,7 +93,7 @@ def log_model(
         with writing(folder):
             path = folder / "manifest.json"
             path.write_text(json.dumps(manifest, indent=2, allow_nan=False), encoding="utf-8")
-            package.save(folder / "model", run.id, model_id, path, example)
+            package.save(folder / "model", run.id, model_id, path, signature, rows)
 
         run.store.log_model_artifacts(model_id, str(folder / "model"))
         run.store.finalize_logged_model(model_id, LoggedModelStatus.READY)

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import resource
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.unit.tracking.conftest import FACTS
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.datasets.base import Dataset
+from tipcast.datasets.scan import FileInfo, Listing
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
@@ -35,6 +38,26 @@ from tipcast.tracking.portable import MAX_DESCRIPTION, register
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
+
+
+class Tall(Dataset):
+    """A dataset of no files, whose models need a number of it."""
+
+    name = "tall"
+    code = features
+    features = features.BASE_FEATURES
+
+    def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
+        return Listing((), None, (), which, "rows")
+
+    def to_manifest(self) -> dict[str, Any]:
+        return {"height": 3}
+
+
+def test_the_manifest_has_what_a_dataset_of_no_files_needs(natives: Any) -> None:
+    file, _ = natives["xgboost-ubj"]
+    saved_package = package.Package(file, "xgboost-ubj", FACTS, Tall(), FileInfo())
+    assert saved_package.manifest()["height"] == 3
 
 
 @pytest.mark.parametrize("format", FORMATS)
