@@ -27,7 +27,7 @@ from tipcast.models.library_class import (
     importance,
     skops_content,
 )
-from tipcast.models.library_dask import Parts, fit_dask_class
+from tipcast.models.library_dask import DaskRows, Parts, fit_dask_class
 from tipcast.models.library_rows import LibraryRows, chosen_by_part, rows_and_sum, rows_at
 from tipcast.models.preprocessing import Preprocessing, moments
 
@@ -164,8 +164,10 @@ class Library(LibraryRows):
         workers = sorted(set(homes))
         steps = self._distributed_steps(client, sides[0], features)
 
+        rows = DaskRows(client, sides, homes, steps)
+
         def fit() -> Any:
-            return fit_dask_class(self, client, sides, homes, seed, steps)
+            return fit_dask_class(self, rows, seed)
 
         with worker_lock(client, workers):
             model = watched(client, workers, fit)

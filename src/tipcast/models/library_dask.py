@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,42 +32,34 @@ Parts = Sequence["Future[Any]"]
 """Futures of frames, or of their targets."""
 
 
-def fit_dask_class(
-    library: LibraryRows,
-    client: "Client",
-    sides: Sequence[Parts],
-    homes: Sequence[str],
-    seed: int,
-    steps: Preprocessing,
-) -> Any:
-    """Fit by the library's Dask class on futures of frames and of their targets, which lie on the
-    workers of these addresses; return a model of one process.
-    """
+@dataclass(frozen=True)
+class DaskRows:
+    """Training rows on workers, and how the library's class gets them."""
+
+    client: "Client"
+    sides: Sequence[Parts]
+    """Frames and, if something is predicted, their targets."""
+    homes: Sequence[str]
+    """Address of the worker of each part."""
+    steps: Preprocessing
+
+
+def fit_dask_class(library: LibraryRows, rows: DaskRows, seed: int) -> Any:
+    """Fit by the library's Dask class; return a model of one process."""
     cls = find_class(library.distributed)
     if cls.__module__.startswith("dask_ml."):
-        return _fit_dask_ml(library, client, cls, sides, homes, seed, steps)
-    return _fit_cuml(library, client, cls, sides, homes, seed, steps)
+        return _fit_dask_ml(library, cls, rows, seed)
+    return _fit_cuml(library, cls, rows, seed)
 
 
-def _fit_dask_ml(
-    library: LibraryRows,
-    client: "Client",
-    cls: Any,
-    sides: Sequence[Parts],
-    homes: Sequence[str],
-    seed: int,
-    steps: Preprocessing,
-) -> Any:
+def _fit_dask_ml(library: LibraryRows, cls: Any, rows: DaskRows, seed: int) -> Any:
     """Fit a class of Dask-ML on arrays with a chunk for each part."""
-    groups = [[number] for number in range(len(homes))]
-    converters = (partial(library.values, steps=steps), base.joined)
+    groups = [[number] for number in range(len(rows.homes))]
+    converters = (partial(library.values, steps=rows.steps), base.joined)
     dtype = np.float64 if library.kind.has_target else np.float32
 
     # Made of futures themselves Dask-ML's tasks would lose what they need.
-    persisted = [
-        array.astype(dtype).persist()
-        for array in _dask_arrays(client, sides, homes, groups, converters)
-    ]
+    persisted = [array.astype(dtype).persist() for array in _dask_arrays(rows, groups, converters)]
     with warnings.catch_warnings(action="ignore"):
         model = library.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*persisted)
         return _of_dask_ml(library, model)
@@ -89,34 +82,26 @@ def _of_dask_ml(library: LibraryRows, model: Any) -> Any:
     return linear
 
 
-def _fit_cuml(
-    library: LibraryRows,
-    client: "Client",
-    cls: Any,
-    sides: Sequence[Parts],
-    homes: Sequence[str],
-    seed: int,
-    steps: Preprocessing,
-) -> Any:
+def _fit_cuml(library: LibraryRows, cls: Any, rows: DaskRows, seed: int) -> Any:
     """Fit a class of cuML on arrays with a chunk for each worker; C003 where its coefficients are
     wrong again and again.
     """
     # One array a worker: of each part that is none cuML's classes keep a copy in its place.
     groups = [
-        [number for number, home in enumerate(homes) if home == address]
-        for address in sorted(set(homes))
+        [number for number, home in enumerate(rows.homes) if home == address]
+        for address in sorted(set(rows.homes))
     ]
-    converters = (partial(library.values, steps=steps), library.targets)
+    converters = (partial(library.values, steps=rows.steps), library.targets)
 
     for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
         model = as_sklearn(
-            library.make(cls, seed, 1, client=client)
-            .fit(*_dask_arrays(client, sides, homes, groups, converters))
+            library.make(cls, seed, 1, client=rows.client)
+            .fit(*_dask_arrays(rows, groups, converters))
             .get_combined_model()
         )
         if library.kind.has_classes or not hasattr(model, "coef_"):
             return model
-        if _explains(library, client, model, sides, steps):
+        if _explains(library, rows, model):
             return model
 
     what = f"gives coefficients that explain nothing, {TRIES} times"
@@ -125,9 +110,7 @@ def _fit_cuml(
 
 
 def _dask_arrays(
-    client: "Client",
-    sides: Sequence[Parts],
-    homes: Sequence[str],
+    rows: DaskRows,
     groups: Sequence[Sequence[int]],
     converters: Sequence[Callable[..., Array]],
 ) -> "list[da.Array]":
@@ -136,11 +119,15 @@ def _dask_arrays(
     """
     import dask.array as da  # a third of a second that a fit on one worker does without
 
+    client = rows.client
     arrays = []
-    for side, convert in zip(sides, converters, strict=False):
+    for side, convert in zip(rows.sides, converters, strict=False):
         chunks = [
             client.submit(
-                convert, [side[number] for number in group], workers=[homes[group[0]]], pure=False
+                convert,
+                [side[number] for number in group],
+                workers=[rows.homes[group[0]]],
+                pure=False,
             )
             for group in groups
         ]
@@ -162,20 +149,16 @@ def _shape_of(chunk: Array) -> tuple[tuple[int, ...], Any, Array]:
     return chunk.shape, chunk.dtype, chunk[:0]
 
 
-def _explains(
-    library: LibraryRows,
-    client: "Client",
-    model: Any,
-    sides: Sequence[Parts],
-    steps: Preprocessing,
-) -> bool:
+def _explains(library: LibraryRows, rows: DaskRows, model: Any) -> bool:
     """Whether a linear model's training rows are no further from its predictions than from a
     constant.
     """
     count = partial(_squares, library)
-    sums = client.gather(client.map(count, *sides, model=model, steps=steps, pure=False))
-    rows, total, squares, left = np.sum(sums, axis=0)
-    spread = squares - total**2 / rows if library.params.get("fit_intercept", True) else squares
+    sums = rows.client.gather(
+        rows.client.map(count, *rows.sides, model=model, steps=rows.steps, pure=False)
+    )
+    number, total, squares, left = np.sum(sums, axis=0)
+    spread = squares - total**2 / number if library.params.get("fit_intercept", True) else squares
     return bool(left <= spread + 1e-6 * squares)
 
 
