@@ -312,6 +312,11 @@ def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
             raise unknown(key, f"column of {dataset.name}", name, columns, "C003")
 
 
+def test_share_of(dataset: Dataset) -> float:
+    """Return the share of the training rows that is drawn to test on; 0: none is."""
+    return dataset.test_share if isinstance(dataset, Tabular) else 0.0
+
+
 def as_trained(dataset: Dataset, manifest: Mapping[str, Any]) -> Dataset:
     """Return the dataset with what a saved model knows of its columns."""
     return dataset.as_trained(manifest) if isinstance(dataset, Scorable) else dataset

@@ -13,7 +13,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FACTS, DataSpec, Limits, PromoteConfig
 from tipcast.datasets import split
-from tipcast.datasets.base import Dataset, Tabular, as_trained
+from tipcast.datasets.base import Dataset, as_trained, test_share_of
 from tipcast.datasets.listing import identical
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of, open_dataset
@@ -146,8 +146,7 @@ def plan_comparison(
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
-    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
-    draw = split.Draw(seed, test_share, parts=("test",))
+    draw = split.Draw(seed, test_share_of(dataset), parts=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 

@@ -249,8 +249,7 @@ class SweepRecord:
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        stored = self.run.store.get_run(self.run.id)
-        parts.append(stored.data.tags.get(NOTE, ""))
+        parts.append(self.run.stored().data.tags.get(NOTE, ""))
         return "\n\n".join(parts)
 
     def _best_in_words(self) -> str:

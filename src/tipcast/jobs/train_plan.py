@@ -13,7 +13,7 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import rows, split
-from tipcast.datasets.base import Dataset, Tabular
+from tipcast.datasets.base import Dataset, Tabular, test_share_of
 from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.listing import identical
 from tipcast.datasets.parts import timed
@@ -179,8 +179,7 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     dataset = recipe.dataset
     test_recipe = recipe
     parts = ("train", "validation") if task.validation else ("train",)
-    test_share = dataset.test_share if isinstance(dataset, Tabular) else 0.0
-    draw = split.Draw(config.seed, test_share, task.validation, parts)
+    draw = split.Draw(config.seed, test_share_of(dataset), task.validation, parts)
 
     if isinstance(dataset, Tabular) and draw.test:
         recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)

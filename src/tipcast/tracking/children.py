@@ -28,7 +28,7 @@ class Children:
 
     def __init__(self, parent: Run) -> None:
         self._parent = parent
-        tags = parent.store.get_run(parent.id).data.tags
+        tags = parent.stored().data.tags
         self._tags = context_tags() | {
             name: value for name, value in tags.items() if name.startswith(ORIGIN)
         }

@@ -130,7 +130,7 @@ def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str
     are ``split/name``.
     """
     metrics = []
-    for key in run.store.get_run(run.id).data.metrics:
+    for key in run.stored().data.metrics:
         if (split := key.partition("/")[0]) in datasets:
             name, digest = datasets[split]
             # the run's own point, not another one

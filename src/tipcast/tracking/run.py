@@ -69,7 +69,7 @@ class Run:
         """Log parameters; those that the launcher has logged already are left: MLflow takes no
         second value.
         """
-        logged = self.store.get_run(self.id).data.params
+        logged = self.stored().data.params
         new = {name: value for name, value in params.items() if storable_name(name) not in logged}
         write(self.store, self.id, params=new)
 
@@ -135,7 +135,7 @@ class Run:
                 )
             # Python names the file that it opens, and not one that outgrows its disk
             except OSError as problem:
-                root = self.store.get_run(self.id).info.artifact_uri
+                root = self.stored().info.artifact_uri
                 problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
                 raise
 
@@ -152,9 +152,7 @@ class Run:
         table = json.loads(json.dumps(table), parse_constant=lambda _: None)
         self.log_text(json.dumps(table, allow_nan=False), path)
         # Not by MLflow's log_table: it adds rows to an earlier table, as of a sweep that goes on.
-        tables = json.loads(
-            self.store.get_run(self.id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]")
-        )
+        tables = json.loads(self.stored().data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
