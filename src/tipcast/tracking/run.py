@@ -15,6 +15,8 @@ from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag
 from mlflow.entities import Run as StoredRun
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import BAD_REQUEST, ErrorCode
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.mlflow_tags import (
@@ -118,9 +120,15 @@ class Run:
         made = source or CodeDatasetSource(tags={"made_by": uri})
         dataset = MetaDataset(made, shorten(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
         entity = Dataset(**dataset, profile=json.dumps(dict(profile), allow_nan=False))
-        self.store.log_inputs(
-            self.id, [DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, context)])]
-        )
+        inputs = [DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, context)])]
+        try:
+            self.store.log_inputs(self.id, inputs)
+        except MlflowException as problem:
+            if problem.error_code != ErrorCode.Name(BAD_REQUEST):
+                raise
+            # MLflow looks for the dataset before it adds it. Another run has added it in between:
+            # now MLflow finds it.
+            self.store.log_inputs(self.id, inputs)
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""

@@ -329,6 +329,27 @@ def test_a_name_that_was_made_is_left_as_it_is() -> None:
     assert [storable_name(name) for name in names] == names
 
 
+def test_a_dataset_that_another_run_adds_at_the_same_moment(spec: TrackingSpec) -> None:
+    """MLflow looks for the dataset and then adds it: the other run adds it in between."""
+    dataset = ("made://x", "d" * 36, "blobs", "train", {"rows": 10})
+    to_add = [dataset]
+    with _made(spec) as other, _made(spec) as run:
+
+        def add_first(_: Any, __: Any, statement: str, *rest: Any) -> None:
+            if statement.startswith("INSERT INTO datasets") and to_add:
+                other.log_dataset(*to_add.pop())
+
+        event.listen(Engine, "before_cursor_execute", add_first)
+        try:
+            run.log_dataset(*dataset)
+        finally:
+            event.remove(Engine, "before_cursor_execute", add_first)
+
+    for finished in _runs(spec):
+        (used,) = finished.inputs.dataset_inputs
+        assert (used.dataset.digest, finished.info.status) == ("d" * 36, "FINISHED")
+
+
 def test_thousands_of_odd_names_are_metrics_of_one_run(spec: TrackingSpec) -> None:
     names = [*ODD, *(f"ENSG{at}(x)" for at in range(3000))]
     values = {f"unscored/{name}": float(at) for at, name in enumerate(names)}
