@@ -17,7 +17,7 @@ from tipcast.config.schema import SweepConfig
 from tipcast.datasets.counts import per_file, total
 from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.parts import merged
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import (
     STUDY,
@@ -49,11 +49,11 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
 
         if result is not None:
             LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
-            return say(result, plan.config.print)
+            return end_job(result, plan.config.print)
 
         result, problem = run_sweep(plan, clock)
 
-    return say(result, plan.config.print, problem=problem)
+    return end_job(result, plan.config.print, problem=problem)
 
 
 def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastError | None]:
@@ -66,12 +66,12 @@ def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastErr
         if plan.previous is not None:
             sweep.resume()
 
-        with sweep.closed():
+        with sweep.closing_children():
             workers = context.start_workers()
             search(sweep, workers)
             tested = fit_best(sweep, workers)
             with progress("leaderboard"):
-                result = tested | sweep.close()
+                result = tested | sweep.finish_page()
 
         return result, sweep.tag_problem()
 
@@ -104,7 +104,7 @@ def search(sweep: SweepRecord, workers: Session) -> None:
         spec, plan.space, plan.config.seed, plan.objective, sweep.trials, plan.baseline
     )
     sweep.total = proposals.total
-    # a grid of a few parameters may have thousands
+    # A grid of a few parameters may have thousands of trials.
     LOG.info("%-9s%d in all", "trials", sweep.total)
 
     study = make_study(plan, workers)

@@ -16,7 +16,7 @@ from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.sweep_plan import SweepPlan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Params, importance, inside
-from tipcast.search.trial import Event, Failed, Proposal, Trial
+from tipcast.search.trial import Begun, Event, Failed, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
@@ -47,6 +47,8 @@ class SweepRecord:
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
         """Trial -> child run of its latest attempt."""
+        self._proposed: dict[int, Params] = {}
+        """Trial -> parameters of its latest attempt."""
         self._attempts: dict[int, int] = {}
         """Trial -> how often it was begun, also by earlier processes."""
         self._children = Children(context.run)
@@ -70,12 +72,12 @@ class SweepRecord:
         LOG.info("resumed  trials done: %d", len(self.trials))
 
     @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
+    def closing_children(self) -> Iterator[None]:
         """Close the children that are open when the sweep is stopped, also in its last fit, and say
         how to go on.
         """
         try:
-            with self._children.closed("the sweep was stopped"):
+            with self._children.closing_open("the sweep was stopped"):
                 yield
         except BaseException:
             print(self.how_to_go_on(), file=sys.stderr)
@@ -91,7 +93,7 @@ class SweepRecord:
     def record_event(self, event: Event) -> None:
         """Write to the store what has happened to a trial, and log it."""
         match event:
-            case Proposal(number, proposed):
+            case Begun(Proposal(number, proposed)):
                 self._begin(number, proposed)
             case Failed(number, problem, retried=True):
                 self._retry(number, problem)
@@ -106,6 +108,7 @@ class SweepRecord:
 
         key = self.plan.objective.key(number)
         self.runs[number] = self._children.begin(number, key, attempt, proposed)
+        self._proposed[number] = proposed
         LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposed)
 
     def _retry(self, number: int, problem: TipcastError) -> None:
@@ -113,7 +116,12 @@ class SweepRecord:
         LOG.info("trial %d is retried: %s", number, problem.what)
 
     def _fail(self, number: int, problem: TipcastError) -> None:
-        self._children.end(self.runs[number], "FAILED", tags=error_tags(problem))
+        self._children.end(
+            self.runs[number],
+            "FAILED",
+            tags=error_tags(problem),
+            params=model_params(self._proposed[number]),
+        )
         self.failed[number] = problem
 
         place = f"{self.done}/{self.total}"
@@ -169,7 +177,7 @@ class SweepRecord:
             what += f": {first.what}"
         raise TipcastError("S004", self.run.id, what, "look at the failed trials")
 
-    def close(self) -> dict[str, Any]:
+    def finish_page(self) -> dict[str, Any]:
         """Record the sums over all trials, leaderboard and plots, and put them before what the note
         says of the fit.
 
@@ -221,7 +229,7 @@ class SweepRecord:
     def _draw_importance(self, ranked: Sequence[Trial]) -> None:
         """Draw how much of the scores' variance each parameter explains, where that can be said."""
         plan = self.plan
-        # which the baseline need not be
+        # The baseline may lie outside the space.
         points = [trial for trial in ranked if inside(plan.space, trial.params)]
         shares = importance(points, plan.space, plan.objective) if points else {}
         if not shares:
@@ -306,13 +314,17 @@ def _short(value: object) -> object:
 
 def trial_params(trial: Trial) -> dict[str, object]:
     """Return a trial's parameters, and the texts that its fit says of itself."""
-    params = {f"model.params.{name}": value for name, value in trial.params.items()}
     texts = {
         f"fit.{name}": value
         for name, value in trial.fit_info.items()
         if not isinstance(value, int | float)
     }
-    return params | texts
+    return model_params(trial.params) | texts
+
+
+def model_params(params: Params) -> dict[str, object]:
+    """Return a trial's parameters by their keys in MLflow."""
+    return {f"model.params.{name}": value for name, value in params.items()}
 
 
 def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]:

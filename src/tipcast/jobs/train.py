@@ -15,13 +15,13 @@ from tipcast.compute import forkserver
 from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import MultirunConfig, TrainConfig
+from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import constant_features
 from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
@@ -48,7 +48,7 @@ COUNTED = ("rounds", "trees", "iterations", "rows")
 """What a fit says of its length."""
 
 
-def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
+def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.resume is not None:
         raise TipcastError(
@@ -75,7 +75,7 @@ def run(config: MultirunConfig, command: str) -> Mapping[str, Any]:
         workers = context.start_workers()
         result = train(workers, record)
 
-    return say(result, config.print)
+    return end_job(result, config.print)
 
 
 def train(
@@ -98,7 +98,7 @@ def train(
         logged, difference = record_model(workers, record, trained)
         notes.append(logged.uri)
 
-    record.close(trained, context.clock.seconds, peaks(workers.client))
+    record.finish_page(trained, context.clock.seconds, peaks(workers.client))
     registered = record.register(logged, difference, trained)  # last: its run is whole
     return trained_result(record, trained, registered)
 
@@ -109,7 +109,8 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
     """
     several = workers.device == "cuda" and workers.n_workers > 1
     module = TOGETHER.get(estimator.__module__)
-    thread = ThreadPoolExecutor(1, "load ahead")  # no daemon: a process must not end amid an import
+    # Not a daemon: a process must not end during an import.
+    thread = ThreadPoolExecutor(1, "load ahead")
     loading = [thread.submit(import_module, module)] if several and module else []
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable.list_packages)
@@ -140,7 +141,7 @@ def fit_model(
     name = config.model.name
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
-        # two threads that import may lock each other; what failed the fit raises again
+        # Two threads that import may deadlock. An import that failed raises again in the fit.
         wait(loading)
         fitted = fit(
             workers.client,

@@ -14,7 +14,7 @@ import yaml
 
 from tipcast.compute.base import Array
 from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.config.schema import DoctorConfig, ScoreConfig, TrainConfig
+from tipcast.config.schema import DataJobConfig, ScoreConfig, TrainConfig
 from tipcast.datasets.base import Tabular
 from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator, report
@@ -211,7 +211,7 @@ class Record:
         """Draw what each feature contributes to the predictions of at most so many test rows, at
         even distances.
         """
-        from tipcast.evaluation import plots  # as for ``figures``
+        from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
 
         test = trained.splits["test"]
         values, added = contributions(client, scorer, test.x, test.parts, most)
@@ -274,7 +274,7 @@ class Record:
             "versions": origin.versions(),
         }
 
-    def close(
+    def finish_page(
         self, trained: Trained, phases: Mapping[str, float], memory: Mapping[str, int]
     ) -> None:
         """Record how long it took and how much memory, and write the note."""
@@ -383,7 +383,7 @@ def planned_params(plan: Plan) -> dict[str, str]:
 
 
 def params(
-    config: DoctorConfig | ScoreConfig,
+    config: DataJobConfig | ScoreConfig,
     sections: Collection[str] = SECTIONS,
     later: Collection[str] = (),
 ) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, final
@@ -19,7 +19,7 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Event, Failed, Proposal, Study, Trial
+from tipcast.search.trial import Begun, Event, Failed, Proposal, Study, Trial
 from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
@@ -84,9 +84,9 @@ class Pool:
         outcomes: list[Event] = []
         try:
             while True:
-                proposals = self._fill(searcher)
+                begun = self._fill(searcher)
                 yield from outcomes
-                yield from proposals
+                yield from begun
 
                 if not (self._running or self._waiting):
                     self.timed_out = self._now() > self._until and searcher.next() is not None
@@ -97,32 +97,35 @@ class Pool:
                 for task in self._running:
                     task.future.release()
 
-    def _fill(self, searcher: Searcher) -> list[Proposal]:
+    def _fill(self, searcher: Searcher) -> list[Begun]:
         """Give trials to free slots; return those that were submitted."""
-        submitted: list[Proposal] = []
+        submitted: list[Begun] = []
         while True:
-            slots = self._workers.slots
             free = self._free_slots()
+            # A retried trial runs alone: one worker is reserved for it, and takes no other trial
+            # until it is empty.
+            reserved = self._emptiest(free) if self._waiting else None
+            if reserved and free[reserved] == self._workers.slots[reserved]:
+                submitted.append(self._submit(self._waiting.popleft(), reserved))
+                continue
 
-            if self._waiting and free:
-                emptiest = min(free, key=lambda address: slots[address] - free[address])
-                if free.pop(emptiest) == slots[emptiest]:
-                    submitted.append(self._submit(self._waiting.popleft(), emptiest))
-                    continue  # else no other trial gets there until it is empty
-
-            worker = max(free, key=free.__getitem__, default=None)
-            full = worker is None or not free[worker]
-            if full and (self._running or self._waiting):
+            worker = _most_free(free, reserved)
+            if worker is None and (self._running or self._waiting):
                 return submitted
 
             proposal = None if self._now() > self._until else searcher.next()
             if proposal is None:
                 return submitted
 
-            if worker is None or full:  # no worker at all: it waits for one that comes
+            if worker is None:  # there is no worker at all: the trial waits for the next one
                 self._waiting.append(_TrialTask(proposal))
             else:
                 submitted.append(self._submit(_TrialTask(proposal), worker))
+
+    def _emptiest(self, free: Mapping[str, int]) -> str | None:
+        """Return the worker that runs fewest trials; None where there is no worker."""
+        slots = self._workers.slots
+        return min(free, key=lambda address: slots[address] - free[address], default=None)
 
     def _free_slots(self) -> dict[str, int]:
         """Return worker -> how many more trials it takes now."""
@@ -133,7 +136,7 @@ class Pool:
                 free[task.worker] -= slots[task.worker] if task.alone else 1
         return free
 
-    def _submit(self, task: _TrialTask, worker: str) -> Proposal:
+    def _submit(self, task: _TrialTask, worker: str) -> Begun:
         task.worker = worker
         task.begun = self._now()
         task.alone = task.alone or self._workers.slots[worker] == 1
@@ -142,7 +145,7 @@ class Pool:
         key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep}"
         task.future = self._workers.submit(worker, key, task.proposal, task.attempt)
         self._running.append(task)
-        return task.proposal
+        return Begun(task.proposal)
 
     def _ended_tasks(self) -> list[_TrialTask]:
         """Wait until a trial ends or, where none runs, until a worker takes one; return what has
@@ -156,7 +159,7 @@ class Pool:
             ended = [task for task in self._running if task.future.key in done]
             for task in self._running:
                 if task.future.key in self._workers.lost - done:
-                    task.future.release()  # which ends it as cancelled
+                    task.future.release()  # the task then ends as cancelled
                 elif self._is_late(task):
                     task.late = True
                     task.future.cancel(force=True)
@@ -182,7 +185,7 @@ class Pool:
         """
         self._running.remove(task)
         problem = _exception(task.future)
-        task.future.release()  # or Dask computes it again if the worker dies
+        task.future.release()  # otherwise Dask would compute it again if the worker dies
 
         number = task.proposal.number
         trial = self._workers.reports.pop((number, task.attempt), None)
@@ -244,6 +247,14 @@ def _exception(future: Future[None]) -> BaseException | None:
         problem: BaseException | None = future.exception()
         return problem
     return None
+
+
+def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
+    """Return the worker with most free slots, leaving out the reserved one; None if none is free."""
+    open_to_all = {
+        address: slots for address, slots in free.items() if slots > 0 and address != reserved
+    }
+    return max(open_to_all, key=open_to_all.__getitem__, default=None)
 
 
 @final
@@ -312,12 +323,12 @@ class TrialWorkers:
             for read in answers.values():
                 if not isinstance(read, BaseException):
                     return read  # type: ignore[no-any-return]
-                # as Dask tells that the connection to a worker has ended
+                # An OSError is Dask's word for a connection to a worker that has ended.
                 if not isinstance(read, OSError):
                     raise read
 
             if any(self.ended_for_memory(address) for address in answers):
-                break  # the next would run out of memory as well
+                break  # the next worker would run out of memory as well
 
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
@@ -346,7 +357,8 @@ class TrialWorkers:
         else:
             with contextlib.suppress(TimeoutError):
                 ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
-        # after all that has ended: or what comes next goes to a worker whose death is among it
+        # Only now: one of these events may be the death of a worker, which must get no further
+        # task.
         self.update_slots()
         return ended
 
@@ -360,7 +372,8 @@ class TrialWorkers:
 
     def restart(self, address: str) -> None:
         """End a worker with all that it does; its nanny, where it has one, starts another."""
-        scheduler: Any = self.client.scheduler  # as Client.restart_workers would wait for the other
+        # Client.restart_workers would wait for the other workers.
+        scheduler: Any = self.client.scheduler
         how = {
             "wait_for_workers": False,
             "on_error": "return",
@@ -413,11 +426,11 @@ class NoRetries(SchedulerPlugin):
     def remove_client(self, scheduler: Any, client: str) -> None:
         """Clear up after a driver that was killed."""
         if client == self._client:
-            # this hook cannot wait for a coroutine
+            # This hook cannot wait for a coroutine.
             scheduler.loop.add_callback(self._clear, scheduler)
 
     async def _clear(self, scheduler: Any) -> None:
-        with contextlib.suppress(ValueError):  # it did so itself
+        with contextlib.suppress(ValueError):  # the driver cleared up itself
             scheduler.remove_plugin(self.name)
             await scheduler.unregister_worker_plugin(None, self.name)
 

@@ -24,7 +24,7 @@ from tipcast.search import MAX_TRIALS
 from tipcast.search.trial import Objective, Proposal, Trial
 from tipcast.tasks.kinds import Kind
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would log every trial beside our line
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial beside our line
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
@@ -133,7 +133,8 @@ def _list_axis(values: Sequence[Any]) -> Axis | None:
         return None
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of values that Optuna could not write to a database
+        # Optuna warns of values that it could not write to a database.
+        warnings.simplefilter("ignore")
         return CategoricalDistribution(values)
 
 
@@ -258,7 +259,7 @@ def _draws(space: Space, seed: int) -> Iterator[Params]:
             yield every_point[at]
         return
 
-    # asked and never told: draws are independent
+    # The study is asked and never told: draws are independent.
     study = optuna.create_study(sampler=RandomSampler(seed))
     while True:
         yield study.ask({**space}).params
@@ -367,7 +368,7 @@ class Tpe:
         """
         (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of options that are experimental
+            warnings.simplefilter("ignore")  # Optuna warns of experimental options
             self._study.sampler = TPESampler(seed=int(seed), constant_liar=True)
 
         trial = self._study.ask({**self._space})

@@ -30,7 +30,7 @@ class Objective:
     compared.
     """
     metric: str
-    """Of the validation rows."""
+    """Name of the metric, computed on the validation rows."""
     maximize: bool
     """Whether more of it is better."""
 
@@ -49,7 +49,7 @@ class Study:
 
     objective: Objective
     sweep: str
-    """This sweep alone: what its workers keep their rows by."""
+    """Id of this sweep alone, under which its workers keep their rows."""
     fragments: tuple[Fragment, ...]
     recipe: Recipe
     frames: Frames
@@ -57,15 +57,17 @@ class Study:
     device: str
     seed: int
     keep_rows: bool = True
-    """Whether rows are kept once they are prepared for a fit: another may want them otherwise."""
+    """Whether rows stay in memory once they are prepared for a fit: another trial may need them
+    prepared in another way.
+    """
 
     @property
     def topic(self) -> str:
-        """Of Dask's events that trials report by."""
+        """Topic of the Dask events by which trials report."""
         return f"tipcast-{self.sweep}"
 
     def estimator(self, params: Mapping[str, Any]) -> Any:
-        """Make what fits the model with these parameters in place of its own."""
+        """Make the estimator of the model with these parameters in place of its own."""
         model = dataclasses.replace(self.model, params={**self.model.params, **params})
         return build_for_task(model, self.device, self.recipe.task)
 
@@ -79,15 +81,15 @@ class Trial:
     score: float
     """The metric that trials are ranked by."""
     metrics: Mapping[str, float]
-    """Of the validation rows."""
+    """Metrics of the validation rows."""
     phases: Mapping[str, float]
-    """Phase -> seconds of its worker's thread."""
+    """Phase -> seconds that it took on the worker's thread."""
     worker: str
     attempt: int
-    """From 1: how often it was begun."""
+    """How often the trial was begun, from 1."""
     curve: Sequence[float] = ()
-    """To draw trials together: of two classes, true-positive rates at even false-positive rates
-    from 0 to 1.
+    """A curve to compare trials by: for two classes, true-positive rates at even false-positive
+    rates from 0 to 1.
     """
     fit_info: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
@@ -99,6 +101,13 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Begun:
+    """A worker has been given a trial."""
+
+    proposal: Proposal
+
+
+@dataclass(frozen=True)
 class Failed:
     """A trial has failed, for good or, where its worker died, until it is retried."""
 
@@ -107,5 +116,5 @@ class Failed:
     retried: bool = False
 
 
-Event = Proposal | Trial | Failed
-"""What happens to a trial: a worker has been given it, it ended well, it failed."""
+Event = Begun | Trial | Failed
+"""What happens to a trial: it began, it ended well, it failed."""

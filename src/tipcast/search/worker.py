@@ -60,7 +60,7 @@ class WorkerCache:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
-                # else XGBoost's bins are all that is held
+                # The rows themselves go where XGBoost's bins are enough for all trials.
                 self.rows = rows if self.study.keep_rows else None
                 while len(self.prepared) > MAX_PREPARED:
                     self.prepared.popitem(last=False)
@@ -95,7 +95,7 @@ def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | 
     xp = study.frames.xp
     names = list(study.recipe.task.features)
     rows = sum(part.counts.rows for part in parts)
-    # as a fit on the parts themselves would have it
+    # The order that a fit on the parts themselves would have.
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"
     x = xp.empty((rows, len(names)), dtype=xp.float32, order=order)
     y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
@@ -135,7 +135,7 @@ class TrialSlots(WorkerPlugin):
         """Keep what all trials have in common, and say how many may run at once."""
         CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
         number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
-        # here, as a worker that is started anew has none
+        # Set by the plugin: a worker that was restarted has lost its resources.
         await worker.set_resources(**{SLOT: number})
 
     def teardown(self, worker: Any) -> None:
@@ -153,7 +153,7 @@ async def load_rows(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], .
 
 @travelling
 def _fill_cache(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
-    # which loads a library, too long for the loop's heartbeats
+    # In a thread: loading a library here would hold up the event loop's heartbeats.
     cache.ready(cache.study.estimator({}), threads)
     return cache.counts
 
@@ -165,7 +165,7 @@ def run_trial(sweep: str, proposal: Proposal, attempt: int) -> None:
     M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library;
     those of the estimator.
     """
-    # the worker's resource alone says how many run at once, whatever number of threads it has
+    # The worker's resource alone limits how many trials run at once; its thread pool must not.
     secede()
     cache = CACHES[sweep]
     gate(f"trial-{proposal.number}")

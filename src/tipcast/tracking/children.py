@@ -16,10 +16,13 @@ from tipcast.tracking.store import all_runs
 from tipcast.tracking.writing import NONE, Curves, Facts, write
 
 KEY = "trial.key"
+"""Tag of a child: the name that the trial has in every attempt."""
 NUMBER = "trial.number"
+"""Tag of a child: the trial's place in the order of proposal, from 0."""
 ATTEMPT = "trial.attempt"
+"""Tag of a child: how often the trial was begun, from 1."""
 PROPOSED = "trial.params"
-"""Tags of a child: its name in every attempt, its place, the attempt, its parameters as JSON."""
+"""Tag of a child: the trial's parameters as JSON."""
 
 
 @final
@@ -58,18 +61,18 @@ class Children:
         params: Facts = NONE,
         curves: Curves = NONE,
     ) -> None:
-        """Write what came of an attempt with one batch, all finite, and close its run."""
+        """Write what came of an attempt in one batch, and close its run. All values are finite."""
         write(self._parent.store, run_id, tags=tags, params=params, curves=curves)
         self._parent.store.set_terminated(run_id, status)
 
     @contextlib.contextmanager
-    def closed(self, reason: str) -> Iterator[None]:
-        """Close what is left open as KILLED, when a block ends otherwise than well."""
+    def closing_open(self, reason: str) -> Iterator[None]:
+        """Close children that are still open as KILLED when the block ends with an exception."""
         try:
             yield
         except BaseException as problem:
             release(problem)
-            # a store that fails now must not hide the first problem
+            # A store that fails now must not hide the first problem.
             with contextlib.suppress(Exception):
                 self.close_open(reason)
             raise

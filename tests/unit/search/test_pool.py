@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Event, Failed, Objective, Proposal, Trial
+from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Trial
 
 
 class Future:
@@ -154,7 +154,7 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
 
     happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
     assert finished(happened) == list(range(20))
-    begun = Counter(event.number for event in happened if isinstance(event, Proposal))
+    begun = Counter(event.proposal.number for event in happened if isinstance(event, Begun))
     lost = Counter(
         event.number for event in happened if isinstance(event, Failed) and event.retried
     )
@@ -225,11 +225,11 @@ def test_workers_that_go_and_come(comes: bool) -> None:
     workers = Workers({"a": 1}, act)
     if comes:
         assert [type(event) for event in events(workers, 2)] == [
-            Proposal,
+            Begun,
             Failed,
-            Proposal,
+            Begun,
             Trial,
-            Proposal,
+            Begun,
             Trial,
         ]
     else:

@@ -31,7 +31,7 @@ from tipcast.models.base import Split
 from tipcast.search import worker as worker_side
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Study, Trial
 from tipcast.search.worker import SLOT
 from tipcast.tasks.kinds import BINARY, Binary
 
@@ -110,7 +110,7 @@ def test_trials_are_those_of_a_serial_loop(
     for number, metrics in serial(common, proposals).items():
         assert trials[number].score == metrics["auc"]
         assert metrics.items() <= trials[number].metrics.items(), "to the last bit"
-    assert [event for event in events if isinstance(event, Proposal)] == proposals
+    assert [event.proposal for event in events if isinstance(event, Begun)] == proposals
     assert events[:4] == proposals[:4], "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
@@ -249,7 +249,7 @@ def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None
             for event in pool.events(
                 Listed([Proposal(at, {"max_depth": 3}) for at in range(3)], {})
             ):
-                ended += [] if isinstance(event, Proposal) else [event]
+                ended += [] if isinstance(event, Begun) else [event]
     slow, large, last = ended
     assert (slow.number, slow.problem.code) == (0, "S008")
     assert (large.number, large.problem.code, large.retried) == (1, "S005", False)

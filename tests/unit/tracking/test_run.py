@@ -161,7 +161,7 @@ def test_a_lock_that_does_not_end(
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
     with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
         children = Children(run)
-        with pytest.raises(KeyboardInterrupt), children.closed("the sweep was stopped"):
+        with pytest.raises(KeyboardInterrupt), children.closing_open("the sweep was stopped"):
             trials = [
                 children.begin(number, f"key{number}", 1, {"max_depth": number})
                 for number in range(3)
