@@ -84,12 +84,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from tipcast.config.schema import CountConfig
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 
 
 def run(config: CountConfig, command: str) -> Mapping[str, Any]:
     """Say how many rows there are."""
-    return say({"rows": config.rows, "command": command}, config.print)
+    return end_job({"rows": config.rows, "command": command}, config.print)
 '''
 
 

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -40,12 +40,12 @@ class DaskLauncherConf:
     """
 
     _target_: str = "hydra_plugins.dask_launcher.DaskLauncher"
-    # of a scheduler, as tcp://host:8786, whose workers see the same files and packages
+    # address of a scheduler, as tcp://host:8786; its workers see the same files and packages
     address: str | None = None
-    # local processes, each with one job at a time; null: for each core, at most each job
+    # local processes, each with one job at a time; null: one per core, and no more than jobs
     n_workers: int | None = None
-    threads_per_worker: int = 1  # for what a job itself gives to Dask
-    memory_limit: str = "auto"  # of each worker
+    threads_per_worker: int = 1  # threads for what a job itself gives to Dask
+    memory_limit: str = "auto"  # memory limit of each worker
 
 
 ConfigStore.instance().store(
@@ -54,9 +54,11 @@ ConfigStore.instance().store(
 
 
 @final
-# its ``setup`` keeps the configuration, the context and the task
 class DaskLauncher(BasicLauncher):
-    """Run the jobs of a sweep as Dask tasks; settings are those of ``DaskLauncherConf``."""
+    """Run the jobs of a sweep as Dask tasks; settings are those of ``DaskLauncherConf``.
+
+    ``BasicLauncher.setup`` keeps the configuration, the context and the task.
+    """
 
     def __init__(self, address: str | None, **workers: Any) -> None:
         super().__init__()
@@ -72,57 +74,70 @@ class DaskLauncher(BasicLauncher):
         An error of a job is kept in its ``JobReturn``, as Hydra's own launchers keep it; those of
         Dask are raised.
         """
-        import dask.system
-        from dask.distributed import Client, LocalCluster
-
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
-        quiet: dict[str, str] = {}
-        # Dask tells of each connection that closes, with a traceback
-        if not self.config.hydra.verbose:
-            logging.getLogger("distributed").setLevel(logging.WARNING)
-            # in the workers
-            quiet["distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED"] = "critical"
         Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
-        common = (
+        shared_state = (
             self.hydra_context,
             self.config,
             self.task_function,
             Singleton.get_state(),
             str(Path.cwd()),
         )
-        futures = []
-        resources = None
-        with dask.config.set(quiet), contextlib.ExitStack() as stack:
-            cluster: Any = self.address
-            if cluster is None:
-                resources = {JOB: 1}
-                n_workers = min(
-                    self.workers["n_workers"] or dask.system.CPU_COUNT, len(job_overrides)
-                )
-                places = {
-                    "host": "127.0.0.1",
-                    "dashboard_address": "127.0.0.1:0",
-                    "resources": resources,
-                }
-                own = {
-                    **self.workers,
-                    **places,
-                    "n_workers": n_workers,
-                    "scheduler_kwargs": {"dashboard": False},
-                }
-                # a dashboard takes a second to import
-                cluster = stack.enter_context(LocalCluster(**own))
-            client = stack.enter_context(Client(cluster))
-            (shared,) = client.scatter([common], hash=False)
+
+        with self._connected(len(job_overrides)) as client:
+            # a scheduler's own workers have no such resource
+            resources = None if self.address else {JOB: 1}
+            (common,) = client.scatter([shared_state], hash=False)
+            futures = []
             for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):
                 LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
                 futures.append(
-                    client.submit(run, number, overrides, shared, pure=False, resources=resources)
+                    client.submit(run, number, overrides, common, pure=False, resources=resources)
                 )
-            ended: list[JobReturn] = client.gather(futures)
-        return ended
+            returned: list[JobReturn] = client.gather(futures)
+        return returned
+
+    @contextlib.contextmanager
+    def _connected(self, n_jobs: int) -> Iterator[Any]:
+        """Connect to the scheduler of ``address``, or to a cluster of local processes, which ends
+        with the block; yield the client.
+        """
+        import dask.config
+        from dask.distributed import Client, LocalCluster
+
+        with dask.config.set(self._quieten()), contextlib.ExitStack() as stack:
+            cluster: Any = self.address
+            if cluster is None:
+                cluster = stack.enter_context(LocalCluster(**self._local_settings(n_jobs)))
+            yield stack.enter_context(Client(cluster))
+
+    def _quieten(self) -> dict[str, str]:
+        """Keep Dask's own log to warnings, unless it is asked for; return the setting that does so
+        in the workers.
+
+        Dask logs each connection that closes, with a traceback.
+        """
+        assert self.config is not None  # noqa: S101 - Hydra calls setup first
+        if self.config.hydra.verbose:
+            return {}
+        logging.getLogger("distributed").setLevel(logging.WARNING)
+        return {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"}
+
+    def _local_settings(self, n_jobs: int) -> dict[str, Any]:
+        """Return the settings of a cluster on this machine that runs so many jobs."""
+        import dask.system
+
+        return {
+            **self.workers,
+            "n_workers": min(self.workers["n_workers"] or dask.system.CPU_COUNT, n_jobs),
+            "resources": {JOB: 1},
+            "host": "127.0.0.1",
+            "dashboard_address": "127.0.0.1:0",
+            # a dashboard takes a second to import
+            "scheduler_kwargs": {"dashboard": False},
+        }
 
 
 def run(

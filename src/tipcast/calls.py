@@ -124,7 +124,7 @@ def call(
     from tipcast.config.disk import temporary_folder
 
     with _one_job_at_a_time(), temporary_folder() as folder:
-        # before any OpenMP library is loaded; inherited by the workers
+        # Set before any OpenMP library is loaded; workers inherit it.
         os.environ.update(waiting())
 
         composed = _compose(name, keys, overrides, _write(frames, folder))
@@ -250,7 +250,7 @@ def _one_job_at_a_time() -> Iterator[None]:
 def _unchanged_process() -> Iterator[None]:
     """Put the process's settings back at the end of the block."""
     environment = dict(os.environ)  # before the imports: one of them sets a variable
-    import distributed  # noqa: F401 - it sets its loggers up as it is imported
+    import distributed  # noqa: F401 - importing it sets up its loggers
 
     from tipcast.tracking import disable_telemetry
     from tipcast.tracking.store import forget_store, without_autologging
@@ -263,7 +263,7 @@ def _unchanged_process() -> Iterator[None]:
             yield
     finally:
         forget_store()
-        # never all of them: other threads read it meanwhile
+        # Only the new ones, never all: other threads read the environment meanwhile.
         for name in set(os.environ) - set(environment):
             del os.environ[name]
         os.environ.update(environment)

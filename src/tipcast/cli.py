@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if arguments is None:
         OWN_PROCESS.set()
-        # no process that is started imports what lies in its working folder
+        # Child processes import nothing that lies in their working folder.
         os.environ["PYTHONSAFEPATH"] = "1"
         use_own_folder()
         # Python looks for garbage among all that the libraries made, for a second, at its end
@@ -123,12 +123,12 @@ def _load_ahead(composed: "ComposedJob") -> None:
     from tipcast.compute import forkserver
     from tipcast.config import dask_settings
 
-    dask_settings.check()  # which those processes would end at
+    dask_settings.check()  # worker processes would fail on a bad value
     forkserver.own_process = True
 
     if JOBS[composed.name].needs_workers:
         config = composed.config
-        # not checked yet, and a repeated run may have named it
+        # The configuration is not checked yet, and a repeated run may have named the class.
         classes = (
             {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
         )
@@ -151,7 +151,7 @@ def _guarded(run: Callable[[], int]) -> int:
         except ENDINGS as problem:
             stop.end()
             return _say_ending(problem)
-        except BrokenPipeError:  # the reader of our output has left, as `head` does
+        except BrokenPipeError:  # the reader of our output has left, like `head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
 
@@ -190,7 +190,7 @@ def _handle_signals(stop: "_Stop") -> dict[int, Any]:
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     }
     for number, handler in handlers.items():
-        # nohup ignores
+        # nohup leaves SIGHUP ignored: that stays so.
         unset = handler in {signal.SIG_DFL, signal.default_int_handler, end_quietly}
         if number == signal.SIGTERM or unset:
             signal.signal(number, stop)
@@ -213,7 +213,7 @@ def _refuse(problem: TipcastError) -> int:
 
 def _say_ending(problem: BaseException) -> int:
     """Say that a signal ended the job, and which runs it closed; return the exit code."""
-    notes: list[str] = []  # that a run was closed
+    notes: list[str] = []  # what was said when the run was closed
     cause: BaseException | None = problem
     while cause:  # closing may have failed in turn
         notes += getattr(cause, "__notes__", [])

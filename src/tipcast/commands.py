@@ -70,7 +70,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
 
     for composed in compose(name, overrides, recorded):
         config = to_object(composed.config)
-        preflight(config)
+        preflight.check(config)
         command = _command(name, map(as_given, composed.overrides))
         jobs.append(ComposedJob(name, config, command))
 
@@ -97,7 +97,7 @@ def _as_one_job(name: str, arguments: Sequence[str], jobs: list[ComposedJob]) ->
     if not jobs or not JOBS[name].multirun_module or not MULTIRUN & set(arguments):
         return jobs
 
-    run = jobs[0].config.repeat  # its whole id: what is the last run now is another soon
+    run = jobs[0].config.repeat  # the whole id: `last` is soon another run
     words = (f"from={run}" if word.startswith(("from=", REPEAT)) else word for word in arguments)
     return [ComposedJob(name, jobs[0].config, _command(name, words), jobs)]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tipcast.config.schema import Output
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.jobs.run_context import LONGEST_NAME, run_names
 
 
@@ -90,5 +90,5 @@ TEXT = ["run_id   abc", "rows     12,345", "metrics  test/auc 0.5656", "files   
 def test_a_result_is_printed(
     form: Output, lines: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert say(RESULT, form) is RESULT
+    assert end_job(RESULT, form) is RESULT
     assert capsys.readouterr().out.splitlines() == lines

@@ -34,7 +34,7 @@ out while NCCL starts, which does no harm here: these workers are killed with th
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Keys that hold a size or a share of memory."""
 
-# that this process may use, by its affinity and its container's limit
+# Cores that this process may use, by its affinity and its container's limit.
 cores = dask.system.cpu_count
 
 PAUSED_LOOK_S = 5.0
@@ -269,7 +269,7 @@ def at_work(
 
     def look() -> None:
         since = now()
-        with contextlib.suppress(Exception):  # the scheduler is gone, which is reported elsewhere
+        with contextlib.suppress(Exception):  # the scheduler is gone; that is reported elsewhere
             while not pause(over, PAUSED_LOOK_S):
                 if not client.run_on_scheduler(_all_paused):
                     since = now()

@@ -71,7 +71,7 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     gpu = kind == "local_cuda"
     local = kind == "local" and getattr(cluster, "processes", None) is not False
     forked = local or (gpu and gpus.visible())
-    # elsewhere libraries do not bear a fork
+    # On other systems libraries do not survive a fork.
     if not (own_process and forked and sys.platform == "linux"):
         return
 
@@ -109,11 +109,12 @@ def left_alone() -> Iterator[None]:
     A terminal sends it to the whole process group.
     """
     sys.warnoptions.append(LEFT)
-    # where it starts with the first process, it lets the signal in again
+    # The tracker starts here: were it to start with the first process, it would unblock the signal.
     resource_tracker.ensure_running()
     sys.warnoptions.remove(LEFT)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)  # one that came meanwhile is raised here
+        # A signal that came meanwhile is raised here.
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

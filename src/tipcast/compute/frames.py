@@ -85,7 +85,7 @@ def _array(column: pa.ChunkedArray) -> Array:
             column = column.fill_null(NULL_TIME)
     elif not (pa.types.is_float64(kind) or (pa.types.is_integer(kind) and not column.null_count)):
         column = column.cast(pa.float64(), safe=False)  # ids may be beyond 2^53
-    return column.to_numpy()  # which copies nothing of one chunk without nulls
+    return column.to_numpy()  # one chunk without nulls is not copied
 
 
 class GpuFrames(CpuFrames):
@@ -123,7 +123,7 @@ class GpuFrames(CpuFrames):
             if not isinstance(kind, np.dtype) or kind.kind not in "iufM"
         ]
         read = {name: _device_array(frame[name]) for name in columns if name not in odd}
-        if odd:  # such as decimals, whose conversion must equal the host's to the last bit
+        if odd:  # as decimals: their conversion must equal the host's to the last bit
             read |= super().read_parquet(uri, row_groups, odd, storage_options)
 
         return {name: read[name] for name in columns}

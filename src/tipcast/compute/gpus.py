@@ -82,7 +82,7 @@ def _handles(nvml: Any) -> list[Any]:
     if named is None:
         return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     handles: list[Any] = []
-    with contextlib.suppress(Exception):  # as CUDA does, stop at the first that is wrong
+    with contextlib.suppress(Exception):  # like CUDA, stop at the first wrong one
         for entry in filter(None, (part.strip() for part in named.split(","))):
             number = entry.lstrip("-").isdigit()
             find = nvml.nvmlDeviceGetHandleByIndex if number else nvml.nvmlDeviceGetHandleByUUID
@@ -109,7 +109,7 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
         return
 
     packages = missing_packages()
-    unseen = "pynvml" in packages and DRIVER.exists()  # by which GPUs are looked for
+    unseen = "pynvml" in packages and DRIVER.exists()  # pynvml finds the GPUs
     if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not unseen:
         hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
         what = "no NVIDIA GPU is visible" + (
@@ -162,7 +162,7 @@ def _pool() -> tuple[Any, Any]:
         resource = getattr(resource, "upstream_mr", None)
     if resource is None:
         return None, None
-    rmm.statistics.enable_statistics()  # which puts a resource that counts on top
+    rmm.statistics.enable_statistics()  # this puts a counting resource on top
     return resource, rmm.mr.get_current_device_resource()
 
 

@@ -104,7 +104,7 @@ def _settings(
         "scheduler_kwargs": {"dashboard": spec.dashboard},  # its pages take a second to import
         **options,
     }
-    # by the user's configuration of Dask
+    # The user's configuration of Dask asks for it.
     if dask.config.get("distributed.comm.require-encryption", False):
         settings["security"] = Security.temporary()
         if "protocol" in settings:
@@ -112,7 +112,7 @@ def _settings(
 
     if settings.get("processes", True):
         hidden = dict.fromkeys((name for name in os.environ if name.startswith(HIDDEN)), "")
-        # which override all others
+        # The user's variables override all others.
         configured = {name: str(value) for name, value in spec.environment.items()}
         settings["environment"] = {**variables, **hidden, **waiting(), **configured}
         settings["worker_class"] = Nanny
@@ -128,7 +128,7 @@ def _start(
 ) -> SpecCluster:
     """Start Dask's cluster; K002 if a worker process ends while it starts."""
     with left_alone(), warnings.catch_warnings():
-        # of Dask-CUDA, about CPU affinity that the system does not tell it
+        # Dask-CUDA warns where the system does not tell it the CPU affinity.
         warnings.simplefilter("ignore")
         try:
             return kind(**settings)
@@ -136,7 +136,7 @@ def _start(
             # Dask's hook at exit takes no cluster that has half started, and its processes end with
             # this one.
             atexit.unregister(close_clusters)
-            # of Dask; of the fork server
+            # Dask raises the first and the last, the fork server an EOFError.
             if not isinstance(problem, RuntimeError | EOFError | TimeoutError):
                 raise
 
@@ -161,7 +161,7 @@ def _close(cluster: SpecCluster) -> None:
         cluster.close(timeout=CLOSE_S)
     except BaseException as problem:
         _kill(cluster)
-        cluster.shutdown_on_close = False  # or Dask would try again as the process ends
+        cluster.shutdown_on_close = False  # otherwise Dask would close it again at exit
         # Ctrl-C; any other error matters less than the one that ended the block
         if not isinstance(problem, Exception):
             raise
@@ -175,7 +175,7 @@ def _kill(cluster: SpecCluster) -> None:
     """
     for nanny in cluster.workers.values():
         if isinstance(nanny, distributed.Nanny) and nanny.pid:
-            # or it starts another, which closing would wait for
+            # Otherwise the nanny starts another process, and closing waits for it.
             nanny.close_gracefully(reason="tipcast-kill")
             with contextlib.suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)
@@ -209,7 +209,7 @@ def _safe_path() -> Iterator[None]:
         yield
     finally:
         if before is None:
-            # another cluster of this process, opened later, may have ended before
+            # Another cluster of this process, opened later, may have removed it already.
             os.environ.pop(SAFE_PATH, None)
         else:
             os.environ[SAFE_PATH] = before

@@ -88,7 +88,7 @@ def _certificates(spec: schema.SchedulerCluster) -> Security | None:
     security = Security(require_encryption=True)
     try:
         context = security.get_connection_args("client")["ssl_context"]
-    except OSError as problem:  # of a file, or of what is in it
+    except OSError as problem:  # a certificate is missing or cannot be read
         raise failed_to("read", "distributed.comm.tls", problem, TLS_FIX, "C003") from problem
     if context is None:
         raise needs_value("distributed.comm.tls", TLS_FIX)

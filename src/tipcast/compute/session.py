@@ -96,7 +96,7 @@ def _dask_settings(cluster: schema.ClusterSpec, gpu: bool) -> dict[str, object]:
         "distributed.scheduler.worker-ttl": f"{cluster.worker_ttl_s} s",
         "distributed.scheduler.allowed-failures": cluster.allowed_failures,
         "distributed.scheduler.no-workers-timeout": f"{cluster.wait_s} s",
-        # no worker is given rows to read ahead of its work
+        # No worker is given rows to read ahead of its work.
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.comm.timeouts.connect": f"{cluster.connect_timeout_s} s",
         "distributed.nanny.pre-spawn-environ": forkserver.SPAWN_ENVIRONMENT,
@@ -159,7 +159,7 @@ def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # bokeh warns of empty plots when a block is short
         try:
-            # not after a failure, which it would delay by seconds
+            # Only after success: writing the report would delay a failure by seconds.
             report.__exit__(None, None, None)
         except Exception as problem:
             LOG.warning("no Dask performance report: %s", problem)
@@ -167,7 +167,7 @@ def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
 
 def peak_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes."""
-    # on Linux ru_maxrss begins with that of the process which started this one
+    # On Linux ru_maxrss starts at the peak of the parent process.
     status = Path("/proc/self/status")
     peak = (
         re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
@@ -182,7 +182,7 @@ def peaks(client: Client) -> dict[str, int]:
 
     If workers have GPUs, ``device`` is the most memory in use on one (see ``gpus.Watcher``).
     """
-    processes = client.run(peak_bytes, on_error="ignore")  # one may die even now
+    processes = client.run(peak_bytes, on_error="ignore")  # a process may die even now
     devices = [
         peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None
     ]
@@ -234,7 +234,8 @@ def _load() -> None:
 
     cupy.cuda.set_allocator(rmm_cupy_allocator)  # one pool for CuPy and cuDF
     gpus.watch()
-    with tempfile.TemporaryDirectory() as folder:  # its reader sets itself up for half a second
+    # cuDF's reader takes half a second to set itself up.
+    with tempfile.TemporaryDirectory() as folder:
         pq.write_table(
             pa.table({"real": [0.5, None]}), file := f"{folder}/small.parquet", compression="zstd"
         )

@@ -45,8 +45,9 @@ PATHS = {
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read
 otherwise or not at all.
 """
-LISTS = {"input", "data.train", "data.test", "data.months"}  # keys of such or of a list of them
-REPEAT = "repeat="  # what `from=` of a command line is
+# Keys whose value is a path or a list of paths.
+LISTS = {"input", "data.train", "data.test", "data.months"}
+REPEAT = "repeat="  # what `from=` becomes
 QUOTE = "'"
 QUOTES = "'\""
 SECRET = re.compile(
@@ -105,7 +106,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
         elif argument.startswith("-"):
             flags, rest = _with_value(argument, rest)
             overrides += flags
-        elif argument.startswith("from="):  # Python's word, which no field of a schema can have
+        elif argument.startswith("from="):  # a keyword of Python: no field of a schema can have it
             rest.insert(0, _repeat(argument))
         else:
             overrides.append(_override(argument, several))
@@ -287,7 +288,7 @@ def _path(key: str, value: str, several: bool) -> str:
         is_path = not several and "," in value
         is_path = is_path and (key.lstrip("+") in PATHS or os.path.lexists(value))
     else:
-        # a folder that is called 2019
+        # A folder may be called 2019.
         is_path = isinstance(override.value(), bool | int | float | dict)
 
     return text if is_path else plain
@@ -307,7 +308,7 @@ def _check(override: str) -> None:
 
     if key == "--cfg" and override != SHOW:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
-    if re.match(r"hydra\b", key):  # such can name classes or search paths, and so run code
+    if re.match(r"hydra\b", key):  # Hydra's keys can name classes or search paths, and so run code
         raise TipcastError(
             "C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail"
         )
@@ -363,4 +364,4 @@ def _literal(value: Any) -> str:
         return f"{{{', '.join(items)}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_literal, value))}]"
-    return quoted(str(value))  # a path too
+    return quoted(str(value))  # a path as well

@@ -87,7 +87,7 @@ def compose(
         return [_resolved(job, words, chosen) for words in combinations]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _refused(problem) or _explained(job, overrides, problem) from problem
-    # of a file, or of a value that is none of Hydra's
+    # A file cannot be read, or a value is not one that Hydra knows.
     except (yaml.YAMLError, OSError, ValueError) as problem:
         code = "C012" if isinstance(problem, yaml.YAMLError) else "C005"
         raise conf_files.fault() or TipcastError(
@@ -122,7 +122,7 @@ def _register() -> None:
     for name, kind in [*schemas.items(), *groups.items()]:
         node = OmegaConf.structured(kind)
         for field in dataclasses.fields(kind):
-            # else Hydra takes a new key after + alone, which -P cannot pass
+            # Without this Hydra takes a new key only after +, which -P cannot pass.
             if str(field.type).startswith("Open"):
                 OmegaConf.set_struct(node[field.name], False)
         ConfigStore.instance().store(
@@ -161,7 +161,7 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     Raises C002 if they combine to nothing.
     """
     with _hydra():
-        loader = GlobalHydra.instance().config_loader()  # which glob(*) asks for options
+        loader = GlobalHydra.instance().config_loader()  # glob(*) asks this loader for options
         parsed = OverridesParser.create(loader).parse_overrides([spelt(word) for word in overrides])
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:
@@ -294,54 +294,67 @@ def _explained(
 ) -> TipcastError:
     """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
-    several = re.match(r"Ambiguous value for argument '([^']*)'", text)
-    if several or isinstance(problem, OverrideParseException):
-        word = as_spelt(several[1] if several else str(getattr(problem, "override", "")))
-        # a secret may be elsewhere in it
-        safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(word)))
-        return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
+    ambiguous = re.match(r"Ambiguous value for argument '([^']*)'", text)
+    if ambiguous:
+        return _no_override(ambiguous[1])
+    if isinstance(problem, OverrideParseException):
+        return _no_override(str(getattr(problem, "override", "")))
 
     if isinstance(problem, MissingConfigException):
-        # an address or a path has more of these signs
+        # Only the first slash separates: an address or a path has more.
         group, _, wanted = str(problem.missing_cfg_file).partition("/")
         return hints.unknown_option(job, group, wanted, sorted(conf_files.options(group)))
 
     place = re.search(r"full_key: (\S+)", text)
     where = place[1] if place else job
     given = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
-
     if not given and not re.search(r"Key '.*' (?:is )?not in", text):
         what = str(problem.__cause__ or problem).partition("\n")[0]
-        return TipcastError(
-            "C003", where, what, f"see tipcast {job} --cfg job for the keys and their types"
-        )
+        fix = f"see tipcast {job} --cfg job for the keys and their types"
+        return TipcastError("C003", where, what, fix)
 
     key = given[1] if given else where
     if file := re.search(r"In '([^']+)'", text):
-        # which only a job that asks something has
-        if key == "task" and file[1].startswith("data/"):
-            what = f"rows of {file[1].replace('/', '=')} are for a task, and {job} has none"
-            fix = "use data=sample, files or tlc"
-            if job == "promote":
-                fix = "leave it out: data.test= names other files of the version's own data"
-            return TipcastError("C003", "data", what, fix)
-        fix = f"{job} has no such key: correct the file, or choose another option"
-        return conf_files.fault() or TipcastError(
-            "C001", f"conf/{file[1]}.yaml", f"unknown key '{key}'", fix
-        )
+        return _unknown_key_of_file(job, key, file[1])
+    return _unknown_key(job, key, overrides)
 
+
+def _no_override(word: str) -> TipcastError:
+    """Return the error for a word that Hydra cannot read."""
+    # A secret may stand elsewhere in the word.
+    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(as_spelt(word))))
+    return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
+
+
+def _unknown_key_of_file(job: str, key: str, file: str) -> TipcastError:
+    """Return the error for a key of a file in conf/ that the job does not have."""
+    # Only a job with a task has this key.
+    if key == "task" and file.startswith("data/"):
+        what = f"rows of {file.replace('/', '=')} are for a task, and {job} has none"
+        fix = "use data=sample, files or tlc"
+        if job == "promote":
+            fix = "leave it out: data.test= names other files of the version's own data"
+        return TipcastError("C003", "data", what, fix)
+
+    fix = f"{job} has no such key: correct the file, or choose another option"
+    unknown_key = TipcastError("C001", f"conf/{file}.yaml", f"unknown key '{key}'", fix)
+    return conf_files.fault() or unknown_key
+
+
+def _unknown_key(job: str, key: str, overrides: Sequence[str]) -> TipcastError:
+    """Return the error for a key of the command line that the job does not have, with those that
+    may be meant.
+    """
     near = list[str]()
-    # of another mistake beside it
+    # Another mistake may stand beside this one: then there is no hint.
     with contextlib.suppress(HydraException, OmegaConfBaseException):
         groups = (word for word in overrides if conf_files.options(word.split("=")[0]))
         config, choices = _by_api(job, [word for word in groups if key_of(word) != key])
         near = hints.meant(key, [*choices, *(name for name, *_ in help.keys(config))])
 
-    fix = (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else f"see tipcast {job} --cfg job for the keys"
-    )
+    fix = f"see tipcast {job} --cfg job for the keys"
+    if near:
+        fix = f"did you mean {' or '.join(near)}?"
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
 
@@ -389,7 +402,8 @@ def candidates(line: str) -> list[str]:
         with _hydra():
             plugin = BashCompletion(GlobalHydra.instance().config_loader())
             offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
-    except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):  # of words before it
+    # An earlier word is wrong.
+    except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):
         return []
 
     hidden = ["hydra", "schema", *schema.TESTS_ONLY]

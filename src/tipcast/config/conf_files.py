@@ -7,7 +7,7 @@ import yaml
 
 from tipcast.config.errors import TipcastError, missing
 
-OWN = "TIPCAST_CONFIG_DIR"  # names the folder of a user's own options to processes that are started
+OWN = "TIPCAST_CONFIG_DIR"  # tells child processes the folder of a user's own options
 PACKAGE = "# @package _global_"
 TASK = "override /task@"
 """What the defaults of data that are for a task of their own have."""

@@ -166,7 +166,7 @@ def _kind(key: str, default: Any) -> Rule | None:
     if text:
         return "a text", lambda value: isinstance(value, str | bool)
     if isinstance(default, bool):
-        return None  # some take a word or a number too
+        return None  # some settings take a word or a number too
     if isinstance(default, int | float):
         return "a number", lambda value: isinstance(float(value), float)
     if isinstance(default, list):

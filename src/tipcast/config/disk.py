@@ -68,15 +68,15 @@ def use_own_folder() -> None:
     killed.
     """
     long = len(str(SHARED)) > LONGEST_SHARED
-    # whose sockets it uses
+    # A child process uses its parent's sockets.
     if tempfile.gettempdir() != str(SHARED) or (long and multiprocessing.parent_process()):
         return
 
-    with contextlib.suppress(OSError):  # of a full disk, which whoever needs a file tells
+    with contextlib.suppress(OSError):  # the disk is full: who needs a file will say so
         remove_abandoned()
         folder, _ = _locked_folder()  # the lock is open as long as the process
-        # after multiprocessing's own folder in it, which has -100; a fork of this process leaves it
-        # alone
+        # Removed after multiprocessing's own folder inside it (priority -100); a fork of this
+        # process leaves it alone.
         util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=-200)
         if long:
             _put_sockets_elsewhere(folder)
@@ -105,8 +105,8 @@ def _locked_folder() -> tuple[Path, int]:
             lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:  # taken for an abandoned one
             continue
-        with contextlib.suppress(OSError):  # of a disk without locks
-            # it waits for a process that takes the folder for an abandoned one
+        with contextlib.suppress(OSError):  # the disk may have no locks
+            # Waits while another process takes the folder for an abandoned one.
             fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
             return folder, lock
@@ -126,7 +126,7 @@ def remove_abandoned() -> None:
     """Remove temporary folders and locks of this user that no process of this machine holds."""
     with contextlib.suppress(OSError):
         for path in SHARED.glob(f"{OURS}*"):
-            with contextlib.suppress(OSError):  # it is in use, or somebody else removes it
+            with contextlib.suppress(OSError):  # in use, or another process is removing it
                 _remove_unlocked(path)
 
 
@@ -152,7 +152,7 @@ def _remove_unlocked(path: Path) -> None:
 
 def _remove_sockets(folder: Path) -> None:
     """Remove the folder of sockets that a process's own folder names."""
-    with contextlib.suppress(OSError):  # most name none
+    with contextlib.suppress(OSError):  # most folders name none
         sockets = Path((folder / SOCKETS).read_text())
         if sockets.name.startswith(PYTHONS):
             shutil.rmtree(sockets, ignore_errors=True)
@@ -211,7 +211,7 @@ def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
     """
     new = [above for above, _, _ in os.walk(folder, topdown=False) if above not in before]
     for path in [*map(Path, new), *made]:
-        with contextlib.suppress(OSError):  # it holds something
+        with contextlib.suppress(OSError):  # the folder is not empty
             path.rmdir()
 
 

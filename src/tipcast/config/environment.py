@@ -115,7 +115,8 @@ def concealed(text: str) -> str:
     Values are found as they are, as JSON and as addresses write them. A number is left, or other
     numbers would change.
     """
-    for value in sorted(_read, key=len, reverse=True):  # one may be the beginning of another
+    # Longest first: one value may begin with another.
+    for value in sorted(_read, key=len, reverse=True):
         if len(value) < SHORT or NUMBER.fullmatch(value):
             continue
         for form in dict.fromkeys((value, json.dumps(value)[1:-1], quote(value, safe=""))):

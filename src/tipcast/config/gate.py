@@ -16,7 +16,7 @@ def gate(point: str) -> None:
     if not path:
         return
 
-    # one short write: whole lines, in the order of their events
+    # One short write: lines stay whole and in the order of their events.
     with Path(path).open("a") as passed:
         passed.write(f"{point} {os.getpid()}\n")
     while point == gated_point and not Path(f"{path}.go").exists():

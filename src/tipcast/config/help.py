@@ -26,7 +26,7 @@ COLUMN = 36  # where what is said of a key begins
 LONGEST = 40  # letters of a default value that are shown
 FIELD = re.compile(r"^((?:    # .*\n)*)    (\w+):.*?(?:  # (.*))?$", re.MULTILINE)
 """A field of a schema's source, with the comments above and beside it."""
-# in this order
+# The order in which groups are shown.
 GROUPS = ("data", "task", "model", "search", "backend", "cluster", "tracking", "experiment")
 EXPANDED = ("params", "fit", "space")  # mappings of a library's own keys that are shown one by one
 
@@ -61,15 +61,11 @@ def text(
     It is a page of what matters or, with overrides, all keys of their groups. ``config`` is
     composed and may lack values. ``choices`` is group -> option that was composed.
     """
-    order = sorted(
-        choices, key=lambda group: GROUPS.index(group) if group in GROUPS else len(GROUPS)
-    )
-    options_of = conf_files.options if "task" in choices else conf_files.options_without_task
-    files = {group: options for group in order if (options := options_of(group))}
-    title, examples, first_keys = _opening(conf_files.conf_dir() / f"{job}.yaml")
+    files = _option_files(choices)
     chosen = {group: options.get(choices[group] or "") for group, options in files.items()}
     comments = _all_comments(job, chosen)
     entries = {key: (value, comments.get(key) or comment) for key, value, comment in keys(config)}
+    title, examples, first_keys = _opening(conf_files.conf_dir() / f"{job}.yaml")
 
     if overrides:
         lines = _keys_of_groups(_titles(job, chosen, choices), entries, overrides)
@@ -89,6 +85,14 @@ def text(
         textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
         for line in [title, *lines]
     )
+
+
+def _option_files(choices: Mapping[str, str | None]) -> dict[str, dict[str, Path]]:
+    """Return group -> option -> its file, of the groups that were composed, in the order shown."""
+    places = {group: place for place, group in enumerate(GROUPS)}
+    order = sorted(choices, key=lambda group: places.get(group, len(GROUPS)))
+    options_of = conf_files.options if "task" in choices else conf_files.options_without_task
+    return {group: options for group in order if (options := options_of(group))}
 
 
 def _all_comments(job: str, chosen: Mapping[str, Path | None]) -> dict[str, str]:
@@ -125,7 +129,7 @@ def _keys_of_groups(
         lines += ["", re.split(r"(?<=[.?])\s", titles[group])[0]]
         for key, (value, comment) in entries.items():
             start, _, name = key.partition(".")
-            # which its option says
+            # A group's own option is left out: the group's title says it.
             if group == (start if start in titles else "") and OPTION.get(start) != name:
                 lines += _entry(f"{key}={value}" if value else key, comment, COLUMN)
 
@@ -185,25 +189,30 @@ def _comments(path: Path, group: str) -> dict[str, str]:
     """
     text = path.read_text(encoding="utf-8")
     comments = dict[str, str]()
-    above = list[str]()
-    parents = list[tuple[int, str]]()
     for item in yaml.safe_load(text).get("defaults", []):
         if isinstance(item, str) and (base := conf_files.options(group).get(item)):
             comments |= _comments(base, group)
 
-    prefix = [group] if group and conf_files.PACKAGE not in text else []
-    for line in text.splitlines():
-        key, _, end_of_line = line.partition(" # ")
-        if match := re.match(r"( *)(\w+):", key):
-            parents = [parent for parent in parents if parent[0] < len(match[1])] + [
-                (len(match[1]), match[2])
-            ]
-            if comment := end_of_line or " ".join(above):
-                full_key = ".".join([*prefix, *(name for _, name in parents)])
-                comments[full_key] = comment.strip().removesuffix(".")
-        above = [*above, line.strip(" #")] if line.lstrip().startswith("#") else []
-
+    prefix = f"{group}." if group and conf_files.PACKAGE not in text else ""
+    for key, comment in _commented_keys(text):
+        comments[f"{prefix}{key}"] = comment.strip().removesuffix(".")
     return comments
+
+
+def _commented_keys(text: str) -> Iterator[tuple[str, str]]:
+    """Yield full keys of a YAML file's text with the comment behind, else above each, if any."""
+    above = list[str]()
+    parents = list[tuple[int, str]]()
+    for line in text.splitlines():
+        code, _, end_of_line = line.partition(" # ")
+        if match := re.match(r"( *)(\w+):", code):
+            indent = len(match[1])
+            parents = [parent for parent in parents if parent[0] < indent]
+            parents.append((indent, match[2]))
+            if comment := end_of_line or " ".join(above):
+                yield ".".join(name for _, name in parents), comment
+
+        above = [*above, line.strip(" #")] if line.lstrip().startswith("#") else []
 
 
 def _opening(path: Path) -> tuple[str, list[str], list[str]]:

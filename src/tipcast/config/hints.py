@@ -58,7 +58,7 @@ def meant(key: str, keys: Sequence[str]) -> list[str]:
     that ends with what it begins with, as ``tracking.tags.owner`` for ``tags.owner``, or else the
     nearest.
     """
-    # as flags and variables of the environment are written
+    # Flags have hyphens, and variables of the environment capitals.
     plain = key.replace("-", "_").lower().removeprefix("mlflow_")
     for name in SYNONYMS.get(plain, ()):
         if name in keys:

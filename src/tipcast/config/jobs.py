@@ -47,19 +47,19 @@ class Job:
 _TABLE = (
     Job(
         "train",
-        schema.MultirunConfig,
+        schema.TrainJobConfig,
         needs_workers=True,
         takes_from=True,
         multirun_module="tipcast.jobs.multirun",
     ),
     Job("sweep", schema.SweepConfig, needs_workers=True, takes_from=True),
-    # which checks the cluster of each rung
+    # The job itself checks the cluster of each rung.
     Job("ladder", schema.LadderConfig, checks_cluster=False),
     Job("prepare", schema.PrepareConfig, has_run=False),
     Job("score", schema.ScoreConfig),
     Job("promote", schema.PromoteConfig, needs_workers=True),
-    # which shows a cluster's fault in its table
-    Job("doctor", schema.CheckupConfig, has_run=False, checks_cluster=False),
+    # The job's table shows what is wrong with the cluster.
+    Job("doctor", schema.DoctorConfig, has_run=False, checks_cluster=False),
     Job("inspect", schema.InspectConfig, has_run=False),
 )
 

@@ -32,7 +32,7 @@ LOGIN = re.compile(
 search linear.
 """
 NAMED = ("files", "table")  # sources whose files are named
-TRAINED = ("data", "task", "model", "seed")  # parts of a configuration that a fit follows from
+TRAINED = ("data", "task", "model", "seed")  # the parts of a configuration that decide a fit
 
 
 def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
@@ -55,7 +55,7 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
                 item, hidden or name == "storage_options", f"{path}[{name}]" if path else name
             )
             for name, item in ((str(name), item) for name, item in value.items())
-        }  # of storage_options all: every file system has its own names for its secrets
+        }  # all storage_options: each file system names its secrets in its own way
 
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden, f"{path}[{at}]") for at, item in enumerate(value)]
@@ -100,7 +100,7 @@ def redact_address(uri: str) -> str:
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
         rest = rest.rpartition("@")[2] if "@" in rest else "..."
 
-    # a glob's question mark is no query
+    # A glob's question mark begins no query.
     ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"
     return f"{scheme}://{re.split(ends, rest, maxsplit=1)[0]}"
 

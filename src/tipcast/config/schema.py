@@ -41,7 +41,7 @@ class ClusterSpec:
 
     kind: str = MISSING
     wait_s: float = bounded(above=0, default=60.0)  # seconds that workers may take to come
-    # seconds without a sign of life: it is lost
+    # seconds without a sign of life after which a worker counts as lost
     worker_ttl_s: float = bounded(above=0, default=60.0)
     # workers that may die of one task before it has failed
     allowed_failures: int = bounded(0, default=2)
@@ -68,9 +68,9 @@ class LocalCluster(ClusterSpec):
 class SchedulerCluster(ClusterSpec):
     """A running Dask scheduler."""
 
-    address: str = MISSING  # of the scheduler, as tcp://HOST:8786 or tls://HOST:8786
+    address: str = MISSING  # address of the scheduler, as tcp://HOST:8786 or tls://HOST:8786
     n_workers: int = bounded(1, default=1)
-    # whether it may be off this machine without TLS: whoever reaches it can run code
+    # whether the scheduler may be on another machine without TLS: whoever reaches it can run code
     insecure: bool = False
 
 
@@ -113,8 +113,8 @@ class DataSpec:
 class SampleData(DataSpec):
     """Synthetic trips."""
 
-    rows: int = bounded(1)  # of all months of a period together
-    seed: int = bounded(0, below=2**63)  # of the draw of the trips
+    rows: int = bounded(1)  # rows of all months of a period together
+    seed: int = bounded(0, below=2**63)  # seed of the draw of the trips
     colour: str = MISSING  # yellow or green
     block_rows: int = bounded(1)
 
@@ -126,7 +126,7 @@ class FilesData(DataSpec):
     colour: str | None = None
     columns: OpenTexts = field(default_factory=dict)
     block_bytes: int = bounded(1024)
-    # of fsspec; secrets come from the environment
+    # options of fsspec for this storage; secrets come from the environment
     storage_options: Open = field(default_factory=dict)
 
 
@@ -143,11 +143,12 @@ class TlcData(DataSpec):
 class MadeData(DataSpec):
     """Rows that are made as they are read."""
 
-    rows: int = bounded(1)  # to train on
+    rows: int = bounded(1)  # rows to train on
     gigabytes: float | None = bounded(above=0, default=None)
-    test_rows: int | None = bounded(1)  # to test on; null: a fifth of rows, from 1,000 to 20,000
-    columns: int = bounded(1)  # features
-    seed: int = bounded(0)  # of the draw of the rows
+    # rows to test on; null: a fifth of rows, from 1,000 to 20,000
+    test_rows: int | None = bounded(1)
+    columns: int = bounded(1)  # number of features
+    seed: int = bounded(0)  # seed of the draw of the rows
     block_rows: int = bounded(1)
 
 
@@ -155,7 +156,7 @@ class MadeData(DataSpec):
 class BlobsData(MadeData):
     """Gaussian blobs."""
 
-    centers: int = bounded(2)  # how many blobs there are
+    centers: int = bounded(2)  # number of blobs
     cluster_std: float = MISSING  # standard deviation of each
     spread: float = MISSING
 
@@ -175,9 +176,9 @@ class TableData(DataSpec):
     time: str | None = None
     columns: OpenTexts = field(default_factory=dict)
     types: OpenTexts = field(default_factory=dict)
-    test_share: float = bounded(0, below=1)  # of the rows, where test is null
+    test_share: float = bounded(0, below=1)  # share of the rows to test on where test is null
     block_bytes: int = bounded(1024)
-    # of fsspec; secrets come from the environment
+    # options of fsspec for this storage; secrets come from the environment
     storage_options: Open = field(default_factory=dict)
 
 
@@ -200,10 +201,10 @@ class TaskSpec:
     # name of a function that makes the target of raw columns; null: target as it is
     function: str | None = None
     target: str | None = None  # column that is predicted; null: the dataset's own
-    # of two classes the one whose probability is told; null: the second in their order
+    # of two classes, the one whose probability is predicted; null: the second in their order
     positive: str | None = None
     columns: list[str] = field(default_factory=list)  # raw columns that the function needs
-    params: dict[str, Any] = field(default_factory=dict)  # of the function
+    params: dict[str, Any] = field(default_factory=dict)  # parameters of the function
     # tip over fare above which a tip is high
     threshold: float | None = bounded(0, below=1_000_000, default=None)
     classes: list[str] = field(default_factory=list)  # names of the classes, from 0 on
@@ -225,11 +226,11 @@ class ModelSpec:
     kinds: list[str] = field(default_factory=list)
     # parameters by the library's names; others may be added
     params: Open = field(default_factory=dict)
-    # what belongs to training, as rounds and early stopping
+    # settings of the training, as rounds and early stopping
     fit: Open = field(default_factory=dict)
     cpu: str | None = None  # class of tipcast's own
-    gpu: str | None = None  # likewise, with backend=gpu
-    # or of a library: kind -> device (-> reach) -> class
+    gpu: str | None = None  # class of tipcast's own with backend=gpu
+    # classes of a library: kind -> device (-> reach) -> class
     classes: dict[str, Any] = field(default_factory=dict)
     # what a sweep searches: parameter -> range or list
     space: dict[str, Any] = field(default_factory=dict)
@@ -249,10 +250,10 @@ class TrackingSpec:
     tags: OpenTexts = field(default_factory=dict)
     # true: the use of processor, memory, disk, network and GPUs is recorded
     system_metrics: bool = False
-    max_retries: int = bounded(0, default=5)  # of one HTTP request to the tracking server
-    # how long a locked sqlite file is waited for
+    max_retries: int = bounded(0, default=5)  # retries of one HTTP request to the tracking server
+    # seconds to wait for a locked sqlite file
     wait_s: float = bounded(0, below=1_000_000, default=60.0)
-    # folder of this machine that a server may name as the place of a model's files
+    # folder on this machine in which a server may say that a model's files are
     artifact_root: str | None = None
     insecure: bool = False  # whether a password or token may go to another machine without TLS
 
@@ -262,17 +263,18 @@ class SearchSpec:
     """How trials are proposed, where they run and when they are given up."""
 
     name: str = MISSING
-    trials: int | None = bounded(1)  # how many; null: as many as the search has
+    trials: int | None = bounded(1)  # number of trials; null: as many as the search has
     space: Open = field(default_factory=dict)  # parameter -> range or list; null leaves the model's
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
-    points: int = bounded(2, default=3)  # of a grid along each range of the model's own space
-    # most trials at once, of a search that learns from its trials
+    # points of a grid along each range of the model's own space
+    points: int = bounded(2, default=3)
+    # most trials at once in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
     # maximum worker losses per trial, not counting out-of-memory
     attempts: int = bounded(1, default=3)
-    # then its worker starts anew; null: no limit
+    # seconds that a trial may take before its worker is restarted; null: no limit
     trial_timeout_s: float | None = bounded(above=0, default=None)
     # trials at once on each GPU; a CPU worker runs one on each thread
     trials_per_gpu: int = bounded(1, default=1)
@@ -286,7 +288,7 @@ GROUPS = {
     "search": SearchSpec,
     "tracking": TrackingSpec,
 }
-# by kind
+# Kind of cluster -> its schema.
 CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
 SOURCES = {
     "sample": SampleData,
@@ -320,32 +322,32 @@ class WorkersConfig(JobConfig):
 
 
 @dataclass
-class DoctorConfig(WorkersConfig):
-    """What the doctor looks at, of every job that has it."""
+class DataJobConfig(WorkersConfig):
+    """What jobs that read a dataset and keep a run have in common."""
 
     data: DataSpec = MISSING
     tracking: TrackingSpec = MISSING
 
 
 @dataclass
-class CheckupConfig(DoctorConfig):
-    """What the doctor looks at, with the task that some data are for."""
+class DoctorConfig(DataJobConfig):
+    """What the doctor looks at."""
 
-    task: TaskSpec = MISSING  # of no name until data bring one
+    task: TaskSpec = MISSING  # without a name until the data bring one
 
 
 @dataclass
-class TrainConfig(DoctorConfig):
-    """A training."""
+class TrainConfig(DataJobConfig):
+    """A training: what jobs that train have in common."""
 
     task: TaskSpec = MISSING
     model: ModelSpec = MISSING
-    seed: int = bounded(0, below=2**31)  # of all random draws
+    seed: int = bounded(0, below=2**31)  # seed of all random draws
 
 
 @dataclass
-class MultirunConfig(TrainConfig):
-    """One training or, with ``--multirun``, one of several."""
+class TrainJobConfig(TrainConfig):
+    """The job `train`: one training or, with ``--multirun``, one of several."""
 
     repeat: str | None = None
     other_data: bool = False
@@ -378,11 +380,12 @@ class PrepareConfig(WorkersConfig):
     out: str = MISSING
     # rows of a row group of the Parquet files: each is read by a task
     row_group_rows: int = bounded(1)
-    compression: str = MISSING  # of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
+    # compression of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
+    compression: str = MISSING
 
 
 @dataclass
-class PromoteConfig(DoctorConfig):
+class PromoteConfig(DataJobConfig):
     """A version, and the gate before its alias.
 
     The source ``tested`` of ``data`` is the one that the version's run read.
@@ -401,7 +404,7 @@ page shows them.
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-# keys of `ScoreConfig` that say something of the files which only the dataset understands
+# Keys of `ScoreConfig` that describe the files and that only the dataset understands.
 FACTS = ("colour",)
 
 

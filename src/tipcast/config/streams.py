@@ -17,7 +17,7 @@ def open_streams() -> None:
         with contextlib.suppress(OSError):
             os.fstat(number)
             continue
-        # it gets the lowest free number, in children too
+        # The new file gets the lowest free number, which is the missing one; children inherit it.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
     for name in ("stdin", "stdout", "stderr"):

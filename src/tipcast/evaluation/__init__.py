@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation.base import OWN, Evaluator, Metric, RowFunction, load_entry_points
+from tipcast.evaluation.base import OWN, Evaluator, Metric, RowMetric, load_entry_points
 from tipcast.tasks.kinds import Kind, named
 
 __all__ = ["Evaluator", "evaluator", "metric", "ranking"]
@@ -36,7 +36,7 @@ def ranking(kind: Kind, name: str | None, where: str) -> Metric:
 
 def metric(
     kind: str, *, maximize: bool, name: str | None = None
-) -> Callable[[RowFunction], RowFunction]:
+) -> Callable[[RowMetric], RowMetric]:
     """Make a function a metric of all tasks of a kind: it is logged, and stands in every table.
 
     The function gets a part's target and predictions as arrays of its device and returns one value
@@ -53,14 +53,14 @@ def metric(
 
     """
 
-    def register(function: RowFunction) -> RowFunction:
+    def register(function: RowMetric) -> RowMetric:
         added = Metric(name or function.__name__, maximize)
-        # jobs log how many
+        # `rows` is taken too: jobs log the number of rows under it.
         if added.name in {ours.name for ours in evaluator(named(kind)).metrics} | {"rows"}:
             raise TipcastError(
                 "C003", f"metric {added.name}", "is one of ours", "give it another name"
             )
-        # which stores would have under another name
+        # Stores would log it under another name.
         if not re.fullmatch(r"\w[\w.\- ]*", added.name):
             raise TipcastError(
                 "C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _"

@@ -37,8 +37,10 @@ SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an
 evaluation.
 """
-RowFunction = Callable[[Array, Array], Array]
-"""(rows,) values of two arrays of a device."""
+Loss = Callable[[Array, Array], Array]
+"""(rows,) losses, of predictions and then targets."""
+RowMetric = Callable[[Array, Array], Array]
+"""(rows,) values of a metric of a user's own, of targets and then predictions."""
 Tables = dict[str, dict[str, list[Any]]]
 """Artifact path -> columns."""
 
@@ -108,7 +110,7 @@ class Evaluator(ABC):
     """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
     """Where there are no validation rows to choose a better one on."""
-    loss: RowFunction
+    loss: Loss
     """(rows,) values of predictions and target whose mean is the headline, or its square; where it
     is such a mean.
     """
@@ -265,7 +267,7 @@ class Evaluator(ABC):
 
 
 def _difference_sums(
-    loss: RowFunction, slopes: Sequence[float], first: Any, second: Any, target: Any
+    loss: Loss, slopes: Sequence[float], first: Any, second: Any, target: Any
 ) -> list[float]:
     """Return the rows of a part, the sum of what each moves the difference of two headlines by, and
     of its square.
@@ -296,7 +298,7 @@ def keys(names: Sequence[str]) -> list[str]:
     """
     unique: list[str] = []
     for name in names:
-        plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # of a key's 250 in MLflow
+        plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # MLflow allows 250 letters in a key
         plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
         key = next(key for key in itertools.chain([plain], numbered) if key not in unique)
@@ -311,7 +313,7 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 
 # Metrics of users
 
-OWN: dict[str, dict[Metric, RowFunction]] = defaultdict(dict)
+OWN: dict[str, dict[Metric, RowMetric]] = defaultdict(dict)
 """Kind -> a user's metric -> what computes a value of each row."""
 
 
@@ -321,7 +323,7 @@ def load_entry_points() -> None:
         point.load()
 
 
-def _row_sums(metrics: Mapping[Metric, RowFunction], predictions: Any, target: Any) -> list[float]:
+def _row_sums(metrics: Mapping[Metric, RowMetric], predictions: Any, target: Any) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
     predicted = values_of(predictions)
     truth = values_of(target)[:]

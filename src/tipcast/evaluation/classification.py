@@ -161,12 +161,13 @@ class Classification(Evaluator):
             vertices = evaluation.sums.vertices()
             curves.append((vertices.scores, *misses(vertices.positives, vertices.negatives)))
 
-        # once on each worker
+        # The curves are sent to each worker once.
         shared = parts.client.submit(list, curves, pure=False) if parts.client else curves
         parts = replace(parts, columns=(*parts.columns, [shared] * len(parts.columns[0])))
         sums = parts.add(_component_sums, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
-        half += sum(evaluation.resolution for evaluation in evaluations)  # of rows that share a bin
+        # Error of rows that share a bin.
+        half += sum(evaluation.resolution for evaluation in evaluations)
         value = evaluations[0].headline - evaluations[1].headline
 
         return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
@@ -366,7 +367,7 @@ def _component_sums(first: Any, second: Any, labels: Any, curves: Any) -> list[f
 
     for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
         scores = values_of(scores).astype(xp.float64)
-        # the vertex that the score is counted at
+        # The vertex at which the score is counted.
         at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1
         sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
 

@@ -156,7 +156,7 @@ def _blocks(predictions: Any, x: Any) -> Any:
     """Yield labels and features in float64, some rows at a time."""
     labels = values_of(predictions)[:, 0]
     features = values_of(x)
-    xp = module_of(labels)  # of the same device; the features may be made only as rows are taken
+    xp = module_of(labels)  # labels' device; features may not exist before rows are taken
     size = BLOCKS[xp.__name__]
     size = max(min(size, size * WIDE // features.shape[1]), 1)
     for start in range(0, len(labels), size):

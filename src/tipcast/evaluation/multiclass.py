@@ -145,7 +145,7 @@ class Multiclass(Evaluator):
             return None
         right = np.diag(sums.confusion)
         both = sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
-        some = both > 0  # classes that are true or predicted of some row
+        some = both > 0  # classes that some row has or is predicted to have
         metrics = {
             "log_loss": sums.log_loss / sums.rows,
             "accuracy": float(right.sum() / sums.rows),

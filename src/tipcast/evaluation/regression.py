@@ -75,7 +75,7 @@ class Regression(Evaluator):
         scores = scores.astype(xp.float64)
         errors = Errors(len(scores), odd, len(scores), float(scores.sum()))
         finite = xp.zeros(len(scores), bool) if truth is None else xp.isfinite(truth)
-        if not bool(finite.any()):  # no largest error
+        if not bool(finite.any()):  # there is no largest error
             return errors
 
         unknown, (truth, scores) = kept(finite, truth.astype(xp.float64), scores)

@@ -25,7 +25,7 @@ class Vertices(NamedTuple):
     def average_precision(self) -> float:
         """Return the mean precision at the positives' scores."""
         positives = self.positives.sum()
-        # rows at or above each score
+        # Rows at or above each score.
         hits = positives - (np.cumsum(self.positives) - self.positives)
         alarms = self.negatives.sum() - (np.cumsum(self.negatives) - self.negatives)
         return float((self.positives * hits / (hits + alarms)).sum()) / float(positives)

@@ -21,9 +21,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import (
     BackendSpec,
-    CheckupConfig,
     ClusterSpec,
     DataSpec,
+    DoctorConfig,
     LocalCluster,
     MadeData,
     Output,
@@ -32,7 +32,7 @@ from tipcast.config.schema import (
 from tipcast.config.streams import show
 from tipcast.datasets.base import describe
 from tipcast.datasets.registry import open_dataset
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.measure import origin
 from tipcast.tasks.base import make_task
 
@@ -61,7 +61,7 @@ class Doubt:
     fix: str
 
 
-def run(config: CheckupConfig, command: str) -> Mapping[str, Any]:
+def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
     checks: dict[str, Callable[[], str | Doubt]] = {
         "gpus": show_gpus,
@@ -75,7 +75,7 @@ def run(config: CheckupConfig, command: str) -> Mapping[str, Any]:
 
         return check_store(config.tracking)
 
-    def check_data(side: str) -> str:  # lists it as a job does, but downloads nothing
+    def check_data(side: str) -> str:  # lists the side as a job does, but downloads nothing
         return describe(open_dataset(config.data), side)
 
     checks |= {"tracking": check_tracking} | {
@@ -106,12 +106,12 @@ def run(config: CheckupConfig, command: str) -> Mapping[str, Any]:
                 "code": problem.code,
             }
         rows.append(row)
-        if config.print is Output.text:  # as soon as it is known: some take long
+        if config.print is Output.text:  # at once: some checks take long
             code = f" [{row['code']}]" if row["code"] else ""
             fix = f"\n{'':<18}fix: {row['fix']}" if row["fix"] else ""
             show(f"{name:<10}  {row['state']:<4}  {' '.join(row['found'].split())}{code}{fix}")
     form = Output.none if config.print is Output.text else config.print
-    return say({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
+    return end_job({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
 
 
 def passed(answer: str | Doubt) -> dict[str, str]:
@@ -139,7 +139,7 @@ def named_sides(data: DataSpec) -> list[str]:
     return [side for side in ("train", "test", "months") if getattr(data, side) is not None]
 
 
-def asks_for_target(config: CheckupConfig) -> bool:
+def asks_for_target(config: DoctorConfig) -> bool:
     """Whether there is a task to look at: data=table brings one that waits for its column."""
     task = config.task
     is_chosen = task.name not in ("", "target") or isinstance(config.data, MadeData)
@@ -147,7 +147,7 @@ def asks_for_target(config: CheckupConfig) -> bool:
     return is_given and bool(named_sides(config.data))
 
 
-def check_task(config: CheckupConfig) -> str:
+def check_task(config: DoctorConfig) -> str:
     """Say what would be predicted, and from how many features; C- and D-errors as of a training."""
     task = make_task(config.task, open_dataset(config.data))
     classes = f" of {len(task.classes):,} classes" if task.classes else ""
@@ -232,7 +232,7 @@ def differences(client: Client) -> list[str]:
 
     apart: list[str] = []
     for name, mine in _versions().items():
-        # a job says which package is missing
+        # A missing package is not counted here: the job itself names it.
         others = Counter(answer.get(name, mine) for answer in answers.values())
         if unlike := [
             f"{version} on {number}" for version, number in others.items() if version != mine

@@ -2,7 +2,7 @@
 trained on it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,11 @@ from tipcast.config.schema import InspectConfig, Output
 from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.table import Table
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.tasks.kinds import named_by
 
 CONSTANT = "the same value in all rows: a model learns nothing from it"
+SHOWN_CLASSES = 10
 
 
 def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
@@ -39,30 +40,35 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
         }
 
     if config.print is not Output.text:
-        return say(said, config.print)
+        return end_job(said, config.print)
 
-    lines = [
-        [*report[0]],
-        *([f"{v:,}" if isinstance(v, int) else str(v) for v in row.values()] for row in report),
-    ]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        show(
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
-
+    show_columns(report)
     if "target" in said:
-        classes = said["target"]["classes"]
-        target_line = {
-            **said["target"],
-            "classes": ", ".join([*classes[:10], *(["..."] if len(classes) > 10 else [])]),
-        }
-        show(
-            "target  "
-            + "  ".join(f"{name} {value}" for name, value in target_line.items() if value)
-        )
-
+        show_target(said["target"])
     return said
+
+
+def show_columns(report: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table of columns, each cell as wide as the widest of its column."""
+    lines = [[*report[0]]]
+    for row in report:
+        lines.append([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()])
+
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)]
+        show("  ".join(cells).rstrip())
+
+
+def show_target(target: Mapping[str, Any]) -> None:
+    """Print the target's column, its kind and its first classes."""
+    names = target["classes"][:SHOWN_CLASSES]
+    if len(target["classes"]) > SHOWN_CLASSES:
+        names.append("...")
+
+    shown = {**target, "classes": ", ".join(names)}
+    facts = [f"{name} {value}" for name, value in shown.items() if value]
+    show("  ".join(["target", *facts]))
 
 
 def _with_constants(dataset: Table) -> list[dict[str, Any]]:

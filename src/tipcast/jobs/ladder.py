@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, LadderConfig
 from tipcast.evaluation import evaluator
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.jobs.ladder_plan import LadderPlan, Rung, SharedRows, plan_ladder
 from tipcast.jobs.ladder_record import (
     TIMED,
@@ -56,7 +56,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
         rungs=rows, not_run=ladder.not_run, metrics=speed_ups(ladder.results, rows)
     )
     problem = next(iter(ladder.failures.values()), None)
-    return say(result, config.print, lines=lines_of(result), problem=problem)
+    return end_job(result, config.print, lines=lines_of(result), problem=problem)
 
 
 def open_ladder(plan: LadderPlan) -> AbstractContextManager[RunContext]:
@@ -152,7 +152,8 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
         dataclasses.replace(side, fragments=side.fragments[: workers.n_workers])
         for side in (data.train, data.test)
     )
-    recipe = dataclasses.replace(data.recipe, cutoff=None)  # which may lie behind these parts
+    # The cutoff may lie behind these few parts.
+    recipe = dataclasses.replace(data.recipe, cutoff=None)
     few = dataclasses.replace(data, train=train_side, test=test_side, recipe=recipe)
     tiny = dataclasses.replace(config.model, params={**config.model.params, **config.model.tiny})
 
@@ -162,14 +163,14 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
         validation = splits.get("validation")
         fitted = fit(workers.client, estimator, splits["train"], validation, config.seed)
         evaluate(workers.client, few, fitted, splits)
-    # such as a part that lacks a class, or rounds that so few trees do not fill
+    # A part may lack a class, or so few trees may not fill the rounds.
     except TipcastError as problem:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
 
 
 def find_clusters(run: Run, model_uri: str, shared: SharedRows) -> Clusters:
     """Let a rung's saved model assign the shared rows to its clusters."""
-    from sklearn.metrics import adjusted_rand_score  # of clusterings only
+    from sklearn.metrics import adjusted_rand_score  # needed by clusterings only
 
     x = shared.features
     with temporary_folder() as folder:

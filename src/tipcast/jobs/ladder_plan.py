@@ -172,7 +172,7 @@ def shared_rows(data: Plan) -> SharedRows | None:
         return None
     try:
         group = data.dataset.target_column(None, None).name
-    except TipcastError:  # a table's columns are what they are
+    except TipcastError:  # a table does not tell the groups of its rows
         return None
 
     task = dataclasses.replace(data.task, columns=(group,))

@@ -9,8 +9,8 @@ from typing import Any, final
 
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import MultirunConfig, TrainConfig
-from tipcast.jobs import say
+from tipcast.config.schema import TrainConfig, TrainJobConfig
+from tipcast.jobs import end_job
 from tipcast.jobs.multirun_plan import (
     IDENTITY,
     JOB,
@@ -33,7 +33,7 @@ from tipcast.tracking.run import Run
 LOG = logging.getLogger("tipcast")
 
 
-def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str, Any]:
+def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str, Any]:
     """Run all trainings, each with the command that repeats it alone, one after another; return
     what the job says.
 
@@ -56,14 +56,14 @@ def run(many: Sequence[tuple[MultirunConfig, str]], command: str) -> Mapping[str
 
             problem = next((result.problem for result in trained if result.problem), None)
             if problem and not isinstance(problem, TipcastError):
-                raise problem  # what closes the workers says what it means
+                raise problem  # the session's end turns it into one line
 
     result = context.result(trainings=board, metrics=best_metrics(board))
-    return say(result, first.print, lines=lines_of(result), problem=problem)
+    return end_job(result, first.print, lines=lines_of(result), problem=problem)
 
 
 def open_multirun(
-    config: MultirunConfig, command: str, trainings: Sequence[Training], previous: Run | None
+    config: TrainJobConfig, command: str, trainings: Sequence[Training], previous: Run | None
 ) -> AbstractContextManager[RunContext]:
     """Open the run that the trainings are below, with the parameters that they have in common."""
     planned = [planned_params(training.plan) for training in trainings]
@@ -144,7 +144,7 @@ def train_child(
 
         metrics = context.run.stored().data.metrics
         return TrainingResult(training, run_id, metrics, "FINISHED")
-    except Exception as problem:  # also of a library
+    except Exception as problem:  # also a library's own error
         last_rows.drop()  # the rows may have gone with a worker
         status = in_one_line(problem)
         LOG.warning("%s: %s", training.name, status)

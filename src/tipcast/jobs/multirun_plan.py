@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import MultirunConfig, TrainConfig
+from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import previous_run, run_names, without_keys
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
@@ -29,7 +29,7 @@ JOB = "multirun"
 class Training:
     """One of the configurations, as it will be trained."""
 
-    config: MultirunConfig
+    config: TrainJobConfig
     """Below a parent, which records the system's metrics and has the name."""
     name: str
     """What its configuration differs in; no two are the same."""
@@ -67,7 +67,7 @@ class TrainingResult:
     problem: Exception | None = None
 
 
-def plan_trainings(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]:
+def plan_trainings(many: Sequence[tuple[TrainJobConfig, str]]) -> list[Training]:
     """Plan all trainings, and name them by what they differ in."""
     configs = [config for config, _ in many]
     commands = [without_keys(command, "resume") for _, command in many]
@@ -87,7 +87,7 @@ def plan_trainings(many: Sequence[tuple[MultirunConfig, str]]) -> list[Training]
     return trainings
 
 
-def check_shared(configs: Sequence[MultirunConfig]) -> None:
+def check_shared(configs: Sequence[TrainJobConfig]) -> None:
     """Refuse configurations that differ in what one cluster and one run have once; C003."""
     for name in SHARED:
         value = attrgetter(name)
@@ -104,7 +104,7 @@ def rows_key(config: TrainConfig, plan: Plan) -> str:
 
 
 @contextlib.contextmanager
-def previous_multirun(config: MultirunConfig) -> Iterator[Run | None]:
+def previous_multirun(config: TrainJobConfig) -> Iterator[Run | None]:
     """Hold the run that is resumed, see ``previous_run``; None where a new one begins."""
     if config.resume is None:
         yield None

@@ -19,7 +19,7 @@ from tipcast.datasets import months
 from tipcast.datasets.base import Dataset, Months
 from tipcast.datasets.listing import identical
 from tipcast.datasets.registry import open_dataset
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock, progress, worth_a_line
 
 LOG = logging.getLogger("tipcast")
@@ -52,7 +52,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         "phases": clock.seconds,
         "command": command,
     }
-    return say(result, config.print)
+    return end_job(result, config.print)
 
 
 def output_folder(config: PrepareConfig) -> str:
@@ -97,7 +97,7 @@ def write_due(
 
     Raises D023 if a month cannot be written.
     """
-    # workers stop before it cleans up
+    # The stack is left first: workers stop before unfinished files are removed.
     with months.unfinished(out) as token, contextlib.ExitStack() as stack:
         with clock.phase("cluster") as notes, progress("cluster"):
             workers = stack.enter_context(session(config.backend, config.cluster))
@@ -115,7 +115,7 @@ def write_months(
 ) -> dict[str, Any]:
     """Write months in parallel, a task for each; return name -> entry. D023 if that fails."""
     written: dict[str, Any] = {}
-    # never a result of before
+    # pure=False: Dask must not return an earlier result.
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
 
     with write_errors(out):

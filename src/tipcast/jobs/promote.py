@@ -20,7 +20,7 @@ from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.sums import Parts
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.jobs.promote_plan import (
     Check,
     Move,
@@ -140,7 +140,7 @@ def say_is_done(config: PromoteConfig, move: Move) -> Mapping[str, Any]:
     LOG.info("%s holds %s already", move.uri, move.alias)
     result = {"model_uri": move.uri, "alias": move.alias, "moved": False}
     lines = {"alias": f"{move.alias} version {move.version} already"}
-    return say(result, config.print, lines=lines)
+    return end_job(result, config.print, lines=lines)
 
 
 def promotion_run(
@@ -346,7 +346,7 @@ def say_decision(
     lines["alias"] = f"{move.alias} {holder_in_words(decision)}"
     lines |= {name: result[name] for name in ("metrics", "phases", "command")}
 
-    return say(result, context.config.print, lines=lines, problem=decision.problem)
+    return end_job(result, context.config.print, lines=lines, problem=decision.problem)
 
 
 def holder_in_words(decision: Decision) -> str:

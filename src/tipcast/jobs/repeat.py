@@ -11,7 +11,7 @@ from tipcast.config.arguments import QUOTE, REPEAT, quoted
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import recorded
-from tipcast.config.schema import MultirunConfig
+from tipcast.config.schema import TrainJobConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.tracking.artifacts import config_text, read_yaml
 from tipcast.tracking.failures import failures
@@ -89,7 +89,7 @@ class Original:
         return "test metrics are equal to the last bit"
 
 
-def original(config: MultirunConfig, plan: Plan) -> Original | None:
+def original(config: TrainJobConfig, plan: Plan) -> Original | None:
     """Find the run that a training repeats, if it does.
 
     D024 data of other digests, unless ``other_data`` allows them: then they are a warning.

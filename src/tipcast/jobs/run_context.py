@@ -19,7 +19,7 @@ from tipcast.config.arguments import QUOTES, given, key_of, with_given
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
-from tipcast.config.schema import DoctorConfig, ScoreConfig, TrackingSpec
+from tipcast.config.schema import DataJobConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
@@ -61,7 +61,7 @@ class RunContext:
     """A job's open run, and what the job needs until the run is closed."""
 
     run: Run
-    config: DoctorConfig | ScoreConfig
+    config: DataJobConfig | ScoreConfig
     command: str
     """What repeats the job."""
     clock: Clock
@@ -150,7 +150,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
 
         run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
         with leased(store, run.id):
-            stored = run.stored()  # as its last process has left it
+            stored = run.stored()  # as its last process left it
             claim(store, run.id)  # before its data are listed: other machines see that it is taken
             try:
                 yield run, stored
@@ -169,7 +169,7 @@ def _close_unopened(run: Run, before: "StoredRun") -> None:
 
 @contextlib.contextmanager
 def run_context(
-    config: DoctorConfig | ScoreConfig,
+    config: DataJobConfig | ScoreConfig,
     command: str,
     *,
     job: str,
@@ -242,7 +242,7 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
                 and "storage_options" not in key
                 and word not in SOURCES
             ):
-                value = value[:8] if key == "from" else _short(value)  # of a run's id the beginning
+                value = value[:8] if key == "from" else _short(value)  # the beginning of a run's id
                 texts.append(f"{key.rpartition('.')[2]}={value}")
 
         name = textwrap.shorten(

@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import FACTS, ScoreConfig
 from tipcast.evaluation.report import repeat
-from tipcast.jobs import say
+from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock
 from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
@@ -57,7 +57,7 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
         result, error = plan_and_score(config, command, Clock())
     except TipcastError as cause:
         raise as_artifact_error(cause) from cause.__cause__
-    return say(result, config.print, lines=lines_for_people(result), problem=error)
+    return end_job(result, config.print, lines=lines_for_people(result), problem=error)
 
 
 def plan_and_score(
@@ -68,7 +68,7 @@ def plan_and_score(
     A folder that is up to date is left as it is, and no run is opened.
     """
     with clock.phase("list"):
-        # before the model is fetched: a folder that must not get scores needs none
+        # Before the model is fetched: a folder that must not get scores needs no model.
         output = read_folder(config.output, config.storage_options).path
 
     forkserver.start_ahead(config.cluster, LIBRARIES)
@@ -77,7 +77,7 @@ def plan_and_score(
 
         with locked_folder(output):
             with clock.phase("list"):
-                # again: another job may have ended meanwhile
+                # The folder is read again: another job may have ended meanwhile.
                 folder = read_folder(output, config.storage_options)
                 plan = plan_files(config, folder, model)
 
@@ -125,9 +125,10 @@ def score_and_record(
     from tipcast.tracking.models import start_check
 
     with clock.phase("check"):
-        # in a process of its own, while this one opens what comes next
+        # The check runs in a process of its own while this one imports what comes next.
         wait_for_check = start_check(plan.model)
         from tipcast.scoring.record import record_scores, replace_scores
+        from tipcast.tracking.run import error_tags
 
     with open_run(plan, command, clock) as context:
         scored = act(context, plan, wait_for_check)
@@ -142,6 +143,8 @@ def score_and_record(
             replace_scores(plan, scored, context.run.id)
 
         log_refused(scored.refused)
+        if error:
+            context.run.set_tags(error_tags(error))
         result = context.result(**summary(plan, scored, clock, headlines))
 
     return result, error

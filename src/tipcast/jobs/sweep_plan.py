@@ -14,7 +14,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import ranking
-from tipcast.jobs import check_search
+from tipcast.jobs.preflight import check_search
 from tipcast.jobs.run_context import given_keys, previous_run, result_of, without_keys
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
 from tipcast.measure.progress import Clock, progress

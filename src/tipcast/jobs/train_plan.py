@@ -207,7 +207,7 @@ def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     splits = dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
 
-    # all are rows of the same files: one reading
+    # Training and test rows are drawn from the same files: one reading gives both.
     if draw is not None and plan.test_recipe.draw is not None:
         names = (*names, "test")
         recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))

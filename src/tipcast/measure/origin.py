@@ -136,7 +136,7 @@ def _status(folder: Path, *words: str) -> Source:
         "--branch",
         *words,
     ]
-    # a hook has its own
+    # Inside a git hook these variables name the hook's repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     lines: list[str] = []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):

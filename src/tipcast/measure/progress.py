@@ -30,14 +30,14 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             plain = record.name == LOG.name and record.levelno == logging.INFO
-            # until it is loaded there is no bar to tear
+            # Where tqdm is not loaded there is no bar to break.
             tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
             write = tqdm.write if tqdm else print
             write(
                 ("" if plain else f"{record.levelname} {record.name}: ") + self.format(record),
                 file=sys.stderr,
             )
-        # as every handler: what cannot be logged must not end the job
+        # As in logging's own handlers: a line that cannot be logged must not end the job.
         except Exception:  # noqa: BLE001
             self.handleError(record)
 
@@ -51,7 +51,7 @@ def shown(level: int) -> Iterator[None]:
     """
     root = logging.getLogger()
     handler = _Handler()
-    handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how it composes
+    handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how Hydra composes
     before = root.level, LOG.level
     root.addHandler(handler)
     root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)

@@ -68,7 +68,7 @@ class Fitted:
         """Write the model's file into a folder that exists; ``native.load`` reads it."""
         path = folder / native.FILES[self.format]
         with writing(path):
-            # a library itself may not notice a full disk
+            # A library that writes by itself may not notice a full disk.
             path.write_bytes(self.content(self.scorer))
         return path
 
@@ -138,7 +138,7 @@ class Estimator(ABC):
         """
         return False
 
-    # most have nothing to refuse
+    # Most estimators have nothing to refuse.
     def check_width(self, values: Mapping[str, int]) -> None:  # noqa: B027
         """Refuse (C003) categories, each with the number of its values, that the model cannot be
         given.

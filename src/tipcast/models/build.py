@@ -103,7 +103,7 @@ def _build_library(
     tables: Mapping[str, Any], table: str, name: str, settings: Mapping[str, Any], where: str
 ) -> Any:
     """Make the adapter for a library's class; C002 or C006 for one that cannot be named."""
-    # scikit-learn, which no worker of XGBoost's needs
+    # Imported here: it loads scikit-learn, which workers of XGBoost do without.
     from tipcast.models.library import Library
     from tipcast.models.library_class import find_class
 

@@ -94,7 +94,7 @@ def holders(client: "Client", parts: Sequence[Any]) -> list[set[str]]:
 
     K003 where nobody holds a part any more; the error of the first part that could not be made.
     """
-    with client.as_current():  # wait takes no client
+    with client.as_current():  # Dask's wait takes no client
         wait(parts)
 
     for part in parts:
@@ -150,7 +150,7 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
         if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
             raise problem or _gone(["the scheduler"])
         if problem:
-            time.sleep(LOOK_S)  # a fit may know of a lost worker before the scheduler does
+            time.sleep(LOOK_S)  # a fit may notice a lost worker before the scheduler does
         if lost := heartbeats.lost():
             raise _gone(lost) from problem
         if problem:
@@ -213,7 +213,7 @@ def worker_lock(client: "Client", workers: Sequence[str]) -> Iterator[None]:
     try:
         yield
     finally:
-        if client.status == "running":  # else the scheduler is gone, and the lock with it
+        if client.status == "running":  # otherwise the scheduler is gone, and the lock with it
             lock.release()
 
 
@@ -308,7 +308,7 @@ def _sent(client: "Client", function: Callable[..., Any], *arguments: Any) -> "F
 
 def _score(x: Frame, scorer: native.Scorer, threads: int) -> Array:
     if threads > 1:
-        scorer.score(x[:0])  # loads the model once, where threads side by side would each
+        scorer.score(x[:0])  # load the model once, rather than in each thread
     return native.shared_out(scorer.score, x, threads, ROWS_OF_THREAD)
 
 
@@ -337,7 +337,7 @@ def contributions(
     margin of the class predicted. Returns (rows, features) and (rows, features + 1).
     """
     step = max(-(-sum(sizes) // most), 1)
-    # even distances across the parts' borders
+    # The distance between rows stays even across the parts' borders.
     starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]
     how: dict[str, Any] = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
     parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")

@@ -85,7 +85,7 @@ class Forest(Estimator):
         values, target = base.stacked(rows.x, rows.y)
         self.need_classes(target)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
-        with parallel_config("threading"):  # processes of joblib's a worker may not start
+        with parallel_config("threading"):  # a worker may not start processes of joblib
             return _fitted(forest.fit(values, target), base.columns(rows.x), {"rows_seen": "all"})
 
     def fit_distributed(
@@ -122,10 +122,10 @@ class Forest(Estimator):
             trees = grower.last - grower.first
             if not trees:
                 continue
-            # elsewhere if it dies
+            # Another worker takes over if this one dies.
             place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
             parts = [[side[number] for number in grower.parts] for side in (values, targets)]
-            # once for each worker, whose tasks share it
+            # Rows are joined once on each worker; the worker's tasks share them.
             joined = client.submit(base.stacked, *parts, **place)
 
             chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
@@ -228,13 +228,13 @@ def _grow(
     x, y = rows
     estimator.need_classes(y)
     state = np.random.RandomState(seed)
-    # the seeds of the trees before, drawn as scikit-learn draws them
+    # Skip the seeds of earlier trees, drawn as scikit-learn draws them.
     state.randint(np.iinfo(np.int32).max, size=start)
     few = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
     forest = unfitted(estimator.kind, estimator.params, **few).fit(x, y)
     grown = forest.estimators_
     forest.estimators_ = []
-    forest._sample_weight = None  # of every row, under class_weight
+    forest._sample_weight = None  # under class_weight, a weight for every row
 
     return forest, grown
 

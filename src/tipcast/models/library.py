@@ -249,7 +249,7 @@ class Library(LibraryRows):
             self.need_classes(y)
 
         model = self._unfitted(seed, threads)
-        if "folds" in self.training:  # scikit-learn's folds are of the host
+        if "folds" in self.training:  # scikit-learn's folds are in host memory
             z = to_host(z)
             y = to_host(y)
         self._fit_rows(model, z, y)
@@ -257,9 +257,9 @@ class Library(LibraryRows):
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         elif xp is not np and hasattr(model, "kneighbors"):
-            # The model is these rows. Scikit-learn's search of a cuML model is by brute force,
-            # whose rounding, and with it which of two rows is nearer, goes by the number of
-            # threads; in a tree it does not.
+            # The model is these rows. In brute force, which scikit-learn would use for a cuML
+            # model, rounding depends on the number of threads, and with it which of two rows is
+            # nearer; in a tree it does not.
             model = self.make(find_class(self.reference), seed, threads)
             model = model.fit(to_host(z), to_host(y))
 
@@ -270,7 +270,7 @@ class Library(LibraryRows):
         it.
         """
         cls = find_class(self.library)
-        # the rows are nobody else's
+        # No other estimator uses these rows.
         spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}
         model = self.make(cls, seed, threads, **spare)
         if "folds" not in self.training:
@@ -279,7 +279,7 @@ class Library(LibraryRows):
         from sklearn.calibration import CalibratedClassifierCV
 
         if "output_type" in model.get_params():
-            # of cuML: scikit-learn's folds are of the host
+            # For cuML's estimators: scikit-learn's folds are in host memory.
             model.set_params(output_type="numpy")
         return CalibratedClassifierCV(model, cv=self.training["folds"], ensemble=False)
 
@@ -291,7 +291,7 @@ class Library(LibraryRows):
             with warnings.catch_warnings(action="ignore"), parallel_config("threading"):
                 model.fit(z) if y is None else model.fit(z, y)
                 if hasattr(model, "predict"):
-                    model.predict(z[:1])  # more neighbours than rows show here alone
+                    model.predict(z[:1])  # more neighbours than rows fail only here
         except ValueError as problem:
             fix = "choose a model that takes such rows, or other parameters"
             raise TipcastError(
@@ -316,7 +316,7 @@ class Library(LibraryRows):
     def fitted(self, model: Any, features: Sequence[str], steps: Preprocessing) -> Fitted:
         """Return scikit-learn's object, whatever fitted it; D015 a class that no row has."""
         model = as_sklearn(model)
-        # of a fit on frames; arrays without names are scored
+        # A fit on frames keeps names; scoring passes arrays without names.
         vars(model).pop("feature_names_in_", None)
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side

@@ -43,7 +43,7 @@ def find_class(name: str, where: str = "model.classes") -> Any:
         )
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
 
-    # of clusters without a rule for other rows
+    # fit_predict: clusters without a rule for rows outside of the fit.
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
         raise TipcastError(

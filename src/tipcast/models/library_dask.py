@@ -93,7 +93,7 @@ def _fit_cuml(library: LibraryRows, cls: Any, rows: DaskRows, seed: int) -> Any:
     ]
     converters = (partial(library.values, steps=rows.steps), library.targets)
 
-    for _ in range(TRIES):  # of new arrays: cuML moves the mean of their columns to 0, and back
+    for _ in range(TRIES):  # with new arrays: cuML moves the mean of their columns to 0, and back
         model = as_sklearn(
             library.make(cls, seed, 1, client=rows.client)
             .fit(*_dask_arrays(rows, groups, converters))
@@ -117,7 +117,7 @@ def _dask_arrays(
     """Return Dask's arrays of features and targets, with a chunk for each group of parts, made by
     a converter on the worker that holds the group.
     """
-    import dask.array as da  # a third of a second that a fit on one worker does without
+    import dask.array as da  # takes a third of a second, which a fit on one worker saves
 
     client = rows.client
     arrays = []

@@ -121,7 +121,7 @@ class LibraryRows(Estimator):
         """What scikit-learn says of the rows that the class takes."""
         try:
             return get_tags(self.make(find_class(self.reference), 0, 1)).input_tags
-        # a class that only looks like scikit-learn's, bad parameters
+        # The class only looks like scikit-learn's, or its parameters are bad.
         except (AttributeError, TypeError, ValueError):
             return InputTags(sparse=False)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
-ROWS_OF_THREAD = 500  # fewer cost less than another thread
+ROWS_OF_THREAD = 500  # fewer rows cost less than another thread
 DENSE_VALUES = 1 << 24  # rows x columns of 0 and 1 that are made at a time: 128 MB of float64
 BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -37,7 +37,7 @@ def booster_names(features: list[str]) -> list[str]:
     """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two
     alike.
     """
-    # in order; of thousands of features
+    # A set, for quick lookup: there may be thousands of features.
     as_given = set(features)
     names = dict[str, None]()
     for feature in features:
@@ -211,7 +211,7 @@ class NvForestScorer(SavedScorer):
     def _score(self, values: Any) -> Any:
         if not hasattr(self.model, "predict_proba"):
             return self.model.predict(values).reshape(-1)
-        # the mean of many ones may round to above
+        # The mean of many ones may round to more than 1.
         return _second_of_two(self.model.predict_proba(values).clip(0, 1))
 
 
@@ -253,7 +253,7 @@ class SklearnScorer(Scorer):
             return self._score_slices(values)
         import cupy
 
-        # back to where the rows are
+        # The scores go back to the GPU, where the rows are.
         return cupy.asarray(self._score_slices(values.get()))
 
     def _score_slices(self, values: Any) -> Any:
@@ -269,11 +269,11 @@ class SklearnScorer(Scorer):
         if is_classifier(self.model):
             if hasattr(self.model, "predict_proba"):
                 return _second_of_two(self.model.predict_proba(values))
-            # not calibrated: the logistic function keeps their order
+            # These are not calibrated: the logistic function only keeps the order of margins.
             margin = self.model.decision_function(values)
             return expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
         last = self.model[-1] if hasattr(self.model, "steps") else self.model
-        # clusters that only the rows of the fit have, see models.library
+        # Only rows of the fit have a cluster, see models.library: others take the nearest row's.
         if not hasattr(last, "predict"):
             far, places = last.kneighbors(
                 values if last is self.model else self.model[:-1].transform(values)
@@ -291,7 +291,7 @@ class SklearnScorer(Scorer):
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     "xgboost-ubj": {"xgboost-cpu": ("xgboost",), "xgboost-cuda": ("xgboost", "cupy")},
     "treelite": {
-        # four times as fast as treelite's interpreter, the same numbers
+        # Four times as fast as treelite's interpreter, with the same numbers.
         "scikit-learn": ("treelite", "sklearn"),
         "nvforest-cuda": ("treelite", "nvforest", "cupy"),
     },
@@ -328,7 +328,8 @@ def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str
     if format not in PATHS:
         raise ValueError(f"unknown model format {format!r}")
     ways = (way for way in PATHS[format] if ("cuda" if way.endswith("-cuda") else "cpu") in devices)
-    return [way for way in ways if _works(format, way)]  # to ask for one of a GPU wakes the GPU
+    # Asking for a GPU's way initializes the GPU.
+    return [way for way in ways if _works(format, way)]
 
 
 def _works(format: str, way: str) -> bool:
@@ -384,14 +385,14 @@ def load(
     way = ways[0]
     if way.startswith("xgboost"):
         scorer = XGBoostScorer(content, threads, way.partition("-")[2])
-        scorer.booster.num_features()  # a file that is none is refused here
+        scorer.booster.num_features()  # a file that is no booster is refused here
         return scorer
     if way == "nvforest-cuda":
         return NvForestScorer(content, threads, "cuda")
     if way == "scikit-learn":
         import treelite.sklearn
 
-        # of newer releases; others it refuses
+        # treelite warns of files of newer releases that it can read, and refuses others.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             model = treelite.Model.deserialize_bytes(content)
         forest = treelite.sklearn.export_model(model)
@@ -423,5 +424,5 @@ def facts(path: str | os.PathLike[str], format: str) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":  # a process of its own, which may crash of a file of unknown origin
+if __name__ == "__main__":  # a process of its own: a file of unknown origin may crash it
     print(json.dumps(facts(*sys.argv[1:3])))

@@ -107,7 +107,7 @@ class Preprocessing:
         )
         row = np.zeros((1, len(scaler.mean_)))
         row[0, at] = [distinct[0] for distinct in values]
-        encoder.fit(row)  # the values of all rows are given
+        encoder.fit(row)  # the encoder has been given the values of all rows
         return cls(scaler, standardize, encoder, tuple(at), tuple(shares))
 
     def transform(self, z: Array, order: str = "F") -> Array:
@@ -117,9 +117,9 @@ class Preprocessing:
         is sparse. ``order`` is that of dense columns on a GPU, ``F`` or ``C``.
         """
         xp = module_of(z)
-        # in place: in double precision these rows are most of what is in memory
+        # In place: in double precision these rows are most of what is in memory.
         if self.standardize:
-            z -= xp.asarray(self.scaler.mean_)  # the scaler itself takes no rows of a GPU
+            z -= xp.asarray(self.scaler.mean_)  # the scaler itself takes no rows on a GPU
             z /= xp.asarray(self.scaler.scale_)
         if self.encoder is None:
             return z

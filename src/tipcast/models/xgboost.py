@@ -100,7 +100,7 @@ class RecordTraining(TrainingCallback):
         training rows out.
         """
         gate("fit")
-        # of all rows in every round it would take a fifth of the training
+        # Evaluating all training rows in every round would take a fifth of the training.
         evaluate = model.eval_set
 
         def evaluate_some(evals: Any, epoch: int, *settings: Any) -> Any:
@@ -119,7 +119,7 @@ class RecordTraining(TrainingCallback):
         model.set_attr(
             **{DEVICE: json.loads(model.save_config())["learner"]["generic_param"]["device"]}
         )
-        # or the driver that it travels to would wake a GPU, or warn of none
+        # Otherwise the driver that receives the booster would initialize a GPU, or warn of none.
         model.set_param({"device": "cpu"})
         return model
 
@@ -319,7 +319,7 @@ class XGBoost(Estimator):
         return {
             "params": {**params, "seed": seed, **more},
             "num_boost_round": rounds,
-            # the last one stops early
+            # The last one decides on early stopping.
             "evals": [*shown, (held_out, "validation")] if held_out else [],
             "early_stopping_rounds": stop if held_out else None,
             "verbose_eval": False,
@@ -405,7 +405,7 @@ class _TrainingThread(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Start the thread."""
-        # it warns where a worker has no rows
+        # XGBoost warns where a worker has no rows.
         logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)
         if EXECUTOR not in worker.executors:
             hear = ctypes.CDLL(xgboost.libpath.find_lib_path()[0]).XGBRegisterLogCallback

@@ -30,7 +30,7 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
     Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
     """
     judge = evaluator(plan.task.kind)
-    sums = judge.total([])  # those of a file are half a megabyte
+    sums = judge.total([])  # the sums of a file are half a megabyte
     entries: dict[str, Entry] = {}
     refused = dict(plan.refused)
     total = len(plan.due)
@@ -60,7 +60,7 @@ def finished_files(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | R
     names = submit_files(workers, plan)
 
     for future in as_completed(names):
-        name = names.pop(future)  # or the scheduler keeps what the task returned
+        name = names.pop(future)  # otherwise the scheduler keeps the task's result
         error = future.exception()
         if error is None:
             yield future.result()
@@ -87,7 +87,7 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     scorer = hold(workers.client, model.path, model.format, workers.device)
     work = shared_work(workers, plan)
 
-    # few files leave cores idle that their parts can use
+    # Where files are few, idle cores read the parts of each.
     threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
     rows_at_once = min(workers.frames.batch_rows, ROW_GROUP)
     names = {}
@@ -101,7 +101,7 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
             work,
             replaces=file.name in plan.folder.files,
             threads=threads,
-            pure=False,  # or a task of an earlier scoring with the same arguments would answer
+            pure=False,  # otherwise Dask may return the result of an earlier, equal task
         )
         names[future] = file.name
 

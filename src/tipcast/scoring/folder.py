@@ -126,11 +126,11 @@ def _list_files(output: str, path: str, storage: Mapping[str, Any]) -> Iterator[
     """List the paths or addresses of all files below a folder; C011 if there is a link."""
     if address.scheme(path):
         store = address.filesystem(path, storage)
-        store.invalidate_cache()  # fsspec keeps listings, also of other jobs' past
+        store.invalidate_cache()  # fsspec keeps old listings
         return (f"s3://{key}" for key in store.find(path))
 
     _refuse_link(output, Path(path), Path(path, MANIFEST))
-    # one after another: the first that is refused ends the listing of a home
+    # One folder after another: the first that is refused ends the listing, as of a home folder.
     return _walk_files(output, Path(path))
 
 
@@ -235,7 +235,7 @@ def locked_folder(path: str) -> Iterator[None]:
         with write_errors(path):
             lock = disk.locked_folder(Path(path), "another job is scoring into it")
             locked = stack.enter_context(lock)
-            if locked:  # without a lock it may be another job's that looks unfinished
+            if locked:  # without a lock, an unfinished file may be another job's
                 stack.callback(_remove_unfinished, path)
                 _remove_unfinished(path)
         yield
@@ -246,7 +246,7 @@ def _remove_unfinished(folder: str) -> None:
     made for them.
     """
     for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
-        with contextlib.suppress(OSError):  # a folder of that name is nobody's unfinished file
+        with contextlib.suppress(OSError):  # a folder is no unfinished file
             path.unlink(missing_ok=True)
             if path.parent != Path(folder):
                 path.parent.rmdir()

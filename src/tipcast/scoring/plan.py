@@ -185,7 +185,7 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
     files: dict[str, str] = {}
     for pattern in patterns(given, "input"):
         for path, uri in expand(pattern, request).items():
-            # a link may lead there
+            # A link may lead into the output folder.
             place = uri if address.scheme(uri) else os.path.realpath(uri)
             if place.startswith(f"{folder}/"):
                 continue
@@ -239,7 +239,7 @@ def inspect_file(
         return unchanged
 
     try:
-        scan = dataset.scan_file(uri, request)  # the footer or the header alone
+        scan = dataset.scan_file(uri, request)  # reads the footer or the header only
     except TipcastError as error:
         return error_of_file(error)
 
@@ -253,7 +253,7 @@ def unchanged_entry(file: DueFile, folder: ScoreFolder, options: Mapping[str, An
     """
     entry = folder.files.get(file.name)
     now = file.entry
-    # an interrupted job has noted neither input nor stamp: ""
+    # An interrupted job has left "" as input and stamp.
     if not entry or entry.recipe != now.recipe or entry.input not in ("", now.input):
         return None
 
@@ -263,7 +263,7 @@ def unchanged_entry(file: DueFile, folder: ScoreFolder, options: Mapping[str, An
     if entry.bytes not in (0, size):
         return None
 
-    sized_only = entry.input_stamp.endswith("-")  # which says too little
+    sized_only = entry.input_stamp.endswith("-")  # a size without a time says too little
     looks_same = now.input_stamp == entry.input_stamp and not sized_only
     if not looks_same and entry.input_stamp and address.scheme(file.uri):
         return None

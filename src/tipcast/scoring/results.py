@@ -55,7 +55,7 @@ class Scored:
         rows = Counter[str]()
         for entry in self.entries.values():
             rows.update(entry.unscored)
-        return dict(+rows)  # without reasons of no row
+        return dict(+rows)  # reasons without a row are left out
 
 
 def nothing_scored(plan: ScorePlan) -> Scored:

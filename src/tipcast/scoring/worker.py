@@ -109,7 +109,7 @@ def score_file(
             secede()  # the worker begins its next file
 
         check_task_is_wanted()
-        # beside scoring: both need the file's pages
+        # Beside scoring: both read the same pages of the file.
         digest = pool.submit(file_sha256, file.uri, file.storage)
         score = partial(score_part, scorer=scorer, work=work)
         parts = map_ahead(pool, score, file.fragments, threads)
@@ -117,12 +117,12 @@ def score_file(
         with atomic_write(f"{work.folder}/{file.name}", work.storage) as output:
             entry, sums = write_parts(output, parts, file.entry, digest, work.task)
 
-            # or one file has scores of two contents
+            # Otherwise one file would have scores of two contents.
             if file_stamp(file.uri, file.storage) != entry.input_stamp:
                 raise address.changed(file.uri)
 
             check_task_is_wanted()
-            if replaces:  # who follows the manifest must not find new scores under the old digests
+            if replaces:  # readers of the manifest must not find new scores under old digests
                 remove_file(f"{work.folder}/{MANIFEST}", work.storage)
 
     entry = replace(entry, bytes=output.size, sha256=output.digest.hexdigest())
@@ -209,7 +209,7 @@ def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array
     if not task.has_target or not set(task.columns) <= set(columns):
         return None
 
-    # what has no answer, as fares of 0, is among the rows that are dropped
+    # Rows without an answer, as those with fares of 0, are dropped.
     with np.errstate(all="ignore"):
         target: Any = task.target(columns, xp)
         usable, _ = work.dataset.clean(columns, part.period, xp)
@@ -229,7 +229,7 @@ def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
     absent = [name for name in work.dataset.needed_columns(features) if name not in columns]
     nothing = {name: xp.full(rows, np.nan) for name in absent}
 
-    with np.errstate(all="ignore"):  # values that cannot be are found by ``impossible``
+    with np.errstate(all="ignore"):  # ``impossible`` finds values that cannot be
         matrix = work.dataset.compute({**columns, **nothing}, features, xp)
 
     matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them

@@ -31,7 +31,7 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
     with address.reaching(uri):
         store = address.filesystem(uri, storage)
         store.invalidate_cache(uri)  # fsspec keeps what a store once said of a file
-        # not the time of a link
+        # The stamp is of the file, not of a link to it.
         info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))
 
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
@@ -79,15 +79,16 @@ def atomic_write(uri: str, storage: Mapping[str, Any]) -> Iterator[OutputFile]:
             if not remote:
                 file.flush()
                 os.fsync(file.fileno())  # a name may reach the disk before the content does
-            file.close()  # an object appears with this
+            file.close()  # an object in S3 appears only now
             if not remote:
                 unfinished.replace(path)
     except BaseException:
-        # closing may fail again, on a full disk or of a store that is away: that error is raised
+        # Closing may fail again, as on a full disk or with a store that is away; the first error is
+        # raised.
         with contextlib.suppress(Exception):
             file.discard() if remote else file.close()
         if remote:
-            # or fsspec writes it, as far as it came, when the object is collected
+            # Otherwise fsspec writes the unfinished file when the object is collected.
             file.closed = True
         else:
             unfinished.unlink(missing_ok=True)

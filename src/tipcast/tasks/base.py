@@ -102,7 +102,7 @@ class Task:
         else:
             values = columns[self.columns[0]]
 
-        # of whole numbers too, of which one below 0 is a value like any other
+        # A whole number below 0 is a value like any other here, and no missing class.
         if not self.kind.has_classes:
             return values.astype(xp.float64, copy=False)
         if self.function is not None:

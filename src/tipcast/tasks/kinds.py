@@ -214,7 +214,7 @@ class Clustering(Kind):
     has_classes = False
     outputs = ("cluster", "label")
     label = "first"
-    # the components of a mixture, which estimates a density, are clusters
+    # A mixture estimates a density; its components are the clusters.
     estimator_types = ("clusterer", "density_estimator")
     estimator_example = "sklearn.cluster.KMeans"
 
@@ -266,7 +266,7 @@ def every_kind() -> Mapping[str, Kind]:
     """Return all kinds by name, those of installed packages too, but for any that does not load."""
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.name not in KINDS:
-            # a message lists the others whatever a package raises
+            # Whatever one package raises, the message lists the others.
             with contextlib.suppress(Exception):
                 register(entry.load()())
     return KINDS

@@ -27,7 +27,7 @@ def check_address(uri: str, name: str, *, insecure: bool) -> None:
         parts = urlsplit(uri)
         served = parts.scheme.lower() in {"http", "https"}
         _ = parts.port if served else None  # elsewhere a password may have a ":" or "/"
-    except ValueError:  # whose text may have the password
+    except ValueError:  # its text may contain the password
         raise TipcastError(
             "C003", name, f"{where} is not a URI", "use http://HOST:PORT, or sqlite:///FILE"
         ) from None
@@ -44,11 +44,11 @@ def check_address(uri: str, name: str, *, insecure: bool) -> None:
     if insecure or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
         return
 
-    from mlflow.utils.credentials import get_default_host_creds  # imports take seconds
+    from mlflow.utils.credentials import get_default_host_creds  # the import takes seconds
     from requests.utils import get_netrc_auth
 
     sent = get_default_host_creds(uri)
-    # requests itself reads .netrc
+    # requests reads .netrc by itself.
     if sent.token or sent.password or sent.auth or get_netrc_auth(uri):
         what = "a password or token would go to another machine without TLS"
         fix = "use an https:// address, or set tracking.insecure=true on a trusted network"
@@ -60,7 +60,7 @@ def check_artifacts(uri: str, store_uri: str, *, insecure: bool) -> None:
     too.
     """
     parts = urlsplit(uri)
-    # reached as the store is, and there where no host is named
+    # MLflow reaches them by the store's scheme, and on the store's host where none is named.
     if parts.scheme == "mlflow-artifacts":
         parts = parts._replace(
             scheme=urlsplit(store_uri).scheme, netloc=parts.netloc or urlsplit(store_uri).netloc
@@ -100,7 +100,7 @@ def is_loopback(host: str | None) -> bool:
     """Tell whether an address is one of this machine alone."""
     try:
         return host == "localhost" or ipaddress.ip_address(host or "").is_loopback
-    except ValueError:  # a name
+    except ValueError:  # a host's name
         return False
 
 

@@ -17,7 +17,7 @@ CONFIG = "config.yaml"
 
 def read_artifact(store: MlflowClient, run_id: str | None, path: str) -> str:
     """Return an artifact's text; MLflow's and the system's errors are raised."""
-    with temporary_folder() as folder:  # else MLflow makes one, and leaves it
+    with temporary_folder() as folder:  # otherwise MLflow makes one and leaves it
         return Path(store.download_artifacts(run_id, path, str(folder))).read_text(encoding="utf-8")
 
 

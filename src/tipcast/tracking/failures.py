@@ -115,7 +115,7 @@ def _refused_by_mlflow(problem: Exception, where: str, uri: str) -> Failure:
         return Failure("T001", where, "the tracking server does not answer", START)
 
     if any(f"[Errno {number}]" in str(problem) for number in FULL):
-        # files of a model, in MLflow's words
+        # The file of a model, as MLflow quotes it.
         quoted = re.search(r"\[Errno \d+\].*'([^']+)'", str(problem))
         return _unwritten(quoted[1] if quoted else where, text, RIGHTS)
 
@@ -135,7 +135,7 @@ def _failed_to_write(problem: OSError, where: str, uri: str) -> Failure | None:
     """Return what the system says of a file that MLflow writes, or of a full disk, whoever writes;
     None for other errors.
     """
-    # of a folder that was copied
+    # shutil.copytree raises a list of files.
     if isinstance(problem, shutil.Error) and problem.args and isinstance(problem.args[0], list):
         _, path, why = problem.args[0][0]
         return _unwritten(path, why, RIGHTS)
@@ -247,5 +247,5 @@ def release(problem: BaseException) -> None:
     """
     cause: BaseException | None = problem
     while cause:
-        traceback.clear_frames(cause.__traceback__)  # leaves frames that still run
+        traceback.clear_frames(cause.__traceback__)  # frames that still run are left alone
         cause = cause.__context__

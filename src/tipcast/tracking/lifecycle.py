@@ -126,7 +126,7 @@ def _start_monitor(run: Run, stack: ExitStack, *, resumed: bool) -> None:
     monitor = SystemMetricsMonitor(
         run.id, SAMPLING_S, resume_logging=resumed, tracking_uri=run.store_uri
     )
-    # raises nothing, and its thread reads the run: it ends before the run
+    # It raises nothing. Its thread reads the run, so it ends before the run does.
     stack.callback(monitor.finish)
     # A transaction that was cut off keeps the database that the thread waits for.
     stack.push(lambda _, problem, __: release(problem) if problem else None)
@@ -144,7 +144,7 @@ def _close(run: Run, problem: BaseException) -> None:
         else:
             run.store.set_terminated(run.id, "KILLED")
             problem.add_note(KILLED)
-    except Exception:  # a lock was waited for as long as tracking.wait_s allows
+    except Exception:  # as when a lock is held for longer than tracking.wait_s
         LOG.warning(
             "run %s could not be closed: the next train, sweep, score or promote on this machine "
             "does",
@@ -189,7 +189,7 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
     A store that fails is passed over: a mistake is told on standard error anyway.
     """
     with suppress(Exception):
-        # it was just used
+        # MLflow reads the id only once.
         run_id = os.environ["MLFLOW_RUN_ID"]
         spec = TrackingSpec(max_retries=0, wait_s=5.0)
         store = open_store(spec)
@@ -216,7 +216,7 @@ def check_store(spec: TrackingSpec) -> str:
             store.log_text(run.run_id, "written by tipcast doctor\n", "doctor.txt")
         except TipcastError:
             raise
-        except Exception as problem:  # every kind of artifact store has its own
+        except Exception as problem:  # each kind of artifact store raises its own
             fix = (
                 "check rights and free space of the artifact store, or use another "
                 "tracking.experiment"

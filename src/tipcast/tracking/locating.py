@@ -107,7 +107,7 @@ def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
     original = version
     with absent("M001", uri, "the version that it is a copy of is not there", SEE):
         while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
-            # copy_model_version copies no model_id
+            # MLflow's copy_model_version does not copy model_id.
             original = store.get_model_version(copied[1], copied[2])
 
     source = LOGGED.fullmatch(original.source or "")

@@ -103,7 +103,7 @@ def fetch(
     files = _ModelFiles(uri, repository, folder)
 
     sha256 = files.manifest_digest()
-    if version:  # who may write to the artifact store can make MLmodel fit, and not the registry
+    if version:  # a writer of the artifact store can change MLmodel, but not the registry
         files.check_digest("the manifest", sha256, version.tags.get(MANIFEST_TAG, sha256))
     manifest = _manifest(files.download("artifacts/manifest.json", sha256).read_bytes(), uri)
 
@@ -139,7 +139,7 @@ class _ModelFiles:
         """
         try:
             file = Path(self.repository.download_artifacts(path, dst_path=str(self.folder)))
-        except Exception as problem:  # every store's client has its own
+        except Exception as problem:  # each store's client raises its own
             what = f"{path} cannot be fetched: {redact(first_line(problem))}"
             fix = "check the artifact store and the access to it"
             raise TipcastError("T007", self.uri, what, fix) from None
@@ -222,7 +222,7 @@ def _manifest(content: bytes, where: str) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(content)
         _check_manifest(manifest, where)
         return manifest
-    # it may hold anything of any type
+    # The file may hold anything, of any type.
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise TipcastError(
             "M005", where, f"its manifest cannot be used: {problem!r}", AGAIN

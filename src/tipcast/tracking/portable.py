@@ -85,7 +85,7 @@ def log_model(
     manifest = package.manifest()
     signature = package.signature()
     rows = package.example(example)
-    # last: what fails before leaves no empty model in the store
+    # Created last: what fails before leaves no empty model in the store.
     model_id = _create_logged_model(run, model_info)
 
     with temporary_folder() as folder, quiet():
@@ -133,7 +133,7 @@ def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str
     for key in run.stored().data.metrics:
         if (split := key.partition("/")[0]) in datasets:
             name, digest = datasets[split]
-            # the run's own point, not another one
+            # The run's own point is logged, not a second one.
             last = run.store.get_metric_history(run.id, key)[-1]
             dataset = (shorten(name, MAX_DATASET), digest[:MAX_DIGEST])
             point = (key, last.value, last.timestamp, last.step)

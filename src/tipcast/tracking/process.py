@@ -40,9 +40,9 @@ def tags() -> dict[str, str]:
     return {PROCESS: _identity(os.getpid())}
 
 
-@functools.cache  # the kernel's boot time may move by a second: tags that are compared must not
+@functools.cache  # the boot time may move by a second; the tags that are compared must not
 def _identity(pid: int) -> str:
-    # a system without /proc, of which the host alone is told
+    # A system without /proc tells only its host.
     with contextlib.suppress(OSError, psutil.Error):
         return json.dumps({**_machine(), "pid": pid, "start": started(pid)})
     return json.dumps({"host": socket.gethostname()})
@@ -84,15 +84,16 @@ def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
 
         pid = int(writer["pid"])
         start = float(writer["start"])
-        # of another user's process, which psutil may not see
+        # psutil may not look at another user's process.
         with contextlib.suppress(PermissionError):
             os.kill(pid, 0)
 
-        ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # it waits to be reaped
+        # The process waits to be reaped.
+        ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
         return ended or abs(started(pid) - start) > SAME_S  # the number is another process's by now
     except ProcessLookupError:
         return True
-    # tags of others
+    # Other programs may have set these tags.
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError, OSError, psutil.Error):
         return False
 
@@ -105,7 +106,7 @@ def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -
         if run.info.run_id == keep or not has_exited(run.data.tags, uri):
             continue
         now = store.get_run(run.info.run_id)
-        # else it was resumed
+        # Otherwise another process has resumed the run.
         if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:
             store.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
             store.set_terminated(run.info.run_id, "KILLED")
@@ -124,7 +125,7 @@ def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
         lock.acquire()
 
     try:
-        run = store.get_run(run_id)  # by now nobody else here changes it
+        run = store.get_run(run_id)  # no other process here changes it now
         written = run.data.tags
         by_another = PROCESS in written and not tags().items() <= written.items()
         is_open = run.info.status == "RUNNING" and by_another
@@ -142,4 +143,4 @@ def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
-        remove_abandoned()  # the lock's file, which filelock leaves
+        remove_abandoned()  # filelock leaves the lock's file

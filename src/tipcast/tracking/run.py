@@ -113,7 +113,7 @@ class Run:
         source = None
         if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
             with warnings.catch_warnings():
-                # a path may be read as two kinds of source; the first is right
+                # MLflow warns that a path may be two kinds of source; the first is right.
                 warnings.simplefilter("ignore")
                 source = resolve_dataset_source(uri)
 
@@ -132,7 +132,7 @@ class Run:
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        # not by log_stream, which does not tell whose disk is full
+        # Not by log_stream: it does not tell which disk is full.
         with temporary_folder() as folder:
             file = folder / Path(path).name
             with writing(folder):
@@ -156,7 +156,7 @@ class Run:
         one is replaced.
         """
         table = {"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}
-        # a browser reads no Infinity and no NaN
+        # A browser reads neither Infinity nor NaN.
         table = json.loads(json.dumps(table), parse_constant=lambda _: None)
         self.log_text(json.dumps(table, allow_nan=False), path)
         # Not by MLflow's log_table: it adds rows to an earlier table, as of a sweep that goes on.

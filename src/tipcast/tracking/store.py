@@ -71,13 +71,13 @@ def _set_up_mlflow(spec: TrackingSpec) -> None:
     """Set MLflow's variables where the user has not, and the levels of its loggers."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    # a job's own last lines have the address
+    # The job's own last lines name the run's address.
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
     level = logging.INFO if LOG.isEnabledFor(logging.DEBUG) else logging.WARNING
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(level)
-    # tracebacks of what `failures` tells, and of signals
+    # They log tracebacks of signals, and of what `failures` says in a line.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -96,11 +96,11 @@ def _probe(uri: str) -> None:
     minutes.
     """
     try:
-        # http or https only
+        # The address is http or https here.
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310
             return
     except urllib.error.HTTPError:
-        return  # it answers; whether it lets us in, MLflow will say
+        return  # it answers; MLflow will say whether it lets us in
     except (OSError, ValueError, http.client.HTTPException) as problem:
         what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
         fix = "start it with `mlflow server`, or set tracking.uri"
@@ -113,7 +113,7 @@ def _probe_database(uri: str) -> None:
     """
     import sqlalchemy
 
-    # of a driver that is missing MLflow tells
+    # MLflow itself reports a missing driver.
     with contextlib.suppress(ModuleNotFoundError), failures(uri):
         address = sqlalchemy.make_url(uri)
         limit = {"connect_timeout": int(PROBE_S)}
@@ -126,7 +126,7 @@ def _probe_database(uri: str) -> None:
 
 def _make_current(uri: str, registry: str | None) -> None:
     """Make a store, and a registry where another is named, those that MLflow's functions use."""
-    import mlflow  # after the variables that it reads at import
+    import mlflow  # MLflow reads the variables above at import
 
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(registry or uri)
@@ -145,7 +145,7 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
     if urlsplit(uri).scheme == "sqlite":
         _patience["ms"] = int(1000 * wait_s)
         _be_patient()
-        # takes a second, for which nobody need wait
+        # The import takes a second; it comes before the lock so that no other job waits for it.
         import mlflow.store.tracking.sqlalchemy_store
 
         lock = _locked(uri, wait_s)
@@ -181,7 +181,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         raise TipcastError(
             "T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db"
         )
-    # the lock would make it, and a mistyped path a second, empty store
+    # The lock would create the folder, and a mistyped path would become a second, empty store.
     if not path.parent.is_dir():
         raise TipcastError(
             "T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri"
@@ -191,7 +191,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         with in_turn(path, wait_s):
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
-            with contextlib.suppress(OSError):  # of a file that others own
+            with contextlib.suppress(OSError):  # another user may own the file
                 # Those that wait see that it is the next one's turn. Path.touch would open the
                 # file, and with its end drop this process's locks on it.
                 os.utime(path)
@@ -251,7 +251,7 @@ def without_autologging() -> Iterator[None]:
     second time.
     """
     utils = sys.modules.get("mlflow.utils.autologging_utils")
-    if utils is None:  # where it is not loaded, nothing is on
+    if utils is None:  # not loaded: no autologging is on
         yield
         return
     with utils.disable_autologging():

@@ -82,6 +82,6 @@ def storable_name(text: str) -> str:
 
 def shorten(value: object, most: int = MAX_TAG) -> str:
     """Truncate a value's text to what stores keep, with an ellipsis."""
-    # bytes of a path that are no UTF-8
+    # A path may have bytes that are not UTF-8.
     text = str(value).encode(errors="backslashreplace").decode()
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -11,8 +11,8 @@ import contextlib
 import os
 
 _BACKEND = os.environ.get("MPLBACKEND")
-# a notebook's kernel names one that may not be installed here, which Matplotlib refuses as it is
-# imported
+# A notebook's kernel may name a backend that is not installed here: Matplotlib would refuse it
+# when it is imported.
 if _BACKEND:
     os.environ["MPLBACKEND"] = "agg"
 

@@ -23,7 +23,7 @@ GRID = "#e7eaee"
 BLUE = "#0072b2"
 ORANGE = "#d55e00"
 """Blue and vermilion of the Okabe-Ito palette, told apart in all common color blindness."""
-warnings.filterwarnings("ignore", "Glyph .* missing from font")  # an empty box says as much
+warnings.filterwarnings("ignore", "Glyph .* missing from font")  # an empty box shows the same
 TITLE = 17
 TEXT = 13
 SMALL = 11.5

@@ -82,7 +82,7 @@ def contributions(
 
     reach = float(np.quantile(np.abs(added[:, chosen]), 0.995)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
-    # so that all show
+    # Points are jittered so that all show.
     heights = np.arange(len(chosen)) + np.random.default_rng(0).uniform(-0.3, 0.3, places.shape)
     colors = value_colors(values[:, chosen])
     axes.scatter(places, heights, s=7, c=colors, linewidths=0, zorder=3)
@@ -151,7 +151,7 @@ def draw_centroids(
     axes.scatter(*plane.project(x), s=7, c=colors, alpha=0.35, linewidths=0, zorder=2)
 
     for at, (name, points) in enumerate(centres.items()):
-        size = 330 / (1 + 0.8 * at)  # those that lie on each other all show
+        size = 330 / (1 + 0.8 * at)  # centroids on top of each other all show
         marker = MARKERS[at % len(MARKERS)]
         axes.scatter(*plane.project(points), s=size, marker=marker, label=name, **CENTROID)
 
@@ -187,7 +187,7 @@ class Plane:
 
 def principal_plane(x: Floats) -> Plane:
     """Find the plane of rows (rows, features)."""
-    from sklearn.decomposition import PCA  # of clusterings only
+    from sklearn.decomposition import PCA  # needed by clusterings only
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler().fit(x)

@@ -26,7 +26,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST
 from mlflow.types import DataType
 
-# threads that wait spin for a moment, then sleep
+# Threads that wait spin for a moment, then sleep.
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
@@ -75,7 +75,7 @@ class Model(mlflow.pyfunc.PythonModel):
         output, threshold = self._parameters(params or {})
         columns = self._columns(model_input)
         names = self.manifest["features"]
-        # of numbers too large for float32, whose rows get no score
+        # Numbers may be too large for float32: their rows get no score.
         with np.errstate(over="ignore"):
             x = self.features.compute(columns, names)
 
@@ -101,7 +101,7 @@ class Model(mlflow.pyfunc.PythonModel):
             what = f"output {output!r} is none of this {self.manifest['format']} model"
             raise _refused(what, f"use {', '.join(outputs)}")
 
-        # on held-out rows, of which the best may be above all scores
+        # The threshold was chosen on held-out rows and may be above all scores.
         chosen = self.manifest.get("threshold")
         threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
@@ -299,7 +299,7 @@ def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
             raise _refused(
                 f"column {header!r} cannot be read: times are of time zone {times.dt.tz}", TIME
             )
-        # files marked UTC hold wall-clock time: training reads them so
+        # Files marked UTC hold wall-clock time; training reads them the same way.
         times = times.dt.tz_localize(None)
     return times
 
@@ -360,8 +360,9 @@ def _teach_server() -> None:
     MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON. It
     loads a model in the process that serves it, so that this is the place to tell it.
     """
-    server: Any = sys.modules.get("mlflow.pyfunc.scoring_server")  # of `mlflow models predict` too
-    # by an earlier model of this process
+    # `mlflow models predict` loads it too.
+    server: Any = sys.modules.get("mlflow.pyfunc.scoring_server")
+    # An earlier model of this process may have replaced it already.
     if server and not isinstance(server.parse_csv_input, functools.partial):
         server.parse_csv_input = functools.partial(_read_csv, server.parse_csv_input)
         server.predictions_to_json = functools.partial(_write_json, server.predictions_to_json)
@@ -382,7 +383,7 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
         ) from None
 
     rows = rows.map(str.strip)  # blanks around a cell of CSV do not count
-    # pandas would rename what is there twice
+    # pandas would rename the second of two columns with one name.
     return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)
 
 

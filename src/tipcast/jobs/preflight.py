@@ -1,0 +1,105 @@
+"""What a job's configuration alone shows to be wrong.
+
+It is refused before the job's libraries load, which takes seconds.
+"""
+
+from typing import Any
+
+from tipcast.config import schema
+from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
+from tipcast.evaluation import ranking
+from tipcast.search import MAX_TRIALS
+from tipcast.tasks.kinds import named_by
+
+SEARCHES = ("random", "tpe", "grid")
+MAX_MODEL_NAME = 256
+"""Letters of a registered model's name."""
+
+
+def check(config: Any) -> None:
+    """Refuse values of a job's configuration that cannot be right together.
+
+    Raises C003 for names that MLflow would refuse, for unknown kinds of tasks, and for keys that
+    would change nothing; see also ``config.schema``.
+    """
+    if isinstance(config, schema.DoctorConfig):  # doctor says in its table what it finds
+        return
+
+    if hasattr(config, "data"):
+        check_unused_data(config)
+    if hasattr(config, "task"):
+        named_by(config.task.kind)
+    if hasattr(config, "tracking"):
+        check_names(config.tracking)
+
+    if isinstance(config, schema.SweepConfig):
+        if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
+            raise incompatible(
+                "search.trials_per_gpu",
+                "backend=cpu, where each thread runs a trial",
+                "leave it out",
+            )
+        # a resumed sweep has the task and the search of its run
+        if config.resume is None:
+            check_search(config)
+
+
+def check_unused_data(config: Any) -> None:
+    """Refuse keys of the data that would change nothing in this job."""
+    data = config.data
+    unused = ["months"]
+    if isinstance(config, schema.PrepareConfig):
+        unused = ["train", "test"]
+    if data.source == "tested":
+        unused = ["train", "months"]
+    elif isinstance(data, schema.MadeData):
+        unused = ["train", "test", "months"]
+
+    for name in unused:
+        if getattr(data, name) is not None:
+            what = f"changes nothing with data={data.source} here"
+            raise TipcastError("C003", f"data.{name}", what, "leave it out")
+
+
+def check_names(tracking: schema.TrackingSpec) -> None:
+    """Refuse names of an experiment and of a registered model that MLflow would refuse."""
+    experiment = tracking.experiment
+    if experiment is not None and not experiment.strip():
+        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
+
+    name = tracking.register
+    if name is None:
+        return
+    empty = not name.strip(" .") or name.startswith("..")
+    if empty or set(name) & set("/:") or len(name) > MAX_MODEL_NAME:
+        fix = f"use a name of at most {MAX_MODEL_NAME} characters without / and :"
+        raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
+
+
+def check_search(config: schema.SweepConfig) -> None:
+    """Refuse a search that cannot be, whatever the data are."""
+    spec = config.search
+    if spec.name not in SEARCHES:
+        raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
+    if (spec.trials or 0) > MAX_TRIALS:
+        raise must_be("search.trials", f"at most {MAX_TRIALS:,}", f"{spec.trials:,}")
+    if spec.baseline and spec.name == "grid":
+        raise incompatible(
+            "search.baseline", "search=grid", "add the value to search.space, or use another search"
+        )
+    if spec.trials is None and spec.name != "grid":
+        raise TipcastError(
+            "C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32"
+        )
+
+    if not config.task.validation:
+        raise must_be(
+            "task.validation",
+            "above 0, to compare trials",
+            config.task.validation,
+            "hold rows out, as 0.15",
+        )
+
+    kind = named_by(config.task.kind)
+    if kind is not None:
+        ranking(kind, spec.metric, "search.metric")
