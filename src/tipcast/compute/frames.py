@@ -29,11 +29,12 @@ class CpuFrames:
     """
 
     real: type[np.floating[Any]] = np.float64
-    """Of targets that are values: scikit-learn sums in it, and rounded ones split a few nodes of a
-    tree otherwise.
+    """Type of targets that are values: scikit-learn sums in it, and rounded targets split a few
+    nodes of a tree otherwise.
     """
+    on_gpu = False
     batch_rows = 0
-    """Rows of a file that a task should read where there are so many. 0: as they are listed, about
+    """Rows of a file that one task should read. 0: parts are read as they are listed, which fits
     a core's cache.
     """
 
@@ -92,6 +93,7 @@ class GpuFrames(CpuFrames):
     """CuPy and cuDF, imported where a task runs, so that a driver needs no GPU."""
 
     real = np.float32
+    on_gpu = True
     batch_rows = 8_000_000
     """A task costs the same few milliseconds for up to about this many rows."""
 

@@ -36,7 +36,7 @@ class Dataset(ABC):
     """
 
     name: ClassVar[str]
-    """Of the dataset, as saved models' manifests have it."""
+    """Name of the dataset in saved models' manifests."""
     code: ClassVar[ModuleType]
     """The module with ``needed_columns``, ``compute`` and ``impossible``."""
 
@@ -101,17 +101,17 @@ class RawColumn:
     """``number``, ``time`` or ``category``."""
     required: bool = True
     categories: tuple[str, ...] = ()
-    """Of a category: the value of each code."""
+    """The value of each code, if the column is a category."""
     fill: float | None = None
-    """In place of a missing number or code; None: NaN, which the features or the model know."""
+    """What replaces a missing number or code; None: NaN, which features or model understand."""
     indicator: str = ""
     """Name of the feature that is 1 where the value was missing; empty: the model has none."""
     largest: float | None = 1e9
     """Larger numbers are refused; None: a row with one gets no score."""
     missing: tuple[str, ...] = ()
-    """Of a number: texts that stand for none, beside those of every column."""
+    """Further texts that mean no value, if the column holds numbers."""
     booleans: bool = False
-    """Whether True and False, in any case, are 1 and 0."""
+    """Whether True and False, in upper or lower case, are 1 and 0."""
 
     def to_manifest(self) -> dict[str, Any]:
         """Return what JSON can hold."""

@@ -30,7 +30,7 @@ class Counts:
     classes: tuple[int, ...] = ()
     """Rows of each class; empty for values."""
     target_sum: float = 0.0
-    """Of values."""
+    """Sum of the target, if it is a value."""
 
 
 def total(counts: Sequence[Counts]) -> Counts:

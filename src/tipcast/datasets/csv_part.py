@@ -25,9 +25,9 @@ class CsvPart(FilePart):
     """A byte range of a CSV file, or all rows of a compressed one."""
 
     offset: int
-    """Where its first row begins, in bytes of the decompressed file."""
+    """Start of the first row, in bytes of the decompressed file."""
     length: int
-    """In bytes; -1: to the end, of a compressed file."""
+    """Length in bytes; -1: to the end of a compressed file."""
     header: tuple[str, ...]
     """One distinct name per field of a row."""
     dates: str = "iso"

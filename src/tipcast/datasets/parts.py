@@ -68,7 +68,7 @@ class FilePart(Fragment):
     host: tuple[str, ...] = ()
     """Canonical columns of a table that no device reads as they are stored, as texts."""
     file_format: ClassVar[str]
-    """For messages."""
+    """Name of the format, for messages."""
     typed: ClassVar[bool]
     """Whether the file says what type each column is of; a cell of CSV is a text until it is read
     as something else.

@@ -84,7 +84,7 @@ class ScanRequest:
     names: Mapping[str, str] = field(default_factory=dict)
     """The dataset's name -> a file's own, of columns that a user maps."""
     key: str = "data.columns"
-    """Of the configuration of ``names``."""
+    """Key of the configuration that sets ``names``."""
     any_columns: bool = False
     """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack,
     are refused.

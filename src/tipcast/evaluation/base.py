@@ -65,7 +65,7 @@ class Evaluation:
     metrics: Mapping[str, float]
     """The headline first, those of users last."""
     interval: Interval
-    """Of the headline."""
+    """Confidence interval of the headline."""
     sums: Any
     """What the metrics are of, see ``Evaluator.sums``."""
     threshold: float | None = field(default=None, kw_only=True)
@@ -109,7 +109,7 @@ class Evaluator(ABC):
     odd_targets: ClassVar[str] = "targets are not finite"
     """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
-    """Where there are no validation rows to choose a better one on."""
+    """Threshold that holds without validation rows to choose a better one on."""
     loss: Loss
     """(rows,) values of predictions and target whose mean is the headline, or its square; where it
     is such a mean.

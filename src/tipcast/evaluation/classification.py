@@ -57,7 +57,7 @@ class Binned(Sums):
     called: int = 0
     """All rows with a score at or above the threshold."""
     score_sum: float = 0.0
-    """Of all rows."""
+    """Sum of the scores of all rows."""
     true_positives: int = 0
     false_positives: int = 0
     log_loss: float = 0.0

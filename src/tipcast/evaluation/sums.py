@@ -34,7 +34,7 @@ class Parts:
     """Columns of rows, part by part alike: futures on workers, or arrays of this process."""
 
     columns: Sequence[Any]
-    """As predictions, and what they are judged by."""
+    """Columns, as predictions and what they are judged by."""
     client: Any = None
     """A ``distributed.Client``; None: this process."""
     where: str = "predictions"

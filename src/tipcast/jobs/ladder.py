@@ -32,7 +32,7 @@ from tipcast.jobs.ladder_record import (
 )
 from tipcast.jobs.run_context import RunContext, run_context, run_names, without_keys
 from tipcast.jobs.train import evaluate, train
-from tipcast.jobs.train_plan import Plan, read
+from tipcast.jobs.train_plan import Plan, read_rows
 from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
 from tipcast.models import native
 from tipcast.models.build import build_for_task
@@ -158,7 +158,7 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
     tiny = dataclasses.replace(config.model, params={**config.model.params, **config.model.tiny})
 
     try:
-        splits = read(workers, config, few)
+        splits = read_rows(workers, config, few)
         estimator = build_for_task(tiny, workers.device, data.task)
         validation = splits.get("validation")
         fitted = fit(workers.client, estimator, splits["train"], validation, config.seed)

@@ -49,12 +49,12 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """As ``2 cores``."""
+        """The size in words, as ``2 cores``."""
         return count(self.size, "core" if self.device == "cpu" else "GPU")
 
     @property
     def key(self) -> str:
-        """As ``cores_2``, in names of metrics."""
+        """The size in names of metrics, as ``cores_2``."""
         return f"{UNITS[self.device]}_{self.size}"
 
 

@@ -47,7 +47,7 @@ class RungResult:
     rung: Rung
     run_id: str
     seconds: Mapping[str, float]
-    """Of the phases ``cluster``, ``read``, ``fit`` and ``evaluate``."""
+    """Seconds of the phases ``cluster``, ``read``, ``fit`` and ``evaluate``."""
     score: float
     """The headline of the test rows."""
     clusters: Clusters | None = None
@@ -58,7 +58,7 @@ class LadderResult:
     """What came of all rungs."""
 
     results: Sequence[RungResult]
-    """Of those that were climbed, at least one."""
+    """Results of the rungs that were climbed, at least one."""
     failures: Mapping[str, TipcastError]
     """Rung -> error that its training ended with."""
     not_run: Mapping[str, str]

@@ -25,7 +25,7 @@ from tipcast.jobs.multirun_record import best_metrics, in_order, leaderboard, li
 from tipcast.jobs.repeat import REPEATS
 from tipcast.jobs.run_context import RunContext, run_context, without_keys
 from tipcast.jobs.train import train
-from tipcast.jobs.train_plan import Plan, Splits, read
+from tipcast.jobs.train_plan import Plan, Splits, read_rows
 from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import progress
 from tipcast.tracking.run import Run
@@ -119,11 +119,11 @@ class LastRows:
         self._splits: dict[str, Splits] = {}
 
     def read(self, workers: Session, config: TrainConfig, plan: Plan) -> Splits:
-        """Return the rows of a training, as ``train_plan.read`` does."""
+        """Return the rows of a training, as ``train_plan.read_rows`` does."""
         key = rows_key(config, plan)
         if key not in self._splits:
             self.drop()  # before others take their memory
-            self._splits[key] = read(workers, config, plan)
+            self._splits[key] = read_rows(workers, config, plan)
         return self._splits[key]
 
     def drop(self) -> None:

@@ -61,7 +61,7 @@ class TrainingResult:
     run_id: str | None = None
     """Its child run; None where none was opened."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """As MLflow has them; empty of one that did not end well."""
+    """Metrics as MLflow has them; empty if the training did not end well."""
     status: str = "not run"
     """How it ended, in one line."""
     problem: Exception | None = None

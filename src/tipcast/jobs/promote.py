@@ -33,7 +33,7 @@ from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.fit import hold, predict, truth
+from tipcast.models.fit import predict, send_saved_scorer, truth
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import failures
 from tipcast.tracking.lookup import beside
@@ -63,7 +63,7 @@ class Comparison:
     """How the versions did on the same rows."""
 
     evaluations: Sequence[Evaluation]
-    """Of the plan's candidates, in their order."""
+    """Evaluations of the plan's candidates, in their order."""
     metrics: Mapping[str, float]
     """The difference first, then ``challenger/...``, ``champion/...`` and ``test/rows``."""
     check: Check
@@ -211,7 +211,7 @@ def score_version(
     client = workers.client
     names = list(fetched.manifest["features"])
     x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
-    scorer_future = hold(client, fetched.path, fetched.format, workers.device)
+    scorer_future = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
 
     predictions = predict(client, scorer_future, x)
     answers = truth(client, scorer_future, dataclasses.replace(test, x=x))

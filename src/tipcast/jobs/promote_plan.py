@@ -68,13 +68,13 @@ class Move:
     """An alias of a registered model, the version that asks for it, and the one that holds it."""
 
     name: str
-    """Of the registered model."""
+    """Name of the registered model."""
     alias: str
     version: str
     holder: str | None
-    """None where no version has the alias."""
+    """Version that has the alias; None if no version has it."""
     uri: str
-    """Of the version that asks."""
+    """URI of the version that asks for the alias."""
 
     @property
     def is_done(self) -> bool:
@@ -93,10 +93,10 @@ class PromotePlan:
     """Those that need no score."""
     test: Listing
     recipes: Sequence[Recipe]
-    """Of each candidate: its features, by its own codes and fillings."""
+    """How each candidate's features are made, by its own codes and fill values."""
     limits: Limits
     period: str
-    """Of the test rows, in words."""
+    """Period of the test rows, in words."""
 
 
 def fetch_candidate(

@@ -66,9 +66,9 @@ class RunContext:
     """What repeats the job."""
     clock: Clock
     folder: Path
-    """For files on their way to MLflow."""
+    """Folder of files on their way to MLflow."""
     stack: ExitStack
-    """Of what is closed before the run."""
+    """What is closed before the run."""
     code: origin.Origin = field(default_factory=origin.Origin)
     """The code that the result comes from, as it was when the run was opened."""
 

@@ -131,7 +131,7 @@ def score_and_record(
         from tipcast.tracking.run import error_tags
 
     with open_run(plan, command, clock) as context:
-        scored = act(context, plan, wait_for_check)
+        scored = score_due_files(context, plan, wait_for_check)
         error = refusal(plan, scored.refused)
         if error and len(scored.refused) == plan.n_files:
             raise error
@@ -174,7 +174,9 @@ def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContex
         yield context
 
 
-def act(context: "RunContext", plan: ScorePlan, wait_for_check: Callable[[], None]) -> Scored:
+def score_due_files(
+    context: "RunContext", plan: ScorePlan, wait_for_check: Callable[[], None]
+) -> Scored:
     """Start workers and score what is due, once the model's file is known to be sound."""
     from tipcast.scoring.driver import score_files
 

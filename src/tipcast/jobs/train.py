@@ -24,12 +24,20 @@ from tipcast.evaluation import evaluator
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
-from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read
+from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
 from tipcast.jobs.train_record import Record, Trained, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
-from tipcast.models.fit import drawn_rows, every_way, fit, hold, hold_scorer, predict, truth
+from tipcast.models.fit import (
+    drawn_rows,
+    every_way,
+    fit,
+    predict,
+    send_fitted_scorer,
+    send_saved_scorer,
+    truth,
+)
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking import portable
 
@@ -79,7 +87,9 @@ def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
 
 
 def train(
-    workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits] = read
+    workers: Session,
+    record: Record,
+    read: Callable[[Session, TrainConfig, Plan], Splits] = read_rows,
 ) -> dict[str, Any]:
     """Read, fit, test and record, on workers that are up, in a run that is open; return what the
     job says of it.
@@ -170,7 +180,7 @@ def evaluate_model(workers: Session, record: Record, fitted: Fitted, splits: Spl
 def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Trained:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
     judge = evaluator(plan.task.kind)
-    scorer = hold_scorer(client, fitted.scorer)
+    scorer = send_fitted_scorer(client, fitted.scorer)
     validation = None
     threshold = judge.threshold
 
@@ -216,7 +226,7 @@ def record_model(
 
     saved = fitted.save(record.context.folder)
     if fitted.format == "xgboost-ubj":
-        scorer = hold(client, saved, fitted.format, workers.device)
+        scorer = send_saved_scorer(client, saved, fitted.format, workers.device)
         record.contributions(client, scorer, drawn_rows(saved), trained)
 
     columns, raw = held_out(workers, plan)

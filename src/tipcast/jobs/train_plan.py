@@ -200,7 +200,7 @@ def _digests(listing: Listing) -> set[str]:
     return {fragment.digest for fragment in listing.fragments}
 
 
-def read(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
     names: tuple[str, ...] = ("train", "validation") if plan.task.validation else ("train",)
     draw = plan.recipe.draw

@@ -45,7 +45,7 @@ class Source:
     """Code at a commit of its repository."""
 
     commit: str | None = None
-    """None if the code is in no repository, or git does not answer."""
+    """Commit of the code; None if it is in no repository, or git does not answer."""
     dirty: bool = False
     """Whether the code had changes that are not committed."""
 

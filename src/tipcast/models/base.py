@@ -83,7 +83,7 @@ class Split:
 
     x: Any
     y: Any = None
-    """None where nothing is predicted."""
+    """Targets; None if nothing is predicted."""
     validation: Any = None
     """Features and targets; None: there are none."""
 
@@ -93,7 +93,7 @@ class Estimator(ABC):
     """Base of all estimators; see ``build.build``."""
 
     params: Mapping[str, Any]
-    """By the library's own names."""
+    """Parameters by the library's own names."""
     training: Mapping[str, Any]
     """Settings of the fit rather than of the model."""
     device: str

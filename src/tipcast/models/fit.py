@@ -239,7 +239,8 @@ def predict(client: "Client", scorer: "Future[native.Scorer]", x: Sequence[Any])
     """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures
     of the scores.
 
-    ``scorer`` is a future of a scorer, as ``hold`` and ``hold_scorer`` return it.
+    ``scorer`` is a future of a scorer, as ``send_saved_scorer`` and ``send_fitted_scorer`` return
+    it.
     """
     return list(
         client.map(_score, x, scorer=scorer, threads=_threads(client, x), pure=False, key="score")
@@ -247,8 +248,10 @@ def predict(client: "Client", scorer: "Future[native.Scorer]", x: Sequence[Any])
 
 
 def truth(client: "Client", scorer: "Future[native.Scorer]", rows: Any) -> list[Any]:
-    """Return futures of what predictions of rows, ``datasets.rows.Rows``, are judged by: the
-    target, or the rows.
+    """Return futures of what predictions are judged by: the target, or the features themselves
+    where there is no target.
+
+    ``rows`` are a ``datasets.rows.Rows``.
     """
     return list(rows.y) or list(
         client.map(_judged, rows.x, scorer=scorer, pure=False, key="judged")
@@ -265,14 +268,16 @@ def _threads(client: "Client", x: Sequence[Any]) -> int:
     return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 
-def hold_scorer(client: "Client", scorer: native.Scorer) -> "Future[native.Scorer]":
+def send_fitted_scorer(client: "Client", scorer: native.Scorer) -> "Future[native.Scorer]":
     """Return a future of a fit's scorer, which each worker then has once: nothing is written and
     read again.
     """
     return _sent(client, copy, scorer)
 
 
-def hold(client: "Client", saved: Path, format: str, device: str) -> "Future[native.Scorer]":
+def send_saved_scorer(
+    client: "Client", saved: Path, format: str, device: str
+) -> "Future[native.Scorer]":
     """Return a future of a saved model's scorer, which a worker loads: the driver may lack its
     device.
     """
@@ -329,12 +334,12 @@ def contributions(
     sizes: Sequence[int],
     most: int,
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    """Return rows of parts at even distances, and the contributions to them; each part's are
-    computed where it lies.
+    """Return rows of parts at even distances, and the contributions of features to their margins.
 
-    ``scorer`` is a future as of ``hold``, ``x`` are futures of (rows, features) float32 DataFrames
-    of ``sizes`` rows; at most ``most`` are taken. Of several classes, contributions are to the
-    margin of the class predicted. Returns (rows, features) and (rows, features + 1).
+    ``scorer`` is a future, as ``send_saved_scorer`` returns it. ``x`` are futures of (rows,
+    features) float32 DataFrames of ``sizes`` rows; at most ``most`` rows are taken. Contributions
+    are computed where the part lies; with several classes, they are to the margin of the class
+    predicted. Returns (rows, features) and (rows, features + 1).
     """
     step = max(-(-sum(sizes) // most), 1)
     # The distance between rows stays even across the parts' borders.

@@ -56,9 +56,9 @@ class LibraryRows(Estimator):
     library: str = ""
     """Dotted name of the class that fits."""
     distributed: str = ""
-    """Of the library's own Dask class, as cuML and Dask-ML have them."""
+    """The library's own Dask class, as cuML and Dask-ML have them."""
     reference: str = ""
-    """Of the class whose parameters count: a GPU's class takes them under the same names."""
+    """The class whose parameters count: a GPU's class takes them under the same names."""
     on_gpu: bool = False
     """Whether the model has a class for GPUs too: both are given the same features."""
 

@@ -29,7 +29,7 @@ class Moments:
     squares: Array
     """(features,) sums of squared differences from the mean."""
     values: tuple[Array, ...] = ()
-    """Of each category the values that it has, sorted, without NaN."""
+    """The values of each category, sorted, without NaN."""
     counts: tuple[Array, ...] = ()
     """Rows of each of these values."""
 
@@ -61,14 +61,14 @@ class Preprocessing:
     """Steps before the model; they are saved with it as a pipeline of scikit-learn's."""
 
     scaler: StandardScaler
-    """Of all features; categories stay as they are."""
+    """Scales all features; categories stay as they are."""
     standardize: bool
     encoder: ColumnTransformer | None = None
     """Gives each value of a category a column, categories first; None without categories."""
     categories: tuple[int, ...] = ()
     """Places of the features that are categories."""
     shares: tuple[Array, ...] = field(default=(), compare=False)
-    """Of each category the share of the training rows with each of its values."""
+    """For each category, the share of the training rows with each of its values."""
 
     @classmethod
     def of_parts(
@@ -173,7 +173,7 @@ class Preprocessing:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Of each category the number of its columns: one for each of its values."""
+        """The number of columns of each category: one for each of its values."""
         return tuple(map(len, self.shares))
 
     @property

@@ -14,7 +14,7 @@ from tipcast.datasets import address
 from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator
 from tipcast.measure.progress import progress, worth_a_line
-from tipcast.models.fit import hold
+from tipcast.models.fit import send_saved_scorer
 from tipcast.scoring.folder import Entry
 from tipcast.scoring.plan import ScorePlan, is_fatal
 from tipcast.scoring.results import RefusedFile, Scored, ScoredFile
@@ -84,7 +84,7 @@ def create_folders(plan: ScorePlan) -> None:
 def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     """Submit a task for each file that is due; return future of its ``ScoredFile`` -> name."""
     model = plan.model
-    scorer = hold(workers.client, model.path, model.format, workers.device)
+    scorer = send_saved_scorer(workers.client, model.path, model.format, workers.device)
     work = shared_work(workers, plan)
 
     # Where files are few, idle cores read the parts of each.

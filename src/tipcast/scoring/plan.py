@@ -34,7 +34,7 @@ LOG = logging.getLogger("tipcast")
 RECIPE = 1
 """Changes with what scoring makes of the same rows, model and configuration."""
 REFUSED = "refused"
-"""Of the manifest: name -> error of files that were refused."""
+"""Key of the manifest: name -> error of files that were refused."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class DueFile:
     """A file to be scored."""
 
     name: str
-    """Of its scores, below their folder."""
+    """Name of the file of scores, below the output folder."""
     uri: str
     storage: Mapping[str, Any]
-    """For it, as ``address.storage`` returns them."""
+    """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: Entry
     """What the manifest can say before the file is scored: input, stamp and recipe."""
     fragments: tuple[FilePart, ...] = ()
@@ -66,7 +66,7 @@ class ScorePlan:
     dataset: Scorable
     task: Task
     folder: ScoreFolder
-    """Where the scores go, as it is before the job."""
+    """The folder for the scores, as it is before the job."""
     recipe: str
     """Digest of all that scores depend on beside the rows."""
     due: tuple[DueFile, ...]
@@ -282,14 +282,14 @@ def error_of_file(error: TipcastError) -> TipcastError:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether an error ends the job: it is not of one file's data, or is of an object store that
-    cannot be reached.
+    """Tell whether an error ends the job, and not one file alone.
+
+    It does unless it is an error of one file's data. That an object store cannot be reached has a
+    D-code too, and concerns all files.
     """
-    return (
-        not isinstance(error, TipcastError)
-        or error.code[0] != "D"
-        or as_artifact_error(error) is not error
-    )
+    if not isinstance(error, TipcastError) or error.code[0] != "D":
+        return True
+    return as_artifact_error(error) is not error
 
 
 def refused_files(inspected: Mapping[str, Inspected]) -> dict[str, TipcastError]:

@@ -16,11 +16,11 @@ class ScoredFile:
     """A file that is scored, and its scores written."""
 
     name: str
-    """Of its scores, below their folder."""
+    """Name of the file of scores, below the output folder."""
     entry: Entry
-    """What the manifest says of it."""
+    """What the manifest says of the scores."""
     sums: Sums
-    """The evaluator's, over all rows."""
+    """The evaluator's sums over all rows."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Scored:
     entries: Mapping[str, Entry]
     """Name -> what the manifest says of new scores."""
     refused: Mapping[str, TipcastError]
-    """Name -> why: of the plan, and then of files that could not be scored."""
+    """Name -> error: files that the plan refused, then files that could not be scored."""
     sums: Sums
-    """The evaluator's, over all rows that were scored."""
+    """The evaluator's sums over all rows that were scored."""
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
     """Process -> most memory that it had in use."""
 

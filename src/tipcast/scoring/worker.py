@@ -56,16 +56,16 @@ class Work:
     dataset: Scorable
     task: Task
     threshold: float | None
-    """Of two classes: scores at or above it are predicted 1."""
+    """With two classes, scores at or above it are predicted 1."""
     keep: Sequence[str] | None
     """Columns of the input that scored files have; None: all."""
     model_name: str
     model_version: str | None
-    """None for a model that is not registered."""
+    """Version of the model; None if it is not registered."""
     folder: str
-    """That gets the scores."""
+    """Folder that gets the scores."""
     storage: Mapping[str, Any]
-    """For the folder, as ``address.storage`` returns them."""
+    """fsspec's options for the folder, as ``address.storage`` returns them."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Predictions:
     """What a model makes of a part's rows, on the host."""
 
     values: Array
-    """As ``Scorer.score`` returns them."""
+    """Predictions as ``Scorer.score`` returns them."""
     invalid: Array | None
     """(rows,) bool: rows whose prediction means nothing; None: there are none."""
     unscored: Mapping[str, int]
@@ -102,7 +102,7 @@ def score_file(
     the host. If the scores replace others, the manifest goes first. Raises D005 if the input has
     changed meanwhile, T008 and D022 as ``atomic_write``.
     """
-    on_gpu = work.frames.batch_rows > 0
+    on_gpu = work.frames.on_gpu
 
     with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
         if on_gpu:
@@ -163,7 +163,7 @@ def map_ahead(
 
 def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
     """Score all rows of a part, and add what is kept of its columns."""
-    with GPU if work.frames.batch_rows else nullcontext():
+    with GPU if work.frames.on_gpu else nullcontext():
         predictions = predict_part(part, scorer, work)
 
     table = read_passthrough(part, work)

@@ -250,7 +250,7 @@ def _exception(future: Future[None]) -> BaseException | None:
 
 
 def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
-    """Return the worker with most free slots, leaving out the reserved one; None if none is free."""
+    """Return the unreserved worker with most free slots; None if none is free."""
     open_to_all = {
         address: slots for address, slots in free.items() if slots > 0 and address != reserved
     }
@@ -259,7 +259,7 @@ def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
 
 @final
 class TrialWorkers:
-    """The workers of a sweep; ``wait_s`` is how many seconds none of them may be able to work."""
+    """The workers of a sweep; K003 after ``wait_s`` seconds without one that can work."""
 
     def __init__(
         self,

@@ -63,7 +63,7 @@ class Task:
     function: str | None = None
     """Name of the target's function; None: the one column as it is, or no target."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Of the function."""
+    """Parameters of the function."""
     resolved: Target | None = field(default=None, compare=False, repr=False)
     """The function itself, so that one which only the driver knows by name gets to the workers."""
     description: str = ""
@@ -81,7 +81,7 @@ class Task:
 
     @property
     def has_target(self) -> bool:
-        """Whether anything is known of the rows that could be predicted."""
+        """Whether the rows have a target column, which models learn to predict."""
         return self.kind.has_target
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:

@@ -37,11 +37,11 @@ class Kind(ABC):
     """What is predicted, and how it is written down."""
 
     name: ClassVar[str]
-    """As ``task.kind`` and a saved model's manifest have it."""
+    """The name in ``task.kind`` and in a saved model's manifest."""
     evaluator: ClassVar[str]
     """Dotted name of the class that judges predictions, an ``evaluation.base.Evaluator``."""
     has_target: ClassVar[bool] = True
-    """Whether anything is known of the rows that could be predicted."""
+    """Whether the rows have a target column, which models learn to predict."""
     has_classes: ClassVar[bool] = True
     """Whether the target is a class, an integer from 0; otherwise it is a number."""
     has_positive: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class Kind(ABC):
     example_values: ClassVar[int] = 2
     """How many different values ``example_target`` has, from 0 on."""
     boosting: ClassVar[Boosting | None] = None
-    """None where XGBoost cannot learn it."""
+    """How XGBoost learns the kind; None if it cannot."""
 
     def __str__(self) -> str:
         return self.name

@@ -45,7 +45,7 @@ class Fetched:
     manifest: Mapping[str, Any]
     """What was written when it was logged, see ``portable.log_model``."""
     name: str | None
-    """Of the registered model; None, as the version, for one that is only logged."""
+    """Name of the registered model; None, like the version, if the model is only logged."""
     version: str | None
     uri: str
     """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias,
@@ -60,7 +60,7 @@ class Fetched:
 
     @property
     def kind(self) -> Kind:
-        """Of the task; C003 where the manifest holds none that is known."""
+        """Kind of the task; C003 if the manifest names none that is known."""
         return named(str(self.manifest.get("task", {}).get("kind", "")))
 
     def seen(self, facts: Mapping[str, Any]) -> Period | None:

@@ -40,11 +40,11 @@ class Package:
     format: str
     """One of ``models.native``."""
     model_info: Mapping[str, Any]
-    """For the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
+    """Part of the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
     dataset: Dataset
     """Its code that makes features travels with the model."""
     info: FileInfo
-    """Of the listing of the training rows."""
+    """What the listing of the training rows knows of their files."""
 
     @property
     def task(self) -> Mapping[str, Any]:
@@ -54,7 +54,7 @@ class Package:
 
     @property
     def kind(self) -> Kind:
-        """Of the task."""
+        """Kind of the task."""
         return kinds.named(self.task.get("kind", BINARY.name))
 
     @property

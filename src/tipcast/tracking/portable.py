@@ -54,7 +54,7 @@ class Logged:
 
     @property
     def model_id(self) -> str:
-        """Of the logged model."""
+        """URI of the logged model."""
         return self.uri.removeprefix("models:/")
 
 

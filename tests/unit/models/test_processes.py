@@ -9,7 +9,7 @@ from sklearn.ensemble import RandomForestClassifier
 from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import hold, predict
+from tipcast.models.fit import predict, send_saved_scorer
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
@@ -47,7 +47,7 @@ def test_scoring_survives_the_worker_that_held_the_scorer(
 ):
     x, _ = _futures(short_lived, rows)
     model = build(spec("logistic"), "cpu").fit(Split(*joined(parts[:3])), seed=0)
-    held = hold(short_lived, model.save(tmp_path), model.format, "cpu")
+    held = send_saved_scorer(short_lived, model.save(tmp_path), model.format, "cpu")
     first = predict(short_lived, held, x[:1])
     first[0].result()
     os.kill(

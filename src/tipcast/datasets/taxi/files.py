@@ -101,7 +101,7 @@ class TripInfo(FileInfo):
     """What trip files have in common."""
 
     colour: str = schema.COLOURS[0]
-    """Of the cabs."""
+    """Colour of the cabs."""
 
     def to_manifest(self) -> dict[str, Any]:
         return {"colour": self.colour, **super().to_manifest()}
@@ -112,7 +112,7 @@ class TripScan(FileScan):
     """What is learned of one trip file."""
 
     colour: str | None = None
-    """Of the cabs, as its columns or its name say; None where neither does."""
+    """Colour of the cabs by the file's columns or name; None if neither says."""
 
 
 def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -> Listing:
