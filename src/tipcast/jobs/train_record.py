@@ -62,7 +62,9 @@ NOT_PARAMS = (
     "model.space",
     "model.tiny",
 )
-"""Keys that no run is compared by; the whole configuration is an artifact."""
+"""Keys that no run is compared by, with all keys below them; the whole configuration is an
+artifact.
+"""
 
 
 @dataclass(frozen=True)
