@@ -573,6 +573,18 @@ def test_refused_files(
         assert state(out) == before, "when all are refused, the scores stay"
 
 
+def test_a_scoring_that_refused_a_file_says_so_in_its_run(
+    score: Job, store: str, trips: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends with an error, and its run is FINISHED: the other files are scored."""
+    (trips / "broken.parquet").write_bytes(b"PAR1")
+    with pytest.raises(TipcastError, match=r"S010.*1 of 3 files"):
+        score()
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    run = mlflow.MlflowClient(store).get_run(said["run"])
+    assert (run.info.status, run.data.tags["error.code"]) == ("FINISHED", "S010")
+
+
 def test_every_readable_era_with_one_model(score: Job, taxi: Path, out: Path) -> None:
     with pytest.raises(TipcastError, match="S010"):
         score(given=taxi)

@@ -415,6 +415,26 @@ def test_a_resumed_sweep_names_the_model_of_its_last_fit(resumed: Resumed, clien
     assert whole.said["model_uri"] == f"models:/{newest.model_id}"
 
 
+def test_a_trial_that_failed_has_its_parameters(
+    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow compares it with those that ended well."""
+    for kind in base.OWN:
+        monkeypatch.setitem(base.OWN, kind, {})
+
+    @metric("classification", maximize=True)
+    def broken(target: Any, prediction: Any) -> Any:
+        return np.full(len(target), np.nan)
+
+    with pytest.raises(TipcastError, match="S004") as caught:
+        swept("search.metric=broken", "search.trials=1")
+    (failed,) = children(client, client.get_run(caught.value.where))
+    proposed = json.loads(failed.data.tags["trial.params"])
+    assert failed.data.params == {
+        f"model.params.{name}": str(value) for name, value in proposed.items()
+    }
+
+
 def test_a_sweep_of_which_no_trial_ended_well_says_why(
     swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
