@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -129,7 +128,7 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
         )
 
     partly = is_packed(uri) or bool(address.scheme(uri))
-    identity = _identity(uri, storage, size) if partly else ""
+    identity = _identity(uri, request, size) if partly else ""
     text = _read_text(itertools.chain([first], stream), identity, partly=partly)
 
     dates, *notes = reading(text.slashed, period) if text.slashed else ("iso",)
@@ -137,8 +136,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     return Look(uri, request, head, size, text.digest, dates, text.slashed, tuple(notes), quoted)
 
 
-def _identity(uri: str, storage: Mapping[str, Any], size: int) -> str:
+def _identity(uri: str, request: ScanRequest, size: int) -> str:
     """Return what a store says of a file's content, which costs too much to read without need."""
+    storage = address.storage(uri, request.storage)
     with address.reaching(uri):
         return f"{address.filesystem(uri, storage).ukey(uri)} {size}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dask.utils import natural_sort_key
+from fsspec import AbstractFileSystem
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
@@ -198,7 +199,7 @@ def _location_of(pattern: str) -> _Location:
     return _Location(pattern, "", str(Path(path).absolute()))
 
 
-def _is_folder(store: Any, location: _Location) -> bool:
+def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
     """Whether a location is a folder: in a store, which has none, as its name looks."""
     path = location.path
     if not location.prefix:
@@ -208,7 +209,7 @@ def _is_folder(store: Any, location: _Location) -> bool:
     )
 
 
-def _file_of_path(store: Any, location: _Location) -> dict[str, str]:
+def _file_of_path(store: AbstractFileSystem, location: _Location) -> dict[str, str]:
     """Return the one file of a location; D001 a local one is not there."""
     path = location.path
     if not location.prefix and not store.isfile(path):
@@ -216,7 +217,7 @@ def _file_of_path(store: Any, location: _Location) -> dict[str, str]:
     return {address.last_name(path): location.prefix + path}
 
 
-def _all_below(store: Any, location: _Location) -> tuple[str, list[str]]:
+def _all_below(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
     """Return the path of a folder, and those of all files below it."""
     if location.prefix:
         files = list(store.find(location.path))
@@ -225,7 +226,7 @@ def _all_below(store: Any, location: _Location) -> tuple[str, list[str]]:
     return location.path.rstrip("/"), files
 
 
-def _all_matches(store: Any, location: _Location) -> tuple[str, list[str]]:
+def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
     """Return the fixed part of a glob's path, and the files that match; ``**`` before an ending
     means files at any depth.
 
@@ -267,7 +268,7 @@ def _is_there(path: Path) -> bool:
     return path.is_file()
 
 
-def _check_logs(store: Any, data: Sequence[str], location: _Location) -> None:
+def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Location) -> None:
     """Refuse files of a table that its log describes, in any folder above them; D025."""
     folders = {str(folder) for file in data for folder in Path(file).parents if folder.name}
     for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -98,7 +98,7 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
     return written
 
 
-def _write_rows(dataset: Dataset, month: Month, file: Any) -> dict[str, Any]:
+def _write_rows(dataset: Dataset, month: Month, file: BinaryIO) -> dict[str, Any]:
     """Write the rows of a month as Parquet into an open file; return its ``KEY``."""
     rows = 0
     strays = 0

@@ -115,7 +115,7 @@ class _UsableRows:
     strata: tuple[int, ...]
     """As ``PreparedPart.strata``."""
     read: Counts
-    """Of the rows that were read, none of them kept yet."""
+    """Of the rows that were read, before features are made of any."""
 
 
 def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableRows:

@@ -172,7 +172,7 @@ def _texts_of_number(value: Any, text: str, vocabulary: _Vocabulary) -> tuple[st
 
 
 def _spellings(value: Any, text: str) -> set[str]:
-    """Return the usual texts of a number, of which a reader loses nothing."""
+    """Return the usual texts of a number: a reader loses nothing of them."""
     number = value if isinstance(value, int) else float(value)
     spellings = {text}
     if -FINITE < number < FINITE:

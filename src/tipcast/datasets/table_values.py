@@ -24,7 +24,7 @@ def values_of(
     """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN
     for null.
 
-    Numbers and codes of categories, int64 microseconds of days. D005 a text that is no number;
+    Numbers and codes of categories, int64 microseconds of days. D005 a text that says no number;
     D008 a value that may be of two categories. ``where`` is the file, for messages.
     """
     if pa.types.is_dictionary(stored.type):

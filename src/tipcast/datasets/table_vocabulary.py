@@ -76,8 +76,8 @@ def without_codes(
 
 
 def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[str]:
-    """Return a line for each column of which files have values that training lacks, with the first
-    of them.
+    """Return a line for each column whose values in files are not all known to training, with the
+    first of them.
     """
     texts = {column.name: frozenset(column.categories) for column in columns}
     notes = []

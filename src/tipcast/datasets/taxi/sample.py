@@ -206,7 +206,7 @@ def _draw_rides(words: _Words, tables: Tables, hours: Hours) -> _Rides:
 
 
 def _draw_pickups(time: Array, hour: Array, stray: int, hours: Hours) -> Array:
-    """Return seconds since 1970 by words for the time, a few of which lie outside the period."""
+    """Return seconds since 1970 by words for the time; a few lie outside the period."""
     pickup = hours.first[hour] + ((time[2].astype(np.int32) * 3600) >> 16)
     lost = np.flatnonzero(time[3] < stray)
     off = time[2][lost].astype(np.int64) // 16

@@ -28,6 +28,8 @@ FAR = 5.0  # miles from which trips spread less around what is usual for their z
 EDGES = np.array([5, 7.5, 10, 12.5, 15, 20, 30, 50, 53, 80]) * 2
 EWR, JFK, LAGUARDIA = AIRPORTS
 ZONES = np.arange(1, LAST_ZONE + 1)
+Profile = Mapping[str, Any]
+"""Statistics of real months, of all colours or of one, as JSON has them."""
 Draw = Callable[[Array], Array]
 """Random words (rows,) -> outcomes (rows,)."""
 
@@ -129,7 +131,7 @@ def tables(colour: str) -> Tables:
     )
 
 
-def _routes(shipped: Mapping[str, Any], colour: str) -> Routes:
+def _routes(shipped: Profile, colour: str) -> Routes:
     line = _distances(shipped)
     miles = line.ravel()
     pu = np.repeat(ZONES, LAST_ZONE)
@@ -151,7 +153,7 @@ def _routes(shipped: Mapping[str, Any], colour: str) -> Routes:
     )
 
 
-def _distances(shipped: Mapping[str, Any]) -> Array:
+def _distances(shipped: Profile) -> Array:
     """Return the usual miles between zones, (265, 265)."""
     x, y = (np.array(shipped[axis], float) / 100 for axis in "xy")
     line = np.hypot(x[:, None] - x, y[:, None] - y) + OFFSET
@@ -160,7 +162,7 @@ def _distances(shipped: Mapping[str, Any]) -> Array:
     return line
 
 
-def _pair_shares(made: Mapping[str, Any], miles: Array) -> Array:
+def _pair_shares(made: Profile, miles: Array) -> Array:
     """Fit (265, 265) shares to both margins, the share within one zone and the commonest pairs;
     near zones first.
     """
@@ -179,7 +181,7 @@ def _pair_shares(made: Mapping[str, Any], miles: Array) -> Array:
     return table
 
 
-def _traffic(shipped: Mapping[str, Any]) -> Traffic:
+def _traffic(shipped: Profile) -> Traffic:
     pace = shipped["pace"]
     normal = np.array([NormalDist().inv_cdf((i + 0.5) / 4096) for i in range(4096)])
     distances = np.log(np.arange(8192) / 100 + 0.005)
@@ -202,7 +204,7 @@ def _rush_surcharge() -> Array:
     return np.where((hour >= 20) | (hour < 6), 50, afternoon).astype(np.int32)
 
 
-def _tips(made: Mapping[str, Any]) -> Tips:
+def _tips(made: Profile) -> Tips:
     logit = made["logit"]
     cells = logit["base"] + np.add.outer(logit["pu"], logit["do"]).ravel()
     fare_bins = np.searchsorted(EDGES, np.arange(512), side="left")
