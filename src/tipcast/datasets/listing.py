@@ -317,8 +317,12 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
     """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use;
     D025.
     """
-    for file in files if request.any_columns else ():
-        if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
+    if not request.any_columns:
+        return
+
+    for file in files:
+        keyed = [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]
+        if keyed:
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
             fix = (

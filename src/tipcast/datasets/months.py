@@ -193,10 +193,15 @@ def locked_folder(out: str) -> Iterator[None]:
         yield
         return
     with disk.locked_folder(Path(out), "another job is writing into it") as locked:
-        for path in Path(out).iterdir() if locked else ():
-            if UNFINISHED.fullmatch(path.name) and not path.is_dir():
-                path.unlink(missing_ok=True)
+        if locked:
+            _remove_unfinished(Path(out))
         yield
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for path in folder.iterdir():
+        if UNFINISHED.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:

@@ -201,9 +201,12 @@ def draw_all(prepared: list[Prepared], recipe: Recipe) -> list[Prepared]:
     """Divide all fragments within their list, where one process has them and the recipe has a
     draw.
     """
+    if recipe.draw is None:
+        return prepared
+
     ends = ends_of([parts[0].strata for parts in prepared])
-    for at in range(len(prepared) if recipe.draw else 0):
-        prepared[at] = draw_parts(prepared[at], at, ends, recipe)
+    for at, parts in enumerate(prepared):
+        prepared[at] = draw_parts(parts, at, ends, recipe)
     return prepared
 
 

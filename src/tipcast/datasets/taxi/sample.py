@@ -79,6 +79,7 @@ def sample_block(
     flag object.
     """
     canonical = column_names(colour)
+    names = list(canonical) if columns is None else columns
     key = [seed, period[0] % 2**64, period[1] % 2**64, block, schema.COLOURS.index(colour)]
     streams = [
         np.random.SFC64(np.random.SeedSequence(key, spawn_key=(i,))) for i in range(len(STREAMS))
@@ -88,7 +89,7 @@ def sample_block(
 
     for start in range(0, max(rows, 1), CHUNK):
         trips = _simulate(min(CHUNK, rows - start), tables(colour), hours, streams)
-        for name in canonical if columns is None else columns:
+        for name in names:
             values = trips[canonical[name]]()
             made.setdefault(name, np.empty(rows, values.dtype))[start : start + CHUNK] = values
 
