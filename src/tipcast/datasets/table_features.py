@@ -19,6 +19,8 @@ NOT_FINITE = "non_finite"
 LARGEST = float(np.finfo(np.float32).max)
 FINITE = 1e300
 """Larger numbers are no categories."""
+Number = int | float | np.number[Any] | Decimal
+"""What a reader may make of a text that says a number."""
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -146,7 +148,7 @@ def _same_text(text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
 
 
 def _texts_of_boolean(
-    value: Any, text: str, vocabulary: _Vocabulary, *, all_booleans: bool
+    value: bool | np.bool_, text: str, vocabulary: _Vocabulary, *, all_booleans: bool
 ) -> tuple[str, ...]:
     """Return the categories that were read as a boolean: 1 and 0 where all values are booleans."""
     texts = vocabulary.lower.get(text.lower(), ())
@@ -155,9 +157,9 @@ def _texts_of_boolean(
     return tuple(dict.fromkeys((*texts, *vocabulary.numbers.get(float(value), ()))))
 
 
-def _texts_of_number(value: Any, text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
+def _texts_of_number(value: Number, text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
     """Return the categories that were read as a number."""
-    number = value if isinstance(value, int) else float(value)  # which has no end
+    number = value if isinstance(value, int) else float(value)  # an int may be beyond all floats
     if not -FINITE < number < FINITE:
         return ()
 
@@ -171,7 +173,7 @@ def _texts_of_number(value: Any, text: str, vocabulary: _Vocabulary) -> tuple[st
     )
 
 
-def _spellings(value: Any, text: str) -> set[str]:
+def _spellings(value: Number, text: str) -> set[str]:
     """Return the usual texts of a number: a reader loses nothing of them."""
     number = value if isinstance(value, int) else float(value)
     spellings = {text}
