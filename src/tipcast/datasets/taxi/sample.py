@@ -12,7 +12,7 @@ from tipcast.compute.base import Array
 from tipcast.datasets.parts import Period
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import LAST_ZONE
-from tipcast.datasets.taxi.sample_tables import Hours, Tables, Tips, hours_of, tables
+from tipcast.datasets.taxi.sample_tables import Hours, Tables, Tips, hours_of, tables_of
 
 # rows simulated at once, so that they stay in a core's cache; part of what a seed means
 CHUNK = 32_768
@@ -88,7 +88,7 @@ def sample_block(
     made: dict[str, Any] = {}
 
     for start in range(0, max(rows, 1), CHUNK):
-        trips = _simulate(min(CHUNK, rows - start), tables(colour), hours, streams)
+        trips = _simulate(min(CHUNK, rows - start), tables_of(colour), hours, streams)
         for name in names:
             values = trips[canonical[name]]()
             made.setdefault(name, np.empty(rows, values.dtype))[start : start + CHUNK] = values

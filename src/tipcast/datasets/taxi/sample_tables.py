@@ -110,7 +110,7 @@ class Tables:
 
 
 @lru_cache(maxsize=2)
-def tables(colour: str) -> Tables:
+def tables_of(colour: str) -> Tables:
     """Return the tables of ``yellow`` or ``green``."""
     shipped = json.loads(PATH.read_text(encoding="utf-8"))
     made = shipped[colour]
@@ -243,7 +243,7 @@ def hours_of(start: int, stop: int, colour: str) -> Hours:
     """Return the hours of a period in microseconds since 1970."""
     hours = np.arange(start // HOUR, stop // HOUR)
     week_hour = (hours + EPOCH_HOUR) % HOURS_OF_WEEK
-    draw = alias(tables(colour).week[week_hour] * 3600, np.uint32)
+    draw = alias(tables_of(colour).week[week_hour] * 3600, np.uint32)
     return Hours(draw, week_hour.astype(np.uint8), hours * 3600, stop // 1_000_000)
 
 
