@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.sparse.csgraph import shortest_path
 
-from tipcast.datasets.taxi import sample
+from tipcast.datasets.taxi import sample_tables
 from tipcast.datasets.taxi.sample import sample_block
 
 ZONES = 265
@@ -116,7 +116,7 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     np.add.at(weight, (i, j), size)
     far = far + far.T
     weight = weight + weight.T
-    far = np.where(weight > 0, far / np.maximum(weight, 1) - sample.OFFSET, 0).clip(0)
+    far = np.where(weight > 0, far / np.maximum(weight, 1) - sample_tables.OFFSET, 0).clip(0)
     np.fill_diagonal(weight, 0)
     known = weight.sum(0) > 0
     paths = shortest_path(
@@ -140,14 +140,14 @@ def positions(rows: pd.DataFrame) -> tuple[np.ndarray, list[float]]:
     every = np.zeros((ZONES, 2))
     every[known] = place
     every[~known] = place.mean(0)
-    line = np.hypot(*(every[i] - every[j]).T) + sample.OFFSET
+    line = np.hypot(*(every[i] - every[j]).T) + sample_tables.OFFSET
     fitted = pd.Series(line, index=pd.MultiIndex.from_arrays([i + 1, j + 1])).rename("line")
     both = rows.join(fitted, on=["PULocationID", "DOLocationID"], how="inner")
     off = np.log(both["trip_distance"] / both["line"])
 
     return every, [
-        round(sigma(off[both["line"] < sample.FAR]), 3),
-        round(sigma(off[both["line"] >= sample.FAR]), 3),
+        round(sigma(off[both["line"] < sample_tables.FAR]), 3),
+        round(sigma(off[both["line"] >= sample_tables.FAR]), 3),
     ]
 
 
@@ -172,8 +172,8 @@ def pace(rows: pd.DataFrame) -> dict[str, Any]:
         "miles": knots.tolist(),
         "times": np.exp(curve - at_one).round(3).tolist(),
         "sigma": [
-            round(sigma(off[miles < sample.FAR]), 3),
-            round(sigma(off[miles >= sample.FAR]), 3),
+            round(sigma(off[miles < sample_tables.FAR]), 3),
+            round(sigma(off[miles >= sample_tables.FAR]), 3),
         ],
     }
 
@@ -378,7 +378,7 @@ def main() -> None:
     }
 
     def write() -> None:
-        sample.PATH.write_text(
+        sample_tables.PATH.write_text(
             json.dumps(made, separators=(",", ":")).replace('],"', '],\n"') + "\n"
         )
 
@@ -387,7 +387,7 @@ def main() -> None:
         made[which]["logit"] = logits(sources[name], which, given.rows)
     write()
     print(
-        f"{sample.PATH}: {sample.PATH.stat().st_size} bytes, "
+        f"{sample_tables.PATH}: {sample_tables.PATH.stat().st_size} bytes, "
         f"spread {made['spread']}, pace {made['pace']}"
     )
 

@@ -23,6 +23,7 @@ def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
     """
     where = address.shown(uri)
     begun = False
+
     with address.opened(uri, storage) as file:
         try:
             stream: Any = gzip.GzipFile(fileobj=file) if is_packed(uri) else file
@@ -35,6 +36,7 @@ def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
                 address.refuse_pointer(uri, file.read(address.POINTER_BYTES))
                 what = "is not compressed with gzip though its name ends in .gz"
                 raise TipcastError("D004", where, what, "rename it to end in .csv") from problem
+
             what = "is a gzip file that was cut off or damaged"
             raise TipcastError("D005", where, what, "download it again") from problem
 

@@ -168,6 +168,7 @@ class CsvPart(FilePart):
             timestamp_parsers=[pa.csv.ISO8601],  # which alone knows how long months are
         )
         form = pa.csv.ParseOptions(newlines_in_values=self.quoted)
+
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
     def _of_cells(

@@ -8,8 +8,7 @@ import hashlib
 import io
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,7 +116,6 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
-    packed = is_packed(uri)
     size = address.size(uri, storage)
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
@@ -129,31 +127,58 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
 
-    told = ""
-    partly = packed or bool(address.scheme(uri))
-    if partly:  # which costs too much to read without need: the store and the beginning tell
-        with address.reaching(uri):
-            told = f"{address.filesystem(uri, storage).ukey(uri)} {size}"
+    partly = is_packed(uri) or bool(address.scheme(uri))
+    identity = _identity(uri, request, size) if partly else ""
+    text = _read_text(itertools.chain([first], stream), identity, partly=partly)
 
-    digest = hashlib.sha256(told.encode())
-    quoted = packed
-    slashed = set[tuple[bytes, ...]]()
+    dates, *notes = reading(text.slashed, period) if text.slashed else ("iso",)
+    quoted = is_packed(uri) or text.quoted
+    return Look(uri, request, head, size, text.digest, dates, text.slashed, tuple(notes), quoted)
+
+
+def _identity(uri: str, request: ScanRequest, size: int) -> str:
+    """Return what a store says of a file's content, which costs too much to read without need."""
+    storage = address.storage(uri, request.storage)
+    with address.reaching(uri):
+        return f"{address.filesystem(uri, storage).ukey(uri)} {size}"
+
+
+@dataclass(frozen=True)
+class _Text:
+    """What the text of a CSV file tells, its header too."""
+
+    digest: str
+    slashed: frozenset[tuple[int, ...]]
+    """As ``Look.slashed``."""
+    quoted: bool
+    """Whether a quote was read."""
+
+
+def _read_text(text: Iterable[bytes], identity: str, *, partly: bool) -> _Text:
+    """Read pieces of a file's text for its digest, and for dates with slashes.
+
+    With ``partly`` the digest is of ``identity`` and the first piece, and reading ends where no
+    date has slashes so far.
+    """
+    digest = hashlib.sha256(identity.encode())
+    quoted = False
+    dates = set[tuple[bytes, ...]]()
     rest = b""
 
-    for number, piece in enumerate(itertools.chain([first], stream)):
+    for number, piece in enumerate(text):
         if number == 0 or not partly:
             digest.update(piece)
         quoted = quoted or b'"' in piece
+
         lines, _, rest = (rest + piece).rpartition(b"\n")
         if b"/" in lines:
-            slashed.update(_DATE.findall(lines))
-        if partly and not slashed:
+            dates.update(_DATE.findall(lines))
+        if partly and not dates:
             break
 
-    slashed.update(_DATE.findall(rest))
-    found = frozenset(tuple(map(int, date)) for date in slashed)
-    dates, *notes = reading(found, period) if found else ("iso",)
-    return Look(uri, request, head, size, digest.hexdigest(), dates, found, tuple(notes), quoted)
+    dates.update(_DATE.findall(rest))
+    slashed = frozenset(tuple(map(int, date)) for date in dates)
+    return _Text(digest.hexdigest(), slashed, quoted)
 
 
 def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[str, str]:
@@ -166,8 +191,10 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
 
     def fit(month: int) -> tuple[int, int]:
         months = [(date[2], date[month]) for date in dates]
-        within = sum((first.year, first.month) <= each < (stop.year, stop.month) for each in months)
-        return sum(1 <= number <= 12 for _, number in months), within
+        within = [
+            date for date in months if (first.year, first.month) <= date < (stop.year, stop.month)
+        ]
+        return sum(1 <= number <= 12 for _, number in months), len(within)
 
     month_first = fit(0)
     day_first = fit(1)
@@ -189,6 +216,24 @@ def read_head(raw: bytes, where: str) -> Head:
     the end of each row are habits of public data and are understood. D003 empty, D004 not a CSV
     file, D005 a web page, D007 no commas, D016 not UTF-8.
     """
+    _refuse_other_formats(raw, where)
+    start = len(_BOM) if raw.startswith(_BOM) else 0
+    if not raw[start:].strip():
+        raise TipcastError("D003", where, "is empty", "remove it or download it again")
+
+    start = _after_separator(raw, _row_at(raw, start), where)
+    written, stop = _header_row(raw, start, where)
+    _refuse_other_texts(written, where)
+    # as pandas has them
+    names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
+
+    start = _row_at(raw, stop)
+    fillers = _fillers(raw, start, len(names))
+    return Head(names, names + fillers, start, tuple(written))
+
+
+def _refuse_other_formats(raw: bytes, where: str) -> None:
+    """Refuse bytes that are not those of a text in UTF-8; D004."""
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
         raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
@@ -198,45 +243,6 @@ def read_head(raw: bytes, where: str) -> Head:
     if b"\0" in raw[:1024]:
         fix = "convert it to UTF-8, or give it the ending of its format"
         raise TipcastError("D004", where, "is not a CSV file of UTF-8 (it holds binary data)", fix)
-
-    start = len(_BOM) if raw.startswith(_BOM) else 0
-    if not raw[start:].strip():
-        raise TipcastError("D003", where, "is empty", "remove it or download it again")
-
-    start = _after_separator(raw, _row_at(raw, start), where)
-    try:
-        written, end = _row(raw, start)
-    except UnicodeDecodeError as problem:
-        line = raw.count(b"\n", 0, start) + 1
-        bad = problem.object[problem.start]
-        what = f"line {line} is not UTF-8 (byte {bad:#04x})"
-        raise TipcastError(
-            "D016", where, what, "convert it, e.g. with iconv -f LATIN1 -t UTF-8"
-        ) from problem
-    except csv.Error as problem:
-        raise TipcastError(
-            "D005", where, f"its header does not parse: {problem}", "correct it"
-        ) from problem
-
-    text = ",".join(written)
-    if text.lstrip().startswith("<"):
-        raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
-
-    # as pandas has them
-    names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
-    other = next((mark for mark in ";\t|" if mark in text), None)
-    if len(names) == 1 and other:
-        what = f"1 column found between commas; the delimiter seems to be {other!r}"
-        raise TipcastError("D007", where, what, "write it as CSV with commas")
-
-    start = _row_at(raw, end)
-    fillers = tuple[str, ...]()
-    with suppress(UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
-        fields, _ = _row(raw, start)
-        if not any(fields[len(names) :]):
-            fillers = tuple(f"_{at}" for at in range(len(names), len(fields)))
-
-    return Head(names, names + fillers, start, tuple(written))
 
 
 def _is_utf16(raw: bytes) -> bool:
@@ -250,18 +256,60 @@ def _after_separator(raw: bytes, start: int, where: str) -> int:
     """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing
     follows, D007 another.
     """
-    told = _SEPARATOR.match(raw, start)
-    if told is None:
+    line = _SEPARATOR.match(raw, start)
+    if line is None:
         return start
-    if told[1] != b",":
-        what = f"its first line says that the delimiter is {told[1].decode()!r}"
+    if line[1] != b",":
+        what = f"its first line says that the delimiter is {line[1].decode()!r}"
         raise TipcastError(
             "D007", where, what, "write it as CSV with commas, and without that line"
         )
-    if not raw[told.end() :].strip():
+    if not raw[line.end() :].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
 
-    return _row_at(raw, told.end())
+    return _row_at(raw, line.end())
+
+
+def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
+    """Return the fields of the header at an offset, and the offset after it; D005 D016 it does not
+    parse.
+    """
+    try:
+        return _row(raw, start)
+    except UnicodeDecodeError as problem:
+        line = raw.count(b"\n", 0, start) + 1
+        bad = problem.object[problem.start]
+        what = f"line {line} is not UTF-8 (byte {bad:#04x})"
+        fix = "convert it, e.g. with iconv -f LATIN1 -t UTF-8"
+        raise TipcastError("D016", where, what, fix) from problem
+    except csv.Error as problem:
+        what = f"its header does not parse: {problem}"
+        raise TipcastError("D005", where, what, "correct it") from problem
+
+
+def _refuse_other_texts(header: Sequence[str], where: str) -> None:
+    """Refuse a header that is the beginning of a web page, D005, or has another delimiter, D007."""
+    text = ",".join(header)
+    if text.lstrip().startswith("<"):
+        raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
+
+    delimiter = next((mark for mark in ";\t|" if mark in text), None)
+    if len(header) == 1 and delimiter:
+        what = f"1 column found between commas; the delimiter seems to be {delimiter!r}"
+        raise TipcastError("D007", where, what, "write it as CSV with commas")
+
+
+def _fillers(raw: bytes, start: int, columns: int) -> tuple[str, ...]:
+    """Return names for the fields that the row at an offset has beyond the columns, if all are
+    empty.
+    """
+    try:
+        fields, _ = _row(raw, start)
+    except (UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
+        return ()
+    if any(fields[columns:]):
+        return ()
+    return tuple(f"_{at}" for at in range(columns, len(fields)))
 
 
 def _row(raw: bytes, start: int) -> tuple[list[str], int]:

@@ -64,12 +64,12 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
         what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
         raise TipcastError("D015", where, what, "name them all in task.classes")
 
-    there = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
-    if counts.classes and len(there) < 2:
+    present = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
+    if counts.classes and len(present) < 2:
         columns = " or ".join(repr(name) for name in task.columns)
         fix = f"check column {columns}" + (
             ", or set task.threshold" if "threshold" in task.params else ""
         )
         raise TipcastError(
-            "D015", where, f"all {counts.rows} rows have the same label ({there[0]})", fix
+            "D015", where, f"all {counts.rows} rows have the same label ({present[0]})", fix
         )

@@ -8,11 +8,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dask.utils import natural_sort_key
+from fsspec import AbstractFileSystem
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
@@ -74,10 +75,10 @@ def request_of(
     """Return what is asked of the files that a configuration of data names; ``more`` as
     ``ScanRequest`` has it.
     """
-    given = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
-    own = {field: getattr(spec, key) for field, key in given.items() if hasattr(spec, key)}
+    keys = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
+    given = {field: getattr(spec, key) for field, key in keys.items() if hasattr(spec, key)}
     return ScanRequest(
-        tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **own, **more
+        tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **given, **more
     )
 
 
@@ -117,13 +118,11 @@ def patterns(named: Any, key: str) -> list[str]:
     """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names
     nothing.
     """
-    chosen = (
-        [named]
-        if isinstance(named, str | Path)
-        else list(named)
-        if isinstance(named, Iterable)
-        else []
-    )
+    if isinstance(named, str | Path):
+        chosen = [named]
+    else:
+        chosen = list(named) if isinstance(named, Iterable) else []
+
     if not chosen or not all(
         isinstance(pattern, str | Path) and str(pattern) for pattern in chosen
     ):
@@ -131,6 +130,24 @@ def patterns(named: Any, key: str) -> list[str]:
         raise TipcastError("C004", key, "names no file", fix)
 
     return [str(pattern) for pattern in chosen]
+
+
+@dataclass(frozen=True)
+class _Location:
+    """What a path, glob, folder or address of s3 names."""
+
+    name: str
+    """As the user writes it."""
+    prefix: str
+    """``s3://``, of a local path nothing."""
+    path: str
+    """As fsspec takes it, a local one absolute."""
+
+    @property
+    def glob_at(self) -> int | None:
+        """The offset in the path of the first sign of a glob; None: there is none."""
+        sign = re.search(r"[*?[]", self.path)
+        return None if sign is None else sign.start()
 
 
 def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
@@ -141,84 +158,105 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     that begin with an underscore. D001 nothing there, D002 a folder without data files, D021 D022
     addresses, D025 a table that its log describes.
     """
-    kind = address.scheme(pattern)
-    where = address.shown(pattern)
-    if kind in ("http", "https"):
-        if pattern.endswith("/") or not address.last_name(pattern):
-            fix = "name each file: folders and globs do not work over https"
-            raise TipcastError("D002", where, "is not a file", fix)
-        return {address.last_name(pattern): pattern}
+    if address.scheme(pattern) in ("http", "https"):
+        return _file_of_server(pattern)
 
-    prefix = "s3://"
-    path = pattern.removeprefix("s3://")
-    if not kind:
-        prefix, path = "", str(Path(os.path.expanduser(pattern.removeprefix("file://"))).absolute())  # noqa: PTH111
-
-    magic = re.search(r"[*?[]", path)
-    with address.reaching(prefix + path):
+    location = _location_of(pattern)
+    with address.reaching(location.prefix + location.path):
         store = address.filesystem(pattern, address.storage(pattern, request.storage))
-        if kind:
-            folder = path.endswith("/") or not (magic or path.lower().endswith((*PARQUET, *CSV)))
-        else:
-            folder = store.isdir(path)
-
+        folder = _is_folder(store, location)
         # a file's name may have brackets that are no pattern
-        if not folder and (not magic or store.isfile(path)):
-            if not kind and not store.isfile(path):
-                raise address.no_file(Path(path))
-            return {address.last_name(path): prefix + path}
+        if not folder and (location.glob_at is None or store.isfile(location.path)):
+            return _file_of_path(store, location)
 
-        if folder:
-            start = path.rstrip("/")
-            files = list(store.find(path)) if kind else [str(file) for file in below(Path(path))]
-        else:
-            start = path[: magic.start() if magic else 0].rpartition("/")[0]
-            files = _glob(store, path, where)
+        start, files = _all_below(store, location) if folder else _all_matches(store, location)
+        data = _data_files(files, start, location, hidden=(".", "_") if folder else (".",))
+        _check_logs(store, data, location)
 
-        steps = {
-            file: file[len(start) + 1 :].split("/")
-            for file in files
-            if file.lower().endswith((*PARQUET, *CSV))
-        }
-        hidden = (".", "_") if folder else (".",)
-        data = sorted(
-            file for file in steps if not any(step.startswith(hidden) for step in steps[file])
-        )
-        if not kind:
-            data = [file for file in data if _is_there(Path(file))]
-
-        above = {str(each) for file in data for each in Path(file).parents if each.name}
-        for table, (name, log) in itertools.product(sorted(above), LOGS.items()):
-            if store.glob(f"{table}/{log}"):
-                what = (
-                    f"is a table of {name}: its log alone tells which of its files hold rows "
-                    "that count"
-                )
-                fix = "read it with a library of that format, and write one Parquet file"
-                raise TipcastError("D025", address.shown(prefix + table), what, fix)
-
-    if not data and folder:
-        raise TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
     if not data:
-        raise TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
+        raise _no_data(pattern, folder=folder)
 
-    uris = {"/".join(steps[file]): prefix + file for file in data}
+    uris = {file[len(start) + 1 :]: location.prefix + file for file in data}
     # here too: one partition alone, and files to be scored
-    check_partitions(uris.values(), prefix + start, request)
+    check_partitions(uris.values(), location.prefix + start, request)
     return uris
 
 
-def _glob(store: Any, path: str, where: str) -> list[str]:
-    """Return the files that a glob matches; ``**`` before an ending means files at any depth.
+def _file_of_server(url: str) -> dict[str, str]:
+    """Return the one file of an address of https; D002 it ends as a folder."""
+    name = address.last_name(url)
+    if url.endswith("/") or not name:
+        fix = "name each file: folders and globs do not work over https"
+        raise TipcastError("D002", address.shown(url), "is not a file", fix)
+    return {name: url}
+
+
+def _location_of(pattern: str) -> _Location:
+    if address.scheme(pattern):
+        return _Location(pattern, "s3://", pattern.removeprefix("s3://"))
+    # of a user who is not there it leaves ~NAME as it is
+    path = os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111
+    return _Location(pattern, "", str(Path(path).absolute()))
+
+
+def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
+    """Whether a location is a folder: in a store, which has none, as its name looks."""
+    path = location.path
+    if not location.prefix:
+        return bool(store.isdir(path))
+    return path.endswith("/") or not (
+        location.glob_at is not None or path.lower().endswith((*PARQUET, *CSV))
+    )
+
+
+def _file_of_path(store: AbstractFileSystem, location: _Location) -> dict[str, str]:
+    """Return the one file of a location; D001 a local one is not there."""
+    path = location.path
+    if not location.prefix and not store.isfile(path):
+        raise address.no_file(Path(path))
+    return {address.last_name(path): location.prefix + path}
+
+
+def _all_below(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
+    """Return the path of a folder, and those of all files below it."""
+    if location.prefix:
+        files = list(store.find(location.path))
+    else:
+        files = [str(file) for file in below(Path(location.path))]
+    return location.path.rstrip("/"), files
+
+
+def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
+    """Return the fixed part of a glob's path, and the files that match; ``**`` before an ending
+    means files at any depth.
 
     D001 a pattern that fsspec does not take: ``**`` is a whole step of a path to it.
     """
-    pattern = re.sub(r"(?<=/)\*\*(?=[^/*])", "**/*", path)
+    start = location.path[: location.glob_at or 0].rpartition("/")[0]
+    pattern = re.sub(r"(?<=/)\*\*(?=[^/*])", "**/*", location.path)
     try:
-        return list(store.glob(pattern))
+        return start, list(store.glob(pattern))
     except ValueError as problem:
+        where = address.shown(location.name)
         fix = "write ** as a step of its own, as folder/**/*.parquet"
         raise TipcastError("D001", where, f"is not a pattern: {problem}", fix) from problem
+
+
+def _data_files(
+    files: Iterable[str], start: str, location: _Location, hidden: tuple[str, ...]
+) -> list[str]:
+    """Return the Parquet and CSV files, sorted, that are not hidden in any step below ``start``;
+    D001 a link that leads nowhere.
+    """
+    data = sorted(
+        file
+        for file in files
+        if file.lower().endswith((*PARQUET, *CSV))
+        and not any(step.startswith(hidden) for step in file[len(start) + 1 :].split("/"))
+    )
+    if location.prefix:
+        return data
+    return [file for file in data if _is_there(Path(file))]
 
 
 def _is_there(path: Path) -> bool:
@@ -228,6 +266,27 @@ def _is_there(path: Path) -> bool:
     if path.is_symlink() and not path.exists():
         raise address.no_file(path)
     return path.is_file()
+
+
+def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Location) -> None:
+    """Refuse files of a table that its log describes, in any folder above them; D025."""
+    folders = {str(folder) for file in data for folder in Path(file).parents if folder.name}
+    for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):
+        if store.glob(f"{folder}/{log}"):
+            where = address.shown(location.prefix + folder)
+            what = (
+                f"is a table of {name}: its log alone tells which of its files hold rows that count"
+            )
+            fix = "read it with a library of that format, and write one Parquet file"
+            raise TipcastError("D025", where, what, fix)
+
+
+def _no_data(pattern: str, *, folder: bool) -> TipcastError:
+    """Return the error of a folder (D002) or a glob (D001) without Parquet and CSV files."""
+    where = address.shown(pattern)
+    if folder:
+        return TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
+    return TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
 
 
 def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
@@ -258,8 +317,12 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
     """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use;
     D025.
     """
-    for file in files if request.any_columns else ():
-        if keyed := [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]:
+    if not request.any_columns:
+        return
+
+    for file in files:
+        keyed = [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]
+        if keyed:
             names = ", ".join(step.partition("=")[0] for step in keyed)
             what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
             fix = (

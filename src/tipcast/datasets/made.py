@@ -94,15 +94,15 @@ class Made(Table):
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return the target; C003 for another column or kind."""
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
-        own = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
+        made_kind = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
         if name not in (None, self.target):
-            rule = f"{self.target}, which is {own}"
+            rule = f"{self.target}, which is {made_kind}"
             raise must_be("task.target", rule, name, f"use {self.target}, or leave it out")
-        if kind not in (None, own):
-            rule = f"{own}, which column {self.target!r} of data={self.name} is"
+        if kind not in (None, made_kind):
+            rule = f"{made_kind}, which column {self.target!r} of data={self.name} is"
             fix = "leave it out, or use data=table for rows of another kind"
             raise must_be("task.kind", rule, kind, fix)
-        return TargetColumn(self.target, own, classes)
+        return TargetColumn(self.target, made_kind, classes)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List the blocks of a side, ``train`` or ``test``; each side has rows of its own."""

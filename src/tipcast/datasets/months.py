@@ -6,11 +6,10 @@ import hashlib
 import json
 import re
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -87,45 +86,9 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
     # Dask may give a lost worker's task to another one
     part = f"{path}.{token}-{uuid.uuid4().hex[:8]}.tmp"
     filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
-    rows = 0
-    dropped = Counter[str]()
-    schema = pa.schema(month.fields.values())
-    compression = month.layout["compression"]
 
-    with (
-        filesystem.open(part, "wb") as file,
-        pq.ParquetWriter(
-            pages := Hashed(file), schema, compression=compression, write_page_checksum=True
-        ) as writer,
-    ):
-        gate("month")
-        for fragment in month.fragments:
-            read = dataset.read(
-                fragment, CpuFrames(), [name for name in month.fields if name in fragment.columns]
-            )
-            time, (start, stop) = read[str(dataset.time)], timed(fragment.period)
-            # counted with the first month of the fragment
-            if month.period[0] <= start < month.period[1]:
-                dropped[OUTSIDE_PERIOD] += int(((time < start) | (time >= stop)).sum())
-
-            inside = np.flatnonzero((time >= month.period[0]) & (time < month.period[1]))
-            columns = [
-                _column(read[name][inside], field.type)
-                if name in read
-                else pa.nulls(len(inside), field.type)
-                for name, field in month.fields.items()
-            ]
-            table = pa.Table.from_arrays(columns, schema=schema)
-            writer.write_table(table, row_group_size=month.layout["row_group_rows"])
-            rows += len(inside)
-
-        written = {
-            "rows": rows,
-            "sha256": pages.digest.hexdigest(),
-            "recipe": month.recipe,
-            "dropped": dict(+dropped),
-        }
-        writer.add_key_value_metadata({KEY: json.dumps(written)})
+    with filesystem.open(part, "wb") as file:
+        written = _write_rows(dataset, month, file)
 
     if address.scheme(out):
         filesystem.mv(part, path)
@@ -133,6 +96,69 @@ def write_month(dataset: Dataset, month: Month, out: str, token: str) -> dict[st
         Path(part).replace(path)  # a link of that name is replaced, and never followed
 
     return written
+
+
+def _write_rows(dataset: Dataset, month: Month, file: BinaryIO) -> dict[str, Any]:
+    """Write the rows of a month as Parquet into an open file; return its ``KEY``."""
+    rows = 0
+    strays = 0
+    pages = Hashed(file)
+    schema = pa.schema(month.fields.values())
+    compression = month.layout["compression"]
+
+    with pq.ParquetWriter(
+        pages, schema, compression=compression, write_page_checksum=True
+    ) as writer:
+        gate("month")
+        for fragment in month.fragments:
+            part = _read_month(dataset, month, fragment)
+            writer.write_table(part.table, row_group_size=month.layout["row_group_rows"])
+            rows += part.table.num_rows
+            strays += part.strays
+
+        written = {
+            "rows": rows,
+            "sha256": pages.digest.hexdigest(),
+            "recipe": month.recipe,
+            "dropped": {OUTSIDE_PERIOD: strays} if strays else {},
+        }
+        writer.add_key_value_metadata({KEY: json.dumps(written)})
+
+    return written
+
+
+@dataclass(frozen=True)
+class _PartOfMonth:
+    """What a fragment has for the file of a month."""
+
+    table: pa.Table
+    strays: int
+    """Rows whose time is not in the period of the fragment's file; counted with its first month."""
+
+
+def _read_month(dataset: Dataset, month: Month, fragment: Fragment) -> _PartOfMonth:
+    """Read the rows of a fragment that lie in a month, as the columns of its file."""
+    names = [name for name in month.fields if name in fragment.columns]
+    columns = dataset.read(fragment, CpuFrames(), names)
+    time = columns[str(dataset.time)]
+    start, stop = timed(fragment.period)
+    first, end = month.period
+
+    strays = 0
+    if first <= start < end:
+        strays = int(((time < start) | (time >= stop)).sum())
+
+    inside = np.flatnonzero((time >= first) & (time < end))
+    table = pa.Table.from_arrays(
+        [
+            _column(columns[name][inside], field.type)
+            if name in columns
+            else pa.nulls(len(inside), field.type)
+            for name, field in month.fields.items()
+        ],
+        schema=pa.schema(month.fields.values()),
+    )
+    return _PartOfMonth(table, strays)
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
@@ -167,10 +193,15 @@ def locked_folder(out: str) -> Iterator[None]:
         yield
         return
     with disk.locked_folder(Path(out), "another job is writing into it") as locked:
-        for path in Path(out).iterdir() if locked else ():
-            if UNFINISHED.fullmatch(path.name) and not path.is_dir():
-                path.unlink(missing_ok=True)
+        if locked:
+            _remove_unfinished(Path(out))
         yield
+
+
+def _remove_unfinished(folder: Path) -> None:
+    for path in folder.iterdir():
+        if UNFINISHED.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:

@@ -53,13 +53,14 @@ class Footer:
         """Type of each column; of an extension, as pandas' periods, the same whether or not this
         process knows it.
         """
-        found = {}
+        types = {}
         for field in self.schema:
-            known = getattr(field.type, "extension_name", None)
-            name = known or (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
-            storage = field.type.storage_type if known else field.type
-            found[field.name] = pa.opaque(storage, name, "Arrow") if name else field.type
-        return found
+            extension = getattr(field.type, "extension_name", None)
+            name = extension or (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
+            storage = field.type.storage_type if extension else field.type
+            types[field.name] = pa.opaque(storage, name, "Arrow") if name else field.type
+
+        return types
 
     @functools.cached_property
     def names(self) -> list[tuple[str, str]]:
@@ -71,13 +72,14 @@ class Footer:
         """Names of columns that were a DataFrame's index when it was written, but for those that a
         user maps.
         """
-        told = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get(
-            "index_columns", ()
-        )
+        pandas_metadata = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}"))
+        index_columns = pandas_metadata.get("index_columns", ())
         # where a writer left out what pandas told
         unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")
-        own = {name for seen, name in self.names if seen not in self.request.names}
-        return frozenset(name for name in own if name in told or unnamed.fullmatch(name))
+        unmapped = {name for seen, name in self.names if seen not in self.request.names}
+        return frozenset(
+            name for name in unmapped if name in index_columns or unnamed.fullmatch(name)
+        )
 
     @property
     def rows(self) -> int:
@@ -92,8 +94,9 @@ class Footer:
             range(self.metadata.num_row_groups), range(self.metadata.num_columns)
         ):
             chunk = self.metadata.row_group(group).column(at)
-            told = chunk.statistics is not None and chunk.statistics.has_null_count
-            counts[chunk.path_in_schema].append(chunk.statistics.null_count if told else None)
+            has_count = chunk.statistics is not None and chunk.statistics.has_null_count
+            counts[chunk.path_in_schema].append(chunk.statistics.null_count if has_count else None)
+
         empty = {field.name: self.rows for field in self.schema if pa.types.is_null(field.type)}
         return {
             name: sum(filter(None, rows)) for name, rows in counts.items() if None not in rows
@@ -226,7 +229,9 @@ class Hashed:
     closed = False
 
     def __init__(self, file: Any) -> None:
-        self.file, self.digest, self.size = file, hashlib.sha256(), 0
+        self.file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
 
     def write(self, content: Any) -> None:
         self.file.write(content)
@@ -253,10 +258,7 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
         try:
             metadata = pq.read_metadata(file)
             metadata.schema.to_arrow_schema()
-            chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
-            pages = sum(
-                metadata.row_group(group).column(at).total_compressed_size for group, at in chunks
-            )
+            pages = _size_of_pages(metadata)
         except (OSError, ValueError, NotImplementedError) as problem:
             address.size(uri, storage)  # a remote end that fails looks like damage
             what = "is not a Parquet file, or its footer is damaged"
@@ -275,3 +277,10 @@ def read_footer(uri: str, request: ScanRequest) -> Footer:
     return Footer(
         uri, metadata, hashlib.sha256(footer + size.to_bytes(8, "little")).hexdigest(), request
     )
+
+
+def _size_of_pages(metadata: pq.FileMetaData) -> int:
+    """Return the bytes of all values, as a footer tells."""
+    chunks = itertools.product(range(metadata.num_row_groups), range(metadata.num_columns))
+    sizes = [metadata.row_group(group).column(at).total_compressed_size for group, at in chunks]
+    return sum(sizes)

@@ -2,7 +2,7 @@
 split.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -93,20 +93,43 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> Prep
     Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from
     are one part till all fragments are read, see ``draw_parts``.
     """
+    usable = _read_usable(fragment, frames, recipe)
+    whole = _make_part(usable, frames, recipe)
+    if recipe.cutoff is None:
+        return (whole,)
+
+    before = usable.columns[str(recipe.dataset.time)] < recipe.cutoff
+    return _divided(whole, (before, ~before), recipe.task)
+
+
+@dataclass(frozen=True)
+class _UsableRows:
+    """Rows of a fragment that can be learnt from, before features are made of them."""
+
+    columns: Mapping[str, Array]
+    """Canonical name -> (rows,) raw values."""
+    target: Array | None
+    """(rows,) as ``PreparedPart.y``."""
+    place: Array | None
+    """As ``PreparedPart.place``."""
+    strata: tuple[int, ...]
+    """As ``PreparedPart.strata``."""
+    read: Counts
+    """Of the rows that were read, before features are made of any."""
+
+
+def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableRows:
+    """Read the raw rows of a fragment, and drop those that are not clean or have no target."""
     xp = frames.xp
-    dataset = recipe.dataset
     task = recipe.task
-    columns = dataset.read(fragment, frames, recipe.wanted(fragment))
+    columns = recipe.dataset.read(fragment, frames, recipe.wanted(fragment))
     rows = len(next(iter(columns.values())))
     raw_bytes = sum(int(values.nbytes) for values in columns.values())
-    keep, dropped = dataset.clean(columns, fragment.period, xp)
+    keep, dropped = recipe.dataset.clean(columns, fragment.period, xp)
+
     with np.errstate(all="ignore"):
         target = task.target(columns, xp)
-
-    answered = None
-    if target is not None and target.dtype.kind not in "bu":
-        answered = target == target if target.dtype.kind == "f" else target >= 0
-        answered = None if answered.all() else answered
+    answered = _answered(target)
 
     place = None
     strata = ()
@@ -114,30 +137,50 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> Prep
         place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
 
     if answered is not None:
-        lost = int((~answered if keep is None else keep & ~answered).sum())
-        dropped = {**dropped, **({NO_TARGET: lost} if lost else {})}
-        keep = answered if keep is None else keep & answered
+        keep, lost = _keep_answered(keep, answered)
+        dropped = {**dropped, NO_TARGET: lost} if lost else dropped
 
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
-        target, place = (None if values is None else values[keep] for values in (target, place))
+        target = None if target is None else target[keep]
+        place = None if place is None else place[keep]
 
-    matrix = dataset.compute(columns, task.features, xp)
+    if target is not None:
+        target = target.astype(task.kind.target_dtype(frames.real))
+    return _UsableRows(columns, target, place, strata, Counts(0, rows, dropped, raw_bytes))
+
+
+def _answered(target: Array | None) -> Array | None:
+    """Return which rows have an answer to the task's question, (rows,) bool; None: all have."""
+    if target is None or target.dtype.kind in "bu":
+        return None
+
+    answered = target == target if target.dtype.kind == "f" else target >= 0
+    return None if answered.all() else answered
+
+
+def _keep_answered(keep: Array | None, answered: Array) -> tuple[Array, int]:
+    """Return which rows to keep are answered, and how many are not; ``keep`` None: all rows."""
+    if keep is None:
+        return answered, int((~answered).sum())
+    return keep & answered, int((keep & ~answered).sum())
+
+
+def _make_part(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedPart:
+    """Make features and target of all usable rows."""
+    task = recipe.task
+    target = usable.target
+    matrix = recipe.dataset.compute(usable.columns, task.features, frames.xp)
     y = None
     size = int(matrix.nbytes)
 
     if target is not None:
-        target = target.astype(task.kind.target_dtype(frames.real))
         y = frames.series(target, "target")
         size = size + int(target.nbytes)
 
-    counts = Counts(len(matrix), rows, dropped, raw_bytes, size, **_target_counts(target, task))
-    whole = PreparedPart(frames.frame(matrix, task.features), y, counts, place, strata)
-    if recipe.cutoff is None:
-        return (whole,)
-
-    before = columns[str(dataset.time)] < recipe.cutoff
-    return _divided(whole, (before, ~before), task)
+    counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
+    x = frames.frame(matrix, task.features)
+    return PreparedPart(x, y, counts, usable.place, usable.strata)
 
 
 @travelling
@@ -147,7 +190,8 @@ def draw_parts(
     """Divide the one part of the fragment of a number into those of ``recipe.draw``, see
     ``ends_of``.
     """
-    (whole,), draw = prepared, recipe.draw
+    (whole,) = prepared
+    draw = recipe.draw
     assert draw is not None  # noqa: S101 - nothing else is divided
     side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
     return _divided(whole, (side == SIDES.index(name) for name in draw.parts), recipe.task)
@@ -157,9 +201,12 @@ def draw_all(prepared: list[Prepared], recipe: Recipe) -> list[Prepared]:
     """Divide all fragments within their list, where one process has them and the recipe has a
     draw.
     """
+    if recipe.draw is None:
+        return prepared
+
     ends = ends_of([parts[0].strata for parts in prepared])
-    for at in range(len(prepared) if recipe.draw else 0):
-        prepared[at] = draw_parts(prepared[at], at, ends, recipe)
+    for at, parts in enumerate(prepared):
+        prepared[at] = draw_parts(parts, at, ends, recipe)
     return prepared
 
 
@@ -174,9 +221,9 @@ def _divided(whole: PreparedPart, sides: Iterable[Array], task: Task) -> tuple[P
             # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows
             # need none.
             rows = module_of(chosen).flatnonzero(chosen) if chosen.any() else slice(0)
-            x, y = (
-                None if each is None else each.iloc[rows].reset_index(drop=True) for each in (x, y)
-            )
+            x = x.iloc[rows].reset_index(drop=True)
+            y = None if y is None else y.iloc[rows].reset_index(drop=True)
+
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
         counts = replace(read, rows=len(x), bytes=size, **_target_counts(y, task))
         parts.append(PreparedPart(x, y, counts))

@@ -95,8 +95,8 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
 
 def _named(classes: Mapping[str, Any], name: str) -> Any:
     """Return a dataset's class, that of an installed package too; None where there is none."""
-    for entry in (
-        importlib.metadata.entry_points(group=GROUP, name=name) if name not in classes else ()
-    ):
-        register(name, entry.load())
+    if name not in classes:
+        for entry in importlib.metadata.entry_points(group=GROUP, name=name):
+            register(name, entry.load())
+
     return classes.get(name)

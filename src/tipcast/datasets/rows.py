@@ -91,7 +91,8 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     )
     if recipe.draw is None:
         return prepared
-    strata = client.map(_field, prepared, side=0, name="strata", pure=False, key="strata")
+
+    strata = _fields(client, prepared, 0, "strata")
     given = {"ends": client.submit(ends_of, strata, pure=False), "recipe": recipe}
     return list(
         client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw")
@@ -111,14 +112,12 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
     )
 
     for side in range(len(counts[0])):
-        every = [each[side] for each in counts]
+        every = [parts[side] for parts in counts]
         filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
-        x, *y = (
-            list(client.map(_field, filled, side=side, name=name, pure=False, key=name))
-            for name in ("xy" if recipe.task.has_target else "x")
-        )
+        x = _fields(client, filled, side, "x")
+        y = _fields(client, filled, side, "y") if recipe.task.has_target else []
         rows = tuple(count.rows for count in every if count.rows)
-        splits.append(Rows(x, y[0] if y else [], total(every), rows))
+        splits.append(Rows(x, y, total(every), rows))
 
     return tuple(splits), per_file(_fragments(session, listing), counts)
 
@@ -137,7 +136,8 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     they lie.
     """
     wait(rows.x)
-    workers, holders = list(client.nthreads()), client.who_has(rows.x)
+    workers = list(client.nthreads())
+    holders = client.who_has(rows.x)
     order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
     ends = np.cumsum([0, *(rows.parts[at] for at in order)])
     borders = np.linspace(0, ends[-1], min(len(workers), ends[-1]) + 1).astype(int)
@@ -146,9 +146,11 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         submit = functools.partial(client.submit, _joined, allow_other_workers=True, pure=False)
         first = np.searchsorted(ends, borders[:-1], "right") - 1
         stop = np.searchsorted(ends, borders[1:])
-        own = [[parts[at] for at in order[slice(*each)]] for each in zip(first, stop, strict=True)]
+        parts_of_workers = [
+            [parts[at] for at in order[begin:end]] for begin, end in zip(first, stop, strict=True)
+        ]
         cuts = zip(
-            own,
+            parts_of_workers,
             (borders[:-1] - ends[first]).tolist(),
             (borders[1:] - ends[first]).tolist(),
             strict=True,
@@ -166,6 +168,11 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
 def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
     first, *rest = [*parts[:-1], parts[-1].iloc[: stop - sum(map(len, parts[:-1]))]]
     return module_of(first).concat([first.iloc[start:], *rest], ignore_index=True)
+
+
+def _fields(client: Any, prepared: Sequence[Any], side: int, name: str) -> list[Any]:
+    """Start a task for each prepared fragment that returns a field of its part of a side."""
+    return list(client.map(_field, prepared, side=side, name=name, pure=False, key=name))
 
 
 def _field(parts: Sequence[PreparedPart], side: int, name: str) -> Any:
@@ -186,8 +193,8 @@ def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
     if not first:
         return []
 
-    others = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
-    parts: list[dict[str, float]] = client.gather(others)
+    rest = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
+    parts: list[dict[str, float]] = client.gather(rest)
     return [
         name for name, value in first.items() if all(_same(part.get(name), value) for part in parts)
     ]
@@ -195,17 +202,18 @@ def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
 
 def _constants(x: Any, names: Sequence[str] | None = None) -> dict[str, float]:
     """Return feature -> its one value in a part, NaN for a feature without any."""
-    found = {}
+    constants = {}
     for name in x.columns if names is None else names:
         column = x[name]
         low = column.min()
         high = column.max()
         missing = int(column.isna().sum())
         if missing == len(column):
-            found[str(name)] = math.nan
+            constants[str(name)] = math.nan
         elif missing == 0 and low == high:
-            found[str(name)] = float(low)
-    return found
+            constants[str(name)] = float(low)
+
+    return constants
 
 
 def _same(one: float | None, other: float) -> bool:

@@ -43,27 +43,8 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     and the time of gaps between them does not count. D018 overlapping periods, D019 test before
     train.
     """
-    spans: list[Period] = []  # those that overlap or touch are joined
-    for start, stop in sorted(set(trained)):
-        if spans and start <= spans[-1][1]:
-            spans[-1] = spans[-1][0], max(spans[-1][1], stop)
-        else:
-            spans.append((start, stop))
-
-    train = spans[0][0], spans[-1][1]
-    if test[1] <= train[0]:
-        what = f"lies before data.train {describe(train)}"
-        raise TipcastError(
-            "D019",
-            f"data.test {describe(test)}",
-            what,
-            "test on a period after the training period",
-        )
-
-    if test[0] < train[1]:
-        what = f"overlaps data.train {describe(train)}"
-        fix = "test on a period that starts when training ends, or later"
-        raise TipcastError("D018", f"data.test {describe(test)}", what, fix)
+    spans = _joined(trained)
+    _check_order((spans[0][0], spans[-1][1]), test)
     if validation == 0:
         return None
 
@@ -74,6 +55,31 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
 
     begins = spans[-1][1] - left
     return begins - begins % MINUTE
+
+
+def _joined(periods: Iterable[Period]) -> list[Period]:
+    """Return periods in time order, those that overlap or touch as one."""
+    spans: list[Period] = []
+    for start, stop in sorted(set(periods)):
+        if spans and start <= spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], stop)
+        else:
+            spans.append((start, stop))
+
+    return spans
+
+
+def _check_order(train: Period, test: Period) -> None:
+    """Refuse a test period that does not come after the training period; D018 D019."""
+    where = f"data.test {describe(test)}"
+    if test[1] <= train[0]:
+        what = f"lies before data.train {describe(train)}"
+        fix = "test on a period after the training period"
+        raise TipcastError("D019", where, what, fix)
+    if test[0] < train[1]:
+        what = f"overlaps data.train {describe(train)}"
+        fix = "test on a period that starts when training ends, or later"
+        raise TipcastError("D018", where, what, fix)
 
 
 def overlap(one: Period, other: Period) -> bool:
@@ -149,24 +155,25 @@ class Draw:
         """
         # no int8 of a task's function is too narrow for it
         most = np.int32(np.iinfo(np.int16).max - 1)
-        known = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, most)
-        known = (known if answered is None else xp.where(answered, known, -1)).astype(xp.int16)
+        label = xp.zeros(rows, xp.int8) if target is None else xp.minimum(target, most)
+        label = (label if answered is None else xp.where(answered, label, -1)).astype(xp.int16)
         place = xp.empty(rows, xp.int32)
-        place[xp.argsort(known, kind="stable")] = (
-            xp.arange(rows, dtype=xp.int32) - (known < 0).sum()
+        place[xp.argsort(label, kind="stable")] = (
+            xp.arange(rows, dtype=xp.int32) - (label < 0).sum()
         )
 
-        return place, rows_by_class(known + 1)[1:]
+        return place, rows_by_class(label + 1)[1:]
 
     def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
         """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see
         ``ends_of``.
         """
-        found = [xp.empty(0, xp.int8)]
+        sides = [xp.empty(0, xp.int8)]
         for name, rows in zip_longest(classes, ends[[number, number + 1, -1]].T.tolist()):
             if rows and rows[0] < rows[1]:
-                found.append(self._of_class(name, rows[0], rows[1], rows[2], xp))
-        return xp.concatenate(found)
+                sides.append(self._of_class(name, rows[0], rows[1], rows[2], xp))
+
+        return xp.concatenate(sides)
 
     def _of_class(self, name: object, start: int, stop: int, total: int, xp: ModuleType) -> Array:
         key = hashlib.sha256(f"{self.seed} {name}".encode()).digest()[:8]
@@ -178,12 +185,12 @@ class Draw:
         drawn = drawn.reshape(-1, BLOCK)
         edges = edges.clip(max=total)
         tested = np.rint(edges * self.test)
-        held = tested + np.rint((edges - tested) * self.validation)
+        validated = tested + np.rint((edges - tested) * self.validation)
         ordered = xp.concatenate(
             [xp.sort(drawn, axis=1), xp.full((len(drawn), 1), LARGEST)], axis=1
         )
         side = xp.zeros(drawn.shape, xp.int8)
-        for border in (tested, held):
+        for border in (tested, validated):
             place = xp.asarray(np.diff(border).astype(np.int64))
             side += drawn >= xp.take_along_axis(ordered, place[:, None], 1)
 

@@ -67,19 +67,14 @@ def encode(
             indicator = indicator_of(column.name, names) if column.name in lacking else ""
             encoded.append(replace(column, fill=medians.get(column.name, 0.0), indicator=indicator))
 
-    return Encoding(
-        tuple(encoded),
-        replace(
-            task,
-            features=(
-                *task.features,
-                *(column.indicator for column in encoded if column.indicator),
-            ),
-            categorical=tuple(name for name in task.features if name in categorical),
-            missing=math.nan,
-        ),
-        one_hot,
+    indicators = [column.indicator for column in encoded if column.indicator]
+    task_of_model = replace(
+        task,
+        features=(*task.features, *indicators),
+        categorical=tuple(name for name in task.features if name in categorical),
+        missing=math.nan,
     )
+    return Encoding(tuple(encoded), task_of_model, one_hot)
 
 
 def indicator_of(name: str, columns: Collection[str]) -> str:

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,8 @@ NOT_FINITE = "non_finite"
 LARGEST = float(np.finfo(np.float32).max)
 FINITE = 1e300
 """Larger numbers are no categories."""
+Number = int | float | np.number[Any] | Decimal
+"""What a reader may make of a text that says a number."""
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -69,9 +71,9 @@ def impossible(
     """
     bad: Any | None = None
     for name in (name for name in needed if name in columns and columns[name].dtype.kind == "f"):
-        found = abs(columns[name]) > LARGEST
-        if bool(found.any()):
-            bad = found if bad is None else bad | found
+        too_large = abs(columns[name]) > LARGEST
+        if bool(too_large.any()):
+            bad = too_large if bad is None else bad | too_large
 
     return bad, {} if bad is None else {NOT_FINITE: int(xp.count_nonzero(bad))}
 
@@ -85,64 +87,28 @@ def codes(values: Sequence[Any], categories: Sequence[str]) -> list[float]:
     reader that makes True of the text 1 makes booleans of a whole column: beside other values True
     is the text True.
     """
-    places, numbers, lower = _lookups(tuple(categories))
+    vocabulary = _vocabulary(tuple(categories))
     all_booleans = all(isinstance(value, bool | np.bool_) for value in values)
-    found: list[float] = []
+    return [_code(value, vocabulary, all_booleans=all_booleans) for value in values]
 
-    for value in values:
-        text = _one_form(str(value))
-        alike: tuple[str, ...] = (text,) if text in places else ()
-        doubtful = False
-        if isinstance(value, bool | np.bool_):
-            alike = lower.get(text.lower(), ())
-            if all_booleans or not alike:
-                alike = tuple(dict.fromkeys((*alike, *numbers.get(float(value), ()))))
-            doubtful = len(alike) > 1
-        elif isinstance(value, int | float | np.number | Decimal):
-            number = value if isinstance(value, int) else float(value)  # which has no end
-            alike = numbers.get(float(number), alike) if -FINITE < number < FINITE else ()
-            if isinstance(value, int | np.integer):  # all of its digits are there
-                alike = tuple(
-                    each
-                    for each in alike
-                    if not each.strip().lstrip("+-").isdecimal() or int(each) == value
-                )
 
-            own = {text}
-            if alike:
-                own |= {
-                    str(float(number)),
-                    str(int(number)) if float(number).is_integer() else text,
-                }
+class _Vocabulary(NamedTuple):
+    """The categories of a column, by what their texts may be read as."""
 
-            doubtful = len(alike) > 1 or not own.issuperset(alike)
-        elif hasattr(value, "isoformat"):
-            alike = tuple(
-                each
-                for each in (text, text.removesuffix(" 00:00:00"), value.isoformat())
-                if each in places
-            )
-            doubtful = value == value and not alike  # NaT is not itself
-
-        if doubtful:
-            meant = " or ".join(map(repr, alike)) or "written in another way"
-            raise ValueError(f"{value} may have been {meant}: read the column as text")
-
-        found.append(places[alike[0]] if alike else np.nan)
-
-    return found
+    codes: Mapping[str, int]
+    """Text -> code."""
+    numbers: Mapping[float, tuple[str, ...]]
+    """Number -> the texts that say it."""
+    lower: Mapping[str, tuple[str, ...]]
+    """Text in small letters, without blanks around it -> the texts."""
 
 
 @functools.lru_cache(64)
-def _lookups(
-    categories: tuple[str, ...],
-) -> tuple[Mapping[str, int], Mapping[float, tuple[str, ...]], Mapping[str, tuple[str, ...]]]:
-    """Return each category's code; and number, and text in small letters, -> the categories that
-    may be meant.
-    """
+def _vocabulary(categories: tuple[str, ...]) -> _Vocabulary:
     numbers: dict[float, tuple[str, ...]] = {}
     lower: dict[str, tuple[str, ...]] = {}
     texts = [_one_form(text) for text in categories]
+
     for text in texts:
         bare = text.strip().lower()
         lower[bare] = (*lower.get(bare, ()), text)
@@ -151,7 +117,78 @@ def _lookups(
             number = float(int(bare, 16)) if bare.startswith("0x") else float(text)
             numbers[number] = (*numbers.get(number, ()), text)
 
-    return {text: at for at, text in enumerate(texts)}, numbers, lower
+    return _Vocabulary({text: at for at, text in enumerate(texts)}, numbers, lower)
+
+
+def _code(value: Any, vocabulary: _Vocabulary, *, all_booleans: bool) -> float:
+    """Return the code of a value, NaN where no category may be meant; ValueError as ``codes``."""
+    text = _one_form(str(value))
+    if isinstance(value, bool | np.bool_):
+        texts = _texts_of_boolean(value, text, vocabulary, all_booleans=all_booleans)
+        is_doubtful = len(texts) > 1
+    elif isinstance(value, int | float | np.number | Decimal):
+        texts = _texts_of_number(value, text, vocabulary)
+        is_doubtful = len(texts) > 1 or not _spellings(value, text).issuperset(texts)
+    elif hasattr(value, "isoformat"):
+        texts = _texts_of_time(value, text, vocabulary)
+        is_doubtful = value == value and not texts  # NaT is not itself
+    else:
+        texts = _same_text(text, vocabulary)
+        is_doubtful = False
+
+    if is_doubtful:
+        meant = " or ".join(map(repr, texts)) or "written in another way"
+        raise ValueError(f"{value} may have been {meant}: read the column as text")
+
+    return vocabulary.codes[texts[0]] if texts else np.nan
+
+
+def _same_text(text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
+    return (text,) if text in vocabulary.codes else ()
+
+
+def _texts_of_boolean(
+    value: bool | np.bool_, text: str, vocabulary: _Vocabulary, *, all_booleans: bool
+) -> tuple[str, ...]:
+    """Return the categories that were read as a boolean: 1 and 0 where all values are booleans."""
+    texts = vocabulary.lower.get(text.lower(), ())
+    if texts and not all_booleans:
+        return texts
+    return tuple(dict.fromkeys((*texts, *vocabulary.numbers.get(float(value), ()))))
+
+
+def _texts_of_number(value: Number, text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
+    """Return the categories that were read as a number."""
+    number = value if isinstance(value, int) else float(value)  # an int may be beyond all floats
+    if not -FINITE < number < FINITE:
+        return ()
+
+    texts = vocabulary.numbers.get(float(number), _same_text(text, vocabulary))
+    if not isinstance(value, int | np.integer):
+        return texts
+
+    # all of its digits are there
+    return tuple(
+        text for text in texts if not text.strip().lstrip("+-").isdecimal() or int(text) == value
+    )
+
+
+def _spellings(value: Number, text: str) -> set[str]:
+    """Return the usual texts of a number: a reader loses nothing of them."""
+    number = value if isinstance(value, int) else float(value)
+    spellings = {text}
+    if -FINITE < number < FINITE:
+        spellings.add(str(float(number)))
+        if float(number).is_integer():
+            spellings.add(str(int(number)))
+
+    return spellings
+
+
+def _texts_of_time(value: Any, text: str, vocabulary: _Vocabulary) -> tuple[str, ...]:
+    """Return the categories that were read as a time or a day."""
+    forms = (text, text.removesuffix(" 00:00:00"), value.isoformat())
+    return tuple(form for form in forms if form in vocabulary.codes)
 
 
 def _one_form(text: str) -> str:

@@ -67,6 +67,7 @@ def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
     head = look.head
     names = dict(look.names)
     written = dict(zip(head.names, head.written, strict=True))
+
     return TableScan(
         uri,
         look.parts(names, None),

@@ -1,15 +1,75 @@
-"""Columns of a table that cannot be what a task asks for, and what helps then."""
+"""The target of a table: what a column holds that is to be predicted, or why it cannot be and what
+helps then.
+"""
+
+from collections.abc import Callable
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
-from tipcast.tasks.kinds import Kind
+from tipcast.tasks.base import TargetColumn
+from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
+FEW_VALUES = 20
+"""Whole numbers with at most so many different values are classes, unless ``task.kind`` says
+otherwise.
+"""
 MOST_CLASSES = 1_000
 FEWER = (
     "name a column of fewer values as task.target (an identifier names rows, not classes), "
     "or for a regression"
 )
 """What helps where a column has too many values to be classes; what a regression needs follows."""
+
+
+def target_of(
+    column: RawColumn,
+    kind: Kind | None,
+    note: str,
+    read_values: Callable[[str], tuple[float, ...]],
+) -> TargetColumn:
+    """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
+
+    ``note`` says why the column is taken as it is. ``read_values`` reads the different values of a
+    column of numbers, and is called only where these decide. C003 a kind that the column is not of,
+    D015 one value alone.
+    """
+    if column.type == "category":
+        return _target_of_classes(column, column.categories, (), kind, note)
+    if kind is not None and kind.has_target and not kind.has_classes:
+        return TargetColumn(column.name, kind)
+
+    values = read_values(column.name)
+    whole = all(value.is_integer() for value in values)
+    if kind is None and (len(values) > FEW_VALUES or not whole):
+        return TargetColumn(column.name, REGRESSION)
+    return _target_of_classes(column, _class_names(column, values), values, kind, note)
+
+
+def _class_names(column: RawColumn, values: tuple[float, ...]) -> tuple[str, ...]:
+    """Return what the values of a column of numbers are called as classes."""
+    if column.booleans:
+        return tuple(str(bool(value)) for value in values)
+    return tuple(str(int(value)) if value.is_integer() else repr(value) for value in values)
+
+
+def _target_of_classes(
+    column: RawColumn,
+    classes: tuple[str, ...],
+    values: tuple[float, ...],
+    kind: Kind | None,
+    note: str,
+) -> TargetColumn:
+    """Return a target of these classes, whose ``values`` are empty where the column has texts."""
+    if len(classes) == 1:
+        what = f"all rows of column {column.name!r} have the same value ({classes[0]})"
+        fix = note or "name another column as task.target"
+        raise TipcastError("D015", "data.train", what, fix)
+
+    target_kind = kind or (BINARY if len(classes) == 2 else MULTICLASS)
+    if not target_kind.takes_classes(len(classes)) or len(classes) > MOST_CLASSES:
+        raise unfit(column, len(classes), kind)
+
+    return TargetColumn(column.name, target_kind, classes, values)
 
 
 def left_out(name: str, note: str, *, many: bool) -> TipcastError:

@@ -15,6 +15,8 @@ from tipcast.datasets.scan import AnyScan, FileScan
 
 Times = Callable[[Fragment], Array]
 """Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
+Span = tuple[int, int]
+"""The first and the last time of some rows, in microseconds."""
 
 
 def side_of(
@@ -31,34 +33,22 @@ def side_of(
         if not any(of_file):
             raise empty(scan.uri, time)
 
-    every = [span for of_file in spans for span in of_file if span]
-    low = min(first for first, _ in every)
-    last = max(last for _, last in every)
-    high = last + split.MINUTE
-    if test_share is not None:
-        border = min(high - int((high - low) * test_share), last)  # each side has a row
-        low, high = (low, max(border, low + 1)) if which == "train" else (border, high)
-
+    period = _period_of([span for of_file in spans for span in of_file if span], which, test_share)
     inside = []
     for scan, of_file in zip(scans, spans, strict=True):
         pairs = zip(scan.fragments, of_file, strict=True)
-        chosen = [part for part, span in pairs if span and span[0] < high and span[1] >= low]
+        chosen = [part for part, span in pairs if span and _has_rows_of(span, period)]
         if chosen:
-            fragments = tuple(replace(part, period=(low, high)) for part in chosen)
-            inside.append(replace(scan, period=(low, high), fragments=fragments))
+            fragments = tuple(replace(part, period=period) for part in chosen)
+            inside.append(replace(scan, period=period, fragments=fragments))
+
     return inside
 
 
-def empty(uri: str, time: str) -> TipcastError:
-    """Return the error of a file in which the column of times has no value; D010."""
-    what = f"column {time!r} is empty"
-    return TipcastError("D010", address.shown(uri), what, "check data.time")
-
-
-def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Period | None]]:
+def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Span | None]]:
     """Return the first and last time of each fragment of each file; None where it has none."""
 
-    def span(fragment: Fragment) -> Period | None:
+    def span(fragment: Fragment) -> Span | None:
         values = times(fragment)
         values = values[values != NULL_TIME]
         return (int(values.min()), int(values.max())) if len(values) else None
@@ -66,3 +56,27 @@ def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Period | None]]
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         spans = [pool.map(span, scan.fragments) for scan in scans]
     return [list(of_file) for of_file in spans]
+
+
+def _period_of(spans: Sequence[Span], which: str, test_share: float | None) -> Period:
+    """Return the period of a side, see ``side_of``."""
+    first = min(low for low, _ in spans)
+    last = max(high for _, high in spans)
+    stop = last + split.MINUTE
+    if test_share is None:
+        return first, stop
+
+    border = min(stop - int((stop - first) * test_share), last)  # each side has a row
+    if which == "train":
+        return first, max(border, first + 1)
+    return border, stop
+
+
+def _has_rows_of(span: Span, period: Period) -> bool:
+    return span[0] < period[1] and span[1] >= period[0]
+
+
+def empty(uri: str, time: str) -> TipcastError:
+    """Return the error of a file in which the column of times has no value; D010."""
+    what = f"column {time!r} is empty"
+    return TipcastError("D010", address.shown(uri), what, "check data.time")

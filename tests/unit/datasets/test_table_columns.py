@@ -21,7 +21,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets import csv_cells, table_features
 from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import NO_NAMES, Table
+from tipcast.datasets.table import Table
+from tipcast.datasets.table_opening import NO_NAMES
 from tipcast.tasks.base import make_task
 from tipcast.tasks.kinds import BINARY
 

@@ -30,18 +30,38 @@ SCORED = ("fare_amount", "tip_amount")
 """Columns that say how a trip that is scored ended, where a file has them."""
 EVER = NULL_TIME + 1, np.iinfo(np.int64).max
 """Least and largest pick-up of rows that may be of any time."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which values a column has in trips that can be used."""
+
+    least: float
+    largest: float
+    reason: str
+    """Why trips of other values are dropped; numbers beyond ``ABSURD`` are ``NOT_FINITE``."""
+    missing: str
+    """Why trips without a value are dropped; empty: they are not."""
+
+    def holds(self, values: Array) -> bool:
+        """Whether all values are good, as extremes show, which NaN spoils, of most columns."""
+        return bool(values.min() >= self.least and values.max() <= self.largest)
+
+    def good(self, values: Array) -> Array:
+        """Return which values are good, (rows,) bool."""
+        good = (values >= self.least) & (values <= self.largest)  # which NaN is not
+        return good if self.missing else good | (values != values)
+
+
 RULES = {
     # from the smallest number above 0
-    "fare_amount": (5e-324, ABSURD, "fare_not_positive", "fare_missing"),
-    "tip_amount": (-ABSURD, ABSURD, NOT_FINITE, "tip_missing"),
-    "passenger_count": (-ABSURD, ABSURD, NOT_FINITE, ""),  # which may be missing
-    **dict.fromkeys(schema.ZONES, (1, LAST_ZONE, "bad_zone", "zone_missing")),
+    "fare_amount": Rule(5e-324, ABSURD, "fare_not_positive", "fare_missing"),
+    "tip_amount": Rule(-ABSURD, ABSURD, NOT_FINITE, "tip_missing"),
+    "passenger_count": Rule(-ABSURD, ABSURD, NOT_FINITE, ""),  # which may be missing
+    **dict.fromkeys(schema.ZONES, Rule(1, LAST_ZONE, "bad_zone", "zone_missing")),
 }
-"""Column -> least and largest value of trips that can be used, why others are dropped, and those
-without one.
-
-The first that applies; numbers beyond ``ABSURD`` are ``NOT_FINITE``. The pick-up comes first, by
-the file's period.
+"""Column -> its rule; a trip is dropped by the first that it breaks, before them by the pick-up's,
+which the file's period decides.
 """
 REFUSED = {
     "pickup_missing": (("pickup",), "is empty", "D010", "missing"),
@@ -128,8 +148,8 @@ class Taxi(Scorable, Published, Months):
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return times, whole numbers and doubles for the TLC's columns; all others stay text."""
-        own = {column: _type(name) for name, column in self.own_names(header, where).items()}
-        return {**dict.fromkeys(header, pa.string()), **own}
+        types = {column: _type(name) for name, column in self.own_names(header, where).items()}
+        return {**dict.fromkeys(header, pa.string()), **types}
 
     def clean(
         self, columns: Mapping[str, Array], period: Period | None, xp: ModuleType
@@ -143,32 +163,20 @@ class Taxi(Scorable, Published, Months):
         """
         stray = self.spec is not None and self.spec.limits.stray is None
         first, last = EVER if stray else (timed(period)[0], timed(period)[1] - 1)
-        rules = {"pickup": (first, last, OUTSIDE_PERIOD, "pickup_missing"), **RULES}
+        rules = {"pickup": Rule(first, last, OUTSIDE_PERIOD, "pickup_missing"), **RULES}
         keep: Array | None = None
         dropped: Counter[str] = Counter()
 
-        for name, (low, high, reason, missing) in rules.items():
+        for name, rule in rules.items():
             values = columns.get(name, ())
-            # extremes, which NaN spoils, show of most columns that all is good
-            if not len(values) or (values.min() >= low and values.max() <= high):
+            if not len(values) or rule.holds(values):
                 continue
 
-            good = (values >= low) & (values <= high)  # which NaN is not
-            if not missing:
-                good |= values != values
-
+            good = rule.good(values)
             # few: each further look at them is cheap
             wrong = values[~good if keep is None else ~good & keep]
+            dropped.update(_count_faults(name, wrong, rule))
             keep = good if keep is None else keep & good
-            empty = int((wrong == NULL_TIME if name == "pickup" else wrong != wrong).sum())
-            absurd = int((abs(wrong) > ABSURD).sum()) if high == ABSURD else 0
-            for why, rows in (
-                (missing, empty),
-                (NOT_FINITE, absurd),
-                (reason, len(wrong) - empty - absurd),
-            ):
-                if rows:
-                    dropped[why] += rows
 
         return (keep, dict(dropped)) if dropped else (None, {})
 
@@ -228,11 +236,27 @@ class Taxi(Scorable, Published, Months):
         """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
         if isinstance(self.spec, TlcData):
             months = files.months_of(self.spec, which)
-            there = sum(file.exists() for file in months)
-            rest = "" if there == len(months) else "; a job downloads the others"
-            return f"{there} of {len(months)} months in {self.spec.cache}{rest}"
+            cached = sum(file.exists() for file in months)
+            rest = "" if cached == len(months) else "; a job downloads the others"
+            return f"{cached} of {len(months)} months in {self.spec.cache}{rest}"
+
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
         return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
+
+
+def _count_faults(name: str, wrong: Array, rule: Rule) -> Counter[str]:
+    """Return reason -> rows of the values of a column that break its rule."""
+    is_missing = wrong == NULL_TIME if name == "pickup" else wrong != wrong
+    empty = int(is_missing.sum())
+    absurd = int((abs(wrong) > ABSURD).sum()) if rule.largest == ABSURD else 0
+    other = len(wrong) - empty - absurd
+
+    faults: Counter[str] = Counter()
+    for reason, rows in ((rule.missing, empty), (NOT_FINITE, absurd), (rule.reason, other)):
+        if rows:
+            faults[reason] += rows
+
+    return faults
 
 
 def _colour(info: FileInfo) -> str:

@@ -74,12 +74,12 @@ def _pairs(first: Any, second: Any, xp: ModuleType) -> Any:
     """Return the numbers of pairs of zones, in the order of their texts; missing where one is no
     zone.
     """
-    known = (first >= 1) & (first <= LAST_ZONE) & (second >= 1) & (second <= LAST_ZONE)
+    are_zones = (first >= 1) & (first <= LAST_ZONE) & (second >= 1) & (second <= LAST_ZONE)
     ranks = [
-        xp.asarray(rank)[xp.where(known, zone, 1).astype(np.int64) - 1]
+        xp.asarray(rank)[xp.where(are_zones, zone, 1).astype(np.int64) - 1]
         for zone, rank in zip((first, second), _RANKS, strict=True)
     ]
-    return xp.where(known, ranks[0] * LAST_ZONE + ranks[1], MISSING)
+    return xp.where(are_zones, ranks[0] * LAST_ZONE + ranks[1], MISSING)
 
 
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
@@ -141,10 +141,8 @@ def impossible(
     bad: Any | None = None
     counts: dict[str, int] = {}
     for name in (name for name in needed if name in columns):
-        values, (low, high, reason) = (
-            columns[name],
-            _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE)),
-        )
+        values = columns[name]
+        low, high, reason = _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE))
         wrong = (values < low) | (values > high)  # which NaN is not
         if name == "pickup":
             wrong &= values != NULL_TIME

@@ -51,25 +51,23 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 
     Returns ``YYYY-MM``, sorted, each once; C003 anything else.
     """
-    items = (
-        [wanted]
-        if isinstance(wanted, str)
-        else list(wanted)
-        if isinstance(wanted, Iterable)
-        else [str(wanted)]
-    )
-    found: set[str] = set()
+    if isinstance(wanted, str):
+        items = [wanted]
+    else:
+        items = list(wanted) if isinstance(wanted, Iterable) else [str(wanted)]
+
+    months: set[str] = set()
     for item in items:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
         last = last if dots else first
         if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last) and first <= last):
             raise TipcastError("C003", key, f"{str(item)!r} is not a month or more", MONTHS)
-        found.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
+        months.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
 
-    if not found:
+    if not months:
         raise TipcastError("C003", key, "names no month", MONTHS)
 
-    return sorted(found)
+    return sorted(months)
 
 
 def _inferred(parts: Sequence[Fragment], where: str) -> Period:
@@ -158,38 +156,46 @@ def _scan_parquet(
     footer = parquet.read_footer(uri, request)
     columns, colour, notes = _columns(footer.names, uri, request, wanted)
 
-    for canonical, own in columns.items():
-        kind = footer.schema.field(own).type
-        if canonical not in schema.TIMES and not is_number(kind):
-            raise TipcastError(
-                "D008", where, f"column {own!r} is {kind}, not a number", "write it as a number"
-            )
+    for name, spelling in columns.items():
+        kind = footer.schema.field(spelling).type
+        if name in schema.TIMES:
+            notes += _check_time(spelling, kind, where)
+        elif not is_number(kind):
+            what = f"column {spelling!r} is {kind}, not a number"
+            raise TipcastError("D008", where, what, "write it as a number")
 
-        if canonical in schema.TIMES:
-            if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
-                what = f"column {own!r} is {kind}, not a timestamp of New York's wall clock"
-                raise TipcastError(
-                    "D008", where, what, "write local New York times without a time zone"
-                )
-            if kind.tz is not None:
-                notes.append(
-                    f"column {own} says {kind.tz}: taken as New York wall-clock time, as the "
-                    "TLC's values are"
-                )
-
-        if (
-            canonical in _FILLED
-            and canonical not in request.nullable
-            and footer.nulls.get(own) == footer.rows
-        ):
-            if canonical in schema.ZONES:
-                schema.refuse_coordinates(footer.schema.names, where)
-            code = "D010" if canonical == "pickup" else "D012"
-            raise TipcastError(
-                code, where, f"column {own!r} has no value in {footer.rows} rows", WITH_VALUES
-            )
+        if name in _FILLED and name not in request.nullable:
+            _check_filled(footer, name, spelling, where)
 
     return TripScan(uri, footer.parts(columns, period), period, footer.digest, tuple(notes), colour)
+
+
+def _check_time(spelling: str, kind: pa.DataType, where: str) -> list[str]:
+    """Refuse a column that has no times of New York's wall clock, D008; return a line on a zone
+    that is passed over.
+    """
+    if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
+        what = f"column {spelling!r} is {kind}, not a timestamp of New York's wall clock"
+        fix = "write local New York times without a time zone"
+        raise TipcastError("D008", where, what, fix)
+    if kind.tz is None:
+        return []
+    return [
+        f"column {spelling} says {kind.tz}: taken as New York wall-clock time, as the TLC's "
+        "values are"
+    ]
+
+
+def _check_filled(footer: parquet.Footer, name: str, spelling: str, where: str) -> None:
+    """Refuse a column without any value; D010 D012, D017 coordinates stand for its zones."""
+    if footer.nulls.get(spelling) != footer.rows:
+        return
+
+    if name in schema.ZONES:
+        schema.refuse_coordinates(footer.schema.names, where)
+    code = "D010" if name == "pickup" else "D012"
+    what = f"column {spelling!r} has no value in {footer.rows} rows"
+    raise TipcastError(code, where, what, WITH_VALUES)
 
 
 def _scan_csv(
@@ -232,12 +238,12 @@ def _columns(
 
     D007 it is not of the colour that is wanted.
     """
-    own = dict(names)
+    spellings = dict(names)
     where = address.shown(uri)
     mapping = schema.map_columns(
         [name for name, _ in names], where, request.columns, request.optional, request.key
     )
-    colour = schema.colour_of(own)
+    colour = schema.colour_of(spellings)
 
     if colour and wanted and colour != wanted:
         lacks = schema.tlc_name("pickup", wanted)
@@ -250,7 +256,8 @@ def _columns(
     colour = colour or next(
         (colour for colour in schema.COLOURS if colour in address.last_name(uri).lower()), None
     )
-    return {name: own[mapped] for name, mapped in mapping.items()}, colour, schema.remarks(mapping)
+    columns = {name: spellings[mapped] for name, mapped in mapping.items()}
+    return columns, colour, schema.remarks(mapping)
 
 
 def months_of(data: TlcData, which: str) -> dict[Path, str]:

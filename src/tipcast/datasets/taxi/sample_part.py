@@ -2,12 +2,12 @@
 
 import hashlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.schema import SampleData
-from tipcast.datasets.parts import Fragment, check_blocks, timed
+from tipcast.datasets.parts import Fragment, Period, check_blocks, timed
 from tipcast.datasets.scan import Listing, ScanRequest
 from tipcast.datasets.split import of_months
 from tipcast.datasets.taxi import sample, schema
@@ -27,40 +27,66 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     columns = schema.map_columns(
         names, f"sample trips ({data.colour})", request.columns, request.optional
     )
-    periods = {month: of_months(month) for month in parse_months(months, key)}
-    lasts = list(itertools.accumulate(stop - start for start, stop in periods.values()))
-    parts: list[SamplePart] = []
-    digests: dict[str, str] = {}
-    first = 0
-
-    for (month, period), passed in zip(periods.items(), lasts, strict=True):
-        last = data.rows * passed // lasts[-1]
-        uri = f"sample://{data.colour}/{month}/seed-{data.seed}/{last - first}"
-        digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
-        digests[uri] = f"{digest} {data.block_rows}"
-        parts += (
-            SamplePart(
-                uri=uri,
-                digest=digest,
-                columns=columns,
-                period=period,
-                rows=min(data.block_rows, last - start),
-                block=block,
-                seed=data.seed,
-                colour=data.colour,
-            )
-            for block, start in enumerate(range(first, last, data.block_rows))
-        )
-        first = last
+    named = parse_months(months, key)
+    planned = _plan_months(data, named)
+    parts = [part for month in planned for part in _blocks_of(month, data, columns)]
+    digests = [f"{month.digest} {data.block_rows}" for month in planned]
 
     return Listing(
         fragments=tuple(parts),
-        period=of_months(min(periods), max(periods)),
-        uris=tuple(digests),
-        digest=hashlib.sha256("\n".join(digests.values()).encode()).hexdigest(),
+        period=of_months(min(named), max(named)),
+        uris=tuple(month.uri for month in planned),
+        digest=hashlib.sha256("\n".join(digests).encode()).hexdigest(),
         name=f"{data.colour} trips",
         info=TripInfo(colour=data.colour),
     )
+
+
+@dataclass(frozen=True)
+class _SampleMonth:
+    """The synthetic trips of a month."""
+
+    period: Period
+    rows: int
+    uri: str
+    digest: str
+
+
+def _plan_months(data: SampleData, names: Sequence[str]) -> list[_SampleMonth]:
+    """Spread the rows over months, ``YYYY-MM``, by the length of these."""
+    periods = [of_months(name) for name in names]
+    passed = list(itertools.accumulate(stop - start for start, stop in periods))
+    planned = []
+    first = 0
+
+    for name, period, time in zip(names, periods, passed, strict=True):
+        last = data.rows * time // passed[-1]
+        rows = last - first
+        uri = f"sample://{data.colour}/{name}/seed-{data.seed}/{rows}"
+        digest = hashlib.sha256(f"{uri} {VERSION}".encode()).hexdigest()
+        planned.append(_SampleMonth(period, rows, uri, digest))
+        first = last
+
+    return planned
+
+
+def _blocks_of(
+    month: _SampleMonth, data: SampleData, columns: Mapping[str, str]
+) -> list["SamplePart"]:
+    """Cut a month into blocks of ``data.block_rows``, the last of them smaller."""
+    return [
+        SamplePart(
+            uri=month.uri,
+            digest=month.digest,
+            columns=columns,
+            period=month.period,
+            rows=min(data.block_rows, month.rows - start),
+            block=block,
+            seed=data.seed,
+            colour=data.colour,
+        )
+        for block, start in enumerate(range(0, month.rows, data.block_rows))
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -73,7 +73,7 @@ def _fold(name: str) -> str:
 
 
 _FOLDED = {
-    _fold(own): name for name, spellings in _TLC.items() for own in (name, *spellings)
+    _fold(spelling): name for name, spellings in _TLC.items() for spelling in (name, *spellings)
 } | _OTHERS
 
 
@@ -147,6 +147,8 @@ def colour_of(names: Iterable[str]) -> str | None:
 def remarks(mapping: Mapping[str, str]) -> list[str]:
     """Return one line saying which names are not the TLC's own, or nothing."""
     strange = [
-        f"{own} as {name}" for name, own in mapping.items() if own not in (name, *_TLC[name])
+        f"{spelling} as {name}"
+        for name, spelling in mapping.items()
+        if spelling not in (name, *_TLC[name])
     ]
     return [f"columns read under other names: {', '.join(strange)}"] if strange else []

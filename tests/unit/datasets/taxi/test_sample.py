@@ -18,7 +18,8 @@ from tipcast.datasets.taxi import sample_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES, compute
 from tipcast.datasets.taxi.files import parse_months
-from tipcast.datasets.taxi.sample import PATH, column_names, sample_block
+from tipcast.datasets.taxi.sample import column_names, sample_block
+from tipcast.datasets.taxi.sample_tables import PATH
 
 WEEKS = (1551657600000000, 1554076800000000)
 """Four whole weeks from Monday 2019-03-04."""

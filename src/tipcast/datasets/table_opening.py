@@ -1,0 +1,227 @@
+"""The training files of a table, looked at before any row is prepared: which columns they have, how
+each is taken, and which numbers it may have.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tipcast.compute.base import Array
+from tipcast.compute.frames import CpuFrames
+from tipcast.config.errors import TipcastError, needs_value, unknown
+from tipcast.config.schema import TableData
+from tipcast.datasets import address, delimited, table_columns, table_counts, table_time
+from tipcast.datasets.arrow_types import kind_of
+from tipcast.datasets.base import RawColumn
+from tipcast.datasets.listing import named_by, request_of, scan_files
+from tipcast.datasets.parts import FilePart
+from tipcast.datasets.table_columns import StoredColumn, Taken
+from tipcast.datasets.table_counts import Seen
+from tipcast.datasets.table_files import TableColumns
+from tipcast.datasets.table_scan import TableScan, scan_file
+
+MOST_PARTS = 4
+INDEX = "it was the index of a DataFrame"
+NO_NAMES = (
+    "its name is one of its values: where the first line is a row, write a line of names above it"
+)
+PARTIAL = "only some of the files have it"
+
+
+@dataclass(frozen=True)
+class OpenedFiles:
+    """What a look at the training files tells of a table; the fields are those of ``Table``."""
+
+    columns: tuple[RawColumn, ...]
+    notes: tuple[str, ...]
+    dates: str
+    taken: Mapping[str, Taken]
+    medians: Mapping[str, float]
+    gaps: frozenset[str]
+
+
+def open_files(spec: TableData) -> OpenedFiles:
+    """Look at the training files for what their columns hold; errors as ``Table.open``."""
+    if spec.test is None and not spec.test_share:
+        raise needs_value("data.test", "name files, or set data.test_share=0.2")
+
+    scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
+    types = _shared_types(scans, {name for name, kind in spec.types.items() if kind == "none"})
+    _check_names(spec, types)
+    seen = table_counts.count_columns(scans, types)
+    _check_time(spec, scans[0], types, seen)
+
+    all_columns = _shared_columns(spec, scans[0], types, seen)
+    all_columns |= _unshared_columns(scans, types)
+    features = [column for column in all_columns.values() if column.name != spec.time]
+    columns = tuple(column.column for column in features if column.column)
+    dates, dates_note = _dates_of(scans)
+    medians, gaps = _look_at_numbers(scans, columns, spec.time, dates)
+
+    notes = (*table_columns.notes(features), *dates_note)
+    return OpenedFiles(columns, notes, dates, all_columns, medians, gaps)
+
+
+def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
+    """Return the type of each column that all files have, indexes apart; D008 where it has two.
+
+    A column without a value in one file has its type from another; those in ``left_out`` may have
+    any.
+    """
+    first = scans[0]
+    types = dict(first.types)
+    for scan in scans[1:]:
+        _check_format(scan, first)
+
+        for name in (types.keys() & scan.types.keys()) - set(left_out):
+            kind = scan.types[name]
+            if pa.types.is_null(types[name]):
+                types[name] = kind
+            elif not pa.types.is_null(kind) and not _are_alike(types[name], kind):
+                what = (
+                    f"column {name!r} is {kind} where {address.shown(first.uri)} has {types[name]}"
+                )
+                raise TipcastError(
+                    "D008", address.shown(scan.uri), what, "write it as one type in all files"
+                )
+
+    shared = set(types).intersection(*(scan.types for scan in scans)) - set(first.index)
+    return {name: kind for name, kind in types.items() if name in shared}
+
+
+def _check_format(scan: TableScan, first: TableScan) -> None:
+    """Refuse a file of another format than the first has; D008."""
+    file_format = scan.fragments[0].file_format
+    first_format = first.fragments[0].file_format
+    if file_format != first_format:
+        what = f"is {file_format} where {address.shown(first.uri)} is {first_format}"
+        raise TipcastError(
+            "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
+        )
+
+
+def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether values of two types can be of one column."""
+    return kind_of(one) == kind_of(other) and (
+        pa.types.is_boolean(one) == pa.types.is_boolean(other)
+    )
+
+
+def _check_names(spec: TableData, types: Mapping[str, pa.DataType]) -> None:
+    """Refuse columns of the configuration that the files do not have; D007."""
+    for name in (*spec.types, *filter(None, [spec.time])):
+        if name not in types:
+            key = "data.time" if name == spec.time else "data.types"
+            raise unknown(key, "column", name, list(types), "D007")
+
+
+def _check_time(
+    spec: TableData,
+    first: TableScan,
+    types: Mapping[str, pa.DataType],
+    seen: Mapping[str, Seen],
+) -> None:
+    """Refuse a column of times that is empty, D010, or holds anything else, D008."""
+    time = spec.time
+    if time is None:
+        return
+    if not seen[time].present:
+        raise table_time.empty(first.uri, time)
+
+    if first.fragments[0].typed:
+        are_times = kind_of(types[time]) == "time"
+        stored = types[time]
+    else:
+        are_times = seen[time].are_times
+        stored = "text"
+
+    if not are_times:
+        what = f"column {time!r} is {stored}, not a timestamp"
+        fix = "write it as 2019-02-28 13:05, or leave data.time out"
+        raise TipcastError("D008", address.shown(first.uri), what, fix)
+
+
+def _shared_columns(
+    spec: TableData,
+    first: TableScan,
+    types: Mapping[str, pa.DataType],
+    seen: Mapping[str, Seen],
+) -> dict[str, Taken]:
+    """Decide how each column that all files have is taken."""
+    cells = not first.fragments[0].typed
+    shared = {}
+    for name, kind in types.items():
+        written = first.written.get(name, name)
+        stored = StoredColumn(name, written, kind, seen[name], cells)
+        shared[name] = table_columns.take(stored, spec.types.get(name))
+
+    # a header that is a row has values of its columns for names
+    values = [
+        column for column in shared.values() if column.column and column.name in column.seen.texts
+    ]
+    if cells and 2 * len(values) > len(shared):
+        shared[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
+
+    return shared
+
+
+def _unshared_columns(
+    scans: Sequence[TableScan], types: Mapping[str, pa.DataType]
+) -> dict[str, Taken]:
+    """Return the columns that only some files have, and those that were an index."""
+    stored = {name: kind for scan in reversed(scans) for name, kind in scan.types.items()}
+    index = scans[0].index
+    return {
+        name: Taken(name, None, str(kind), Seen(), INDEX if name in index else PARTIAL)
+        for name, kind in stored.items()
+        if name not in types
+    }
+
+
+def _dates_of(scans: Sequence[TableScan]) -> tuple[str, list[str]]:
+    """Return how the files write dates with slashes, see ``Table.dates``, and a line on it if they
+    do.
+    """
+    slashed = {date for scan in scans for date in scan.slashed}
+    if not slashed:
+        return "", []
+    dates, note = delimited.reading(slashed, None)
+    return dates, [note]
+
+
+def _look_at_numbers(
+    scans: Sequence[TableScan], columns: Sequence[RawColumn], time: str | None, dates: str
+) -> tuple[dict[str, float], frozenset[str]]:
+    """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
+
+    Returns the median of each, and the columns among whose values is NaN.
+    """
+    table = TableColumns({column.name: column for column in columns}, time, dates)
+    numbers = [column.name for column in columns if column.type == "number"]
+    parts = [part for scan in scans for part in table.fitted(scan).fragments]
+
+    def read(part: FilePart) -> dict[str, Array]:
+        return table.read(part, CpuFrames(), numbers)
+
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        values_of_parts = list(pool.map(read, _spread(parts)))
+
+    medians = {}
+    gaps = set()
+    for name in numbers:
+        values = np.concatenate([part[name] for part in values_of_parts])
+        if np.isnan(values).any():
+            gaps.add(name)
+        finite = values[np.isfinite(values)]
+        medians[name] = float(np.median(finite)) if len(finite) else 0.0
+
+    return medians, frozenset(gaps)
+
+
+def _spread(parts: Sequence[FilePart]) -> list[FilePart]:
+    """Return at most ``MOST_PARTS`` parts from the first to the last."""
+    places = np.linspace(0, len(parts) - 1, MOST_PARTS).astype(int)
+    return [parts[at] for at in np.unique(places)]

@@ -1,0 +1,94 @@
+"""Texts of a table's categories: which of them training learns, and which only rows to test on
+have.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from tipcast.compute.frames import CpuFrames
+from tipcast.datasets import address, table_counts
+from tipcast.datasets.base import RawColumn
+from tipcast.datasets.parts import Fragment
+from tipcast.datasets.prepare import PreparedPart, Recipe, draw_all, prepare_fragment
+from tipcast.datasets.split import Draw
+from tipcast.datasets.table_columns import Taken
+from tipcast.datasets.table_scan import TableScan
+
+CHANCE = 1e-20
+"""Of all rows of a text to be drawn for the test, from which on it is looked for."""
+
+
+def rare_codes(
+    columns: Sequence[RawColumn], taken: Mapping[str, Taken], draw: Draw
+) -> dict[str, list[int]]:
+    """Return column -> codes of texts of so few rows that all may be drawn for the test."""
+    rare = {}
+    for column in columns:
+        seen = taken[column.name].seen
+        rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
+        codes = [code for code, number in enumerate(rows) if draw.test**number > CHANCE]
+        if codes:
+            rare[column.name] = codes
+
+    return rare
+
+
+def lost_codes(
+    fragments: Sequence[Fragment], recipe: Recipe, rare: dict[str, list[int]]
+) -> dict[str, set[int]]:
+    """Return those of the ``rare`` codes that no row has which the recipe's draw is for.
+
+    Rows are read again; the features of ``recipe`` are the columns of ``rare``.
+    """
+
+    def read_rare_rows(fragment: Fragment) -> tuple[PreparedPart]:
+        (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
+        is_rare = part.x.isin(rare).any(axis=1).to_numpy()
+        place = np.asarray(part.place)[is_rare]
+        return (replace(part, x=part.x[is_rare], y=None, place=place),)
+
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        fragments_of_rare_rows = [*pool.map(read_rare_rows, fragments)]
+
+    parts = [part for parts in draw_all(fragments_of_rare_rows, recipe) for part in parts]
+    return {
+        name: set(codes).difference(*(part.x[name] for part in parts))
+        for name, codes in rare.items()
+    }
+
+
+def without_codes(
+    columns: Sequence[RawColumn], lost: Mapping[str, set[int]]
+) -> tuple[RawColumn, ...]:
+    """Return the columns without some of their categories."""
+    left = []
+    for column in columns:
+        codes = lost.get(column.name, set())
+        texts = [text for code, text in enumerate(column.categories) if code not in codes]
+        left.append(replace(column, categories=tuple(texts)))
+
+    return tuple(left)
+
+
+def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[str]:
+    """Return a line for each column whose values in files are not all known to training, with the
+    first of them.
+    """
+    texts = {column.name: frozenset(column.categories) for column in columns}
+    notes = []
+    seen_columns = table_counts.count_columns(scans, dict.fromkeys(texts, pa.string()))
+    for name, seen in seen_columns.items():
+        lacking = Counter(
+            {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
+        )
+        if lacking:
+            shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
+            of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
+            notes.append(f"{of} have values of {name} that training lacks: {shown}")
+
+    return notes
