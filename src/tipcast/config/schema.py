@@ -404,8 +404,8 @@ page shows them.
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-# Keys of `ScoreConfig` that describe the files and that only the dataset understands.
-FACTS = ("colour",)
+FILE_OPTIONS = ("colour",)
+"""Keys of ``ScoreConfig`` that describe the files, and that only the dataset understands."""
 
 
 @dataclass
@@ -423,6 +423,6 @@ class ScoreConfig(WorkersConfig):
     storage_options: Open = field(default_factory=dict)
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """Return what only the dataset understands, see ``Scorable.of_files``."""
-        return {name: getattr(self, name) for name in FACTS}
+    def file_options(self) -> dict[str, Any]:
+        """Options that only the dataset understands, see ``Scorable.of_files``."""
+        return {name: getattr(self, name) for name in FILE_OPTIONS}

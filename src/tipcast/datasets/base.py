@@ -162,9 +162,10 @@ class Scorable(Dataset):
         """Return canonical host columns as a user of a saved model has them."""
         return plain_frame(columns)
 
-    def of_files(self, facts: Mapping[str, Any]) -> Self:
-        """Return the dataset of files that are as a configuration of scoring says; C003 they cannot
-        be.
+    def of_files(self, options: Mapping[str, Any]) -> Self:
+        """Return the dataset for files as the options of a scoring describe them.
+
+        ``options`` has the keys ``config.schema.FILE_OPTIONS``. Raises C003 if no files can be so.
         """
         return self
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-MISSING = [
+MISSING_TEXTS = [
     "",
     "#N/A",
     "#N/A N/A",
@@ -65,7 +65,7 @@ _LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30
 """How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
 _LEAP_SECOND = r":6[01]\b"
 _SHORT_YEAR = r"^\d{1,2}/\d{1,2}/\d{1,3}\b"
-_ABSENT = pa.array(MISSING)
+_ABSENT = pa.array(MISSING_TEXTS)
 FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "
     r"(?:Expected (?P<expected>\d+) columns, got (?P<fields>\d+)|.*invalid (?:UTF8 data|value "
@@ -99,7 +99,7 @@ def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:
     reading = pa.csv.ReadOptions(use_threads=False, block_size=CSV_CHUNK, column_names=["time"])
     convert = pa.csv.ConvertOptions(
         column_types={"time": pa.timestamp("us")},
-        null_values=MISSING,
+        null_values=MISSING_TEXTS,
         timestamp_parsers=DATES[dates],
     )
     form = pa.csv.ParseOptions(newlines_in_values=True)

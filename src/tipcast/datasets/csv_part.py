@@ -117,7 +117,7 @@ class CsvPart(FilePart):
         """Read columns by the file's own names, on the host by one thread: Dask runs one call per
         core.
 
-        Numbers and times are null where a cell says one of ``csv_cells.MISSING``, blanks around it
+        Numbers and times are null where a cell says one of ``csv_cells.MISSING_TEXTS``, blanks around it
         apart; texts are as they stand there. Where a cell is not written as most are, numbers and
         times are read from texts. D001 gone, D005 changed, damaged or a cell or row that does not
         parse, D016 not UTF-8, D022 not reached.
@@ -161,7 +161,7 @@ class CsvPart(FilePart):
         convert = pa.csv.ConvertOptions(
             include_columns=list(spellings),
             column_types=dict(types),
-            null_values=csv_cells.MISSING,
+            null_values=csv_cells.MISSING_TEXTS,
             strings_can_be_null=False,
             true_values=[],
             false_values=[],

@@ -24,6 +24,9 @@ from tipcast.datasets.scan import AnyScan, FileInfo, FileScan, Listing, ScanRequ
 
 PARQUET = (".parquet", ".parq", ".pq")
 CSV = (".csv", ".csv.gz")
+ENDINGS = {"parquet": PARQUET, "csv": CSV}
+"""Format -> how names of its files end."""
+READABLE = tuple(itertools.chain.from_iterable(ENDINGS.values()))
 FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a
@@ -205,7 +208,7 @@ def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
     if not location.prefix:
         return bool(store.isdir(path))
     return path.endswith("/") or not (
-        location.glob_at is not None or path.lower().endswith((*PARQUET, *CSV))
+        location.glob_at is not None or path.lower().endswith(READABLE)
     )
 
 
@@ -251,7 +254,7 @@ def _data_files(
     data = sorted(
         file
         for file in files
-        if file.lower().endswith((*PARQUET, *CSV))
+        if file.lower().endswith(READABLE)
         and not any(step.startswith(hidden) for step in file[len(start) + 1 :].split("/"))
     )
     if location.prefix:
@@ -332,11 +335,12 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
             raise TipcastError("D025", address.shown(folder or file), what, fix)
 
 
-def check_format(uri: str) -> str:
-    """Return ``parquet`` or ``csv`` as a file's name says; D004 neither."""
+def format_of(uri: str) -> str:
+    """Return the format that a file's name says, a key of ``ENDINGS``; D004 if it says none."""
     name = address.last_name(uri).lower()
-    if name.endswith((*PARQUET, *CSV)):
-        return "parquet" if name.endswith(PARQUET) else "csv"
+    for file_format, endings in ENDINGS.items():
+        if name.endswith(endings):
+            return file_format
     raise TipcastError(
         "D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS
     )

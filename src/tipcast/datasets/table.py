@@ -20,7 +20,7 @@ from tipcast.datasets import (
     split,
     table_encoding,
     table_features,
-    table_gaps,
+    table_nan,
     table_target,
     table_time,
     table_values,
@@ -60,16 +60,16 @@ class Table(Scorable, Tabular):
     file decides.
     """
     taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
-    """Of each column of the training files what it holds, and what it is taken for; the driver's
-    alone.
+    """What each column of the training files holds, and what it is taken for. The workers do
+    without.
     """
     spec: TableData | None = None
     medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
-    """Of each number column of the training files: what may stand for a missing one."""
-    gaps: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Columns of numbers among which NaN was seen in the parts that medians are of; a footer of
-    Parquet does not count it as missing.
+    """Median of each column of numbers in up to four parts of the training files: what may replace
+    missing numbers.
     """
+    nan_in_sample: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """Columns of numbers with NaN in those parts: a Parquet footer does not count NaN as missing."""
     encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
@@ -90,7 +90,7 @@ class Table(Scorable, Tabular):
             taken=opened.taken,
             spec=spec,
             medians=opened.medians,
-            gaps=opened.gaps,
+            nan_in_sample=opened.nan_in_sample,
         )
 
     @classmethod
@@ -192,9 +192,10 @@ class Table(Scorable, Tabular):
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
-        lacking = {column.name for column in self.taken.values() if column.lacks_values} | self.gaps
+        lacking = set(self.nan_in_sample)
+        lacking.update(column.name for column in self.taken.values() if column.lacks_values)
         if not takes_missing:
-            lacking |= self._with_nan(set(task.features) - set(task.categorical) - lacking)
+            lacking |= self._with_nan_anywhere(set(task.features) - set(task.categorical) - lacking)
 
         wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
         encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
@@ -370,13 +371,13 @@ class Table(Scorable, Tabular):
         for fragment in self.scan("train", (name,)).fragments:
             yield self.read(fragment, CpuFrames(), (name,))[name]
 
-    def _with_nan(self, names: Collection[str]) -> set[str]:
+    def _with_nan_anywhere(self, names: Collection[str]) -> set[str]:
         """Return the number columns among these that have NaN anywhere in the training files."""
-        # rows that are made lack nothing
+        # Rows that are made lack no values.
         numbers = self._numbers(name for name in self.taken if name in names)
         if self.spec is None or not numbers:
             return set()
 
         request = request_of(self.spec, numbers)
         scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
-        return table_gaps.columns_with_nan(scans, numbers)
+        return table_nan.columns_with_nan(scans, numbers)

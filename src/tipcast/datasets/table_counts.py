@@ -26,8 +26,8 @@ DATE = (
     r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
-ABSENT = frozenset(csv_cells.MISSING)
-ABSENT_TEXTS = pa.array(csv_cells.MISSING)
+ABSENT = frozenset(csv_cells.MISSING_TEXTS)
+ABSENT_TEXTS = pa.array(csv_cells.MISSING_TEXTS)
 
 
 @dataclass
@@ -83,7 +83,7 @@ def count_columns(scans: Iterable[TableScan], types: Mapping[str, pa.DataType]) 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
         for scan in scans:
-            missing = scan.missing
+            missing = scan.null_counts
             present = [name for name in seen if name in scan.types]
             to_read = [name for name in present if is_text(scan.types[name]) or name not in missing]
 

@@ -62,7 +62,7 @@ def encode(
         if takes_missing or column.name in categorical or column.name not in chosen:
             encoded.append(replace(column, fill=None, indicator=""))
         elif column.type == "category":
-            encoded.append(replace(column, fill=table_features.MISSING, indicator=""))
+            encoded.append(replace(column, fill=table_features.UNKNOWN_CODE, indicator=""))
         else:
             indicator = indicator_of(column.name, names) if column.name in lacking else ""
             encoded.append(replace(column, fill=medians.get(column.name, 0.0), indicator=indicator))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-MISSING = -1.0
+UNKNOWN_CODE = -1.0
 """Code of a category that is missing or not known, for models that take no NaN."""
 NOT_FINITE = "non_finite"
 """Why a row gets no score."""

@@ -40,7 +40,7 @@ class OpenedFiles:
     dates: str
     taken: Mapping[str, Taken]
     medians: Mapping[str, float]
-    gaps: frozenset[str]
+    nan_in_sample: frozenset[str]
 
 
 def open_files(spec: TableData) -> OpenedFiles:
@@ -59,10 +59,10 @@ def open_files(spec: TableData) -> OpenedFiles:
     features = [column for column in all_columns.values() if column.name != spec.time]
     columns = tuple(column.column for column in features if column.column)
     dates, dates_note = _dates_of(scans)
-    medians, gaps = _look_at_numbers(scans, columns, spec.time, dates)
+    medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
     notes = (*table_columns.notes(features), *dates_note)
-    return OpenedFiles(columns, notes, dates, all_columns, medians, gaps)
+    return OpenedFiles(columns, notes, dates, all_columns, medians, nan_in_sample)
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
@@ -210,15 +210,15 @@ def _look_at_numbers(
         values_of_parts = list(pool.map(read, _spread(parts)))
 
     medians = {}
-    gaps = set()
+    nan_in_sample = set()
     for name in numbers:
         values = np.concatenate([part[name] for part in values_of_parts])
         if np.isnan(values).any():
-            gaps.add(name)
+            nan_in_sample.add(name)
         finite = values[np.isfinite(values)]
         medians[name] = float(np.median(finite)) if len(finite) else 0.0
 
-    return medians, frozenset(gaps)
+    return medians, frozenset(nan_in_sample)
 
 
 def _spread(parts: Sequence[FilePart]) -> list[FilePart]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tipcast.datasets import delimited, parquet
-from tipcast.datasets.listing import check_format
+from tipcast.datasets.listing import format_of
 from tipcast.datasets.scan import FileScan, ScanRequest
 
 
@@ -29,12 +29,12 @@ class TableScan(FileScan):
 
     @property
     def rows(self) -> int:
-        """Of the file, as a footer tells; 0 where none does."""
+        """Rows of the file, if a footer tells them; otherwise 0."""
         return 0 if self.footer is None else self.footer.rows
 
     @property
-    def missing(self) -> dict[str, int]:
-        """Canonical name -> rows without a value, where a footer tells."""
+    def null_counts(self) -> dict[str, int]:
+        """Canonical name -> rows without a value, if a footer tells them."""
         if self.footer is None:
             return {}
         nulls = self.footer.nulls
@@ -44,9 +44,7 @@ class TableScan(FileScan):
 
 def scan_file(uri: str, request: ScanRequest) -> TableScan:
     """Look at a file's footer or header, and cut it into parts; D-errors, each naming the file."""
-    if check_format(uri) == "parquet":
-        return _scan_parquet(uri, request)
-    return _scan_csv(uri, request)
+    return SCANS[format_of(uri)](uri, request)
 
 
 def _scan_parquet(uri: str, request: ScanRequest) -> TableScan:
@@ -75,8 +73,12 @@ def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
         look.digest,
         look.notes,
         types=dict.fromkeys(names, pa.string()),
-        # as pandas writes one
+        # pandas writes an index without a name
         index=() if head.written[0].strip() else {head.names[0]},
         written={name: written.get(spelling, spelling) for name, spelling in look.names},
         slashed=look.slashed,
     )
+
+
+SCANS = {"parquet": _scan_parquet, "csv": _scan_csv}
+"""Format -> how a file of a table is looked at."""

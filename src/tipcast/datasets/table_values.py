@@ -73,7 +73,7 @@ def _numbers_of_texts(
         texts = pc.if_else(pc.equal(lower, "true"), "1", texts)
 
     missing = text_form.texts_in_one_form(text.strip() for text in column.missing)
-    absent = pa.array([*csv_cells.MISSING, *missing])
+    absent = pa.array([*csv_cells.MISSING_TEXTS, *missing])
     values, odd = csv_cells.numbers(texts, absent)
     if odd is None:
         return np.asarray(values.to_numpy())

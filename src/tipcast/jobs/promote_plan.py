@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
-from tipcast.config.schema import FACTS, DataSpec, Limits, PromoteConfig
+from tipcast.config.schema import FILE_OPTIONS, DataSpec, Limits, PromoteConfig
 from tipcast.datasets import split
 from tipcast.datasets.base import Dataset, as_trained, test_share_of
 from tipcast.datasets.listing import identical
@@ -49,7 +49,7 @@ class Candidate:
     def question(self) -> str:
         """What it answers, on which rows: on those of another dataset a model is a guess."""
         manifest = self.fetched.manifest
-        facts = [f"{name} {manifest[name]}" for name in FACTS if manifest.get(name)]
+        facts = [f"{name} {manifest[name]}" for name in FILE_OPTIONS if manifest.get(name)]
         return ", ".join(
             [f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts]
         )

@@ -16,7 +16,7 @@ from tipcast.compute.session import peaks
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import FACTS, ScoreConfig
+from tipcast.config.schema import FILE_OPTIONS, ScoreConfig
 from tipcast.evaluation.report import repeat
 from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock
@@ -37,7 +37,7 @@ LOG = logging.getLogger("tipcast")
 
 LISTED = 10
 """Refused files that are logged one by one; the manifest, the run and print=json have all."""
-PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS)
+PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FILE_OPTIONS)
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
 """What workers load beside those of all jobs; of which library a model is, its store knows, which
 loads meanwhile.

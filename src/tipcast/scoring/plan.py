@@ -126,7 +126,7 @@ def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorab
         what = f"is a model of {dataset.name}, whose rows are not read from files"
         raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
 
-    return dataset.of_files(config.facts)
+    return dataset.of_files(config.file_options)
 
 
 def added_columns(task: Task) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
 
     The device is not in it: scores agree within 1e-5.
     """
-    recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.facts.values()]
+    recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.file_options.values()]
     if config.columns:
         recipe.append(config.columns)
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()

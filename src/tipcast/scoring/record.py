@@ -6,7 +6,7 @@ from typing import Any
 
 from tipcast import __version__
 from tipcast.config.plain import to_plain
-from tipcast.config.schema import FACTS
+from tipcast.config.schema import FILE_OPTIONS
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot
@@ -163,7 +163,7 @@ def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
     return {
         "recipe": plan.recipe,
         "model": described_model,
-        "configuration": {key: getattr(config, key) for key in ("keep", *FACTS)},
+        "configuration": {key: getattr(config, key) for key in ("keep", *FILE_OPTIONS)},
         "run_id": run_id,
         "device": config.backend.name,
         "tipcast": __version__,

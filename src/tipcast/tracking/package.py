@@ -19,7 +19,7 @@ from mlflow.types.schema import AnyType
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, HasManifest, RawColumn, raw_columns
-from tipcast.datasets.csv_cells import MISSING
+from tipcast.datasets.csv_cells import MISSING_TEXTS
 from tipcast.datasets.scan import FileInfo
 from tipcast.models import native
 from tipcast.tasks import kinds
@@ -101,7 +101,7 @@ class Package:
                 "column_per_class": kind.column_per_class,
                 "label": kind.label,
             },
-            "missing": MISSING,
+            "missing": MISSING_TEXTS,
             **(self.dataset.to_manifest() if isinstance(self.dataset, HasManifest) else {}),
             **self.info.to_manifest(),
             **self.model_info,

@@ -98,7 +98,7 @@ def ways(table: Table, cell: str, folder: Path) -> dict[str, str]:
         return float(table.read(part, CpuFrames(), ("a",))["a"][1])
 
     def of_rows(frame: pd.DataFrame) -> float:
-        return float(_numbers(frame["a"], "a", column, csv_cells.MISSING)[1])
+        return float(_numbers(frame["a"], "a", column, csv_cells.MISSING_TEXTS)[1])
 
     def of_csv() -> pd.DataFrame:
         schema = Schema([ColSpec(AnyType(), "a")])
@@ -183,7 +183,7 @@ def test_a_zone_means_the_same_by_every_way(
         return list(Taxi().read(part, CpuFrames(), ("pickup",))["pickup"])
 
     def of_rows(values: Any) -> list[Any]:
-        times = _times(values, "t", csv_cells.MISSING)
+        times = _times(values, "t", csv_cells.MISSING_TEXTS)
         return list(times.to_numpy().astype("datetime64[us]").astype(np.int64))
 
     aware = [time.to_pydatetime().replace(tzinfo=zone) for time in clock]
@@ -213,8 +213,8 @@ def test_a_zone_means_the_same_by_every_way(
 def test_a_time_that_is_missing_in_files_is_so_in_rows() -> None:
     from tipcast.tracking.model_code.model import _times
 
-    texts = ["2019-02-01 10:00", *csv_cells.MISSING, " ", "\t"]
-    assert _times(pd.Series(texts), "t", csv_cells.MISSING).isna().tolist() == [
+    texts = ["2019-02-01 10:00", *csv_cells.MISSING_TEXTS, " ", "\t"]
+    assert _times(pd.Series(texts), "t", csv_cells.MISSING_TEXTS).isna().tolist() == [
         False,
         *[True] * (len(texts) - 1),
     ]

@@ -412,7 +412,7 @@ def test_a_model_reads_numbers_as_training_does() -> None:
     column = {"missing": ("?",), "booleans": True, "largest": 1e9}
     values = pd.Series(["1", " 2 ", "TRUE", "false", "?", "NA", ""])
     expected = [1, 2, 1, 0, np.nan, np.nan, np.nan]
-    np.testing.assert_array_equal(_numbers(values, "a", column, csv_cells.MISSING), expected)
+    np.testing.assert_array_equal(_numbers(values, "a", column, csv_cells.MISSING_TEXTS), expected)
     assert _numbers(pd.Series([True, False]), "a", column, []).tolist() == [1, 0]
 
 

@@ -125,9 +125,9 @@ class Taxi(Scorable, Published, Months):
 
         return files.list_files(named, request, key, data.colour)
 
-    def of_files(self, facts: Mapping[str, Any]) -> Self:
+    def of_files(self, options: Mapping[str, Any]) -> Self:
         """Return the dataset of files of one colour; C003 a colour that no cabs have."""
-        colour = facts.get("colour")
+        colour = options.get("colour")
         if colour is not None:
             schema.check_colour(colour, "colour")
         return replace(self, colour=colour)

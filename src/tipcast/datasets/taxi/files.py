@@ -22,9 +22,8 @@ from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, split
 from tipcast.datasets.arrow_types import is_number
 from tipcast.datasets.listing import (
-    CSV,
-    PARQUET,
-    check_format,
+    READABLE,
+    format_of,
     gather,
     named_by,
     scan_files,
@@ -138,8 +137,7 @@ def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> Trip
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = split.of_months(months[0], months[-1]) if months else None
-    scan = _scan_parquet if check_format(uri) == "parquet" else _scan_csv
-    file = scan(uri, request, period, wanted)
+    file = SCANS[format_of(uri)](uri, request, period, wanted)
 
     if period is None:
         period = _inferred(file.fragments, address.shown(uri))
@@ -260,13 +258,17 @@ def _columns(
     return columns, colour, schema.remarks(mapping)
 
 
+SCANS = {"parquet": _scan_parquet, "csv": _scan_csv}
+"""Format -> how a file of trips is looked at."""
+
+
 def months_of(data: TlcData, which: str) -> dict[Path, str]:
     """Return where the cache keeps each month of one side -> its address; C003 colour, months or
     pattern, C004.
     """
     colour = schema.check_colour(data.colour)
     ending = next(
-        (ending for ending in (*PARQUET, *CSV) if address.last_name(data.url).endswith(ending)),
+        (ending for ending in READABLE if address.last_name(data.url).endswith(ending)),
         None,
     )
     if "{month}" not in data.url or ending is None:
