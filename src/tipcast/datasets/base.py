@@ -330,7 +330,7 @@ def plain_columns(dataset: Dataset, names: Sequence[str]) -> tuple[RawColumn, ..
 
 def plain_frame(columns: Mapping[str, Array]) -> pd.DataFrame:
     """Return canonical host columns as a DataFrame."""
-    import pandas as pd  # of no use to the workers of a sweep, which import this
+    import pandas as pd  # workers of a sweep import this module, and need no pandas
 
     return pd.DataFrame({name: np.asarray(values) for name, values in columns.items()})
 

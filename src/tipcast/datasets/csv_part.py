@@ -57,7 +57,7 @@ class CsvPart(FilePart):
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Read numbers and times onto the frames' device; errors as ``read_table``."""
         names = tuple(self.columns if columns is None else columns)
-        if not names:  # as of a table of texts alone: every column would be parsed
+        if not names:  # a table of texts alone: otherwise every column would be parsed
             return {}
 
         return frames.arrays(self.read_on_host(self._types(names)), names)
@@ -83,7 +83,7 @@ class CsvPart(FilePart):
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
         """Read columns as ``csv_types`` says, empty texts as null; errors as ``read_table``."""
-        # as the reader calls columns without a name
+        # The reader calls columns without a name so.
         chosen = choose([name for at, name in enumerate(self.header) if name != f"_{at}"])
         types = self._kept_types(csv_types)
         # some files write 1.0
@@ -117,9 +117,9 @@ class CsvPart(FilePart):
         """Read columns by the file's own names, on the host by one thread: Dask runs one call per
         core.
 
-        Numbers and times are null where a cell says one of ``csv_cells.MISSING_TEXTS``, blanks around it
-        apart; texts are as they stand there. Where a cell is not written as most are, numbers and
-        times are read from texts. D001 gone, D005 changed, damaged or a cell or row that does not
+        Numbers and times are null if a cell says one of ``csv_cells.MISSING_TEXTS``, apart from
+        blanks around it; texts stay as they are. If a cell is not written as most are, numbers and
+        times are read from texts. D001 gone, D005 changed, damaged, or a cell or row that does not
         parse, D016 not UTF-8, D022 not reached.
         """
         block = self.block()
@@ -165,7 +165,7 @@ class CsvPart(FilePart):
             strings_can_be_null=False,
             true_values=[],
             false_values=[],
-            timestamp_parsers=[pa.csv.ISO8601],  # which alone knows how long months are
+            timestamp_parsers=[pa.csv.ISO8601],  # the only parser that knows how long months are
         )
         form = pa.csv.ParseOptions(newlines_in_values=self.quoted)
 

@@ -149,7 +149,7 @@ class _Text:
 
     digest: str
     slashed: frozenset[tuple[int, ...]]
-    """As ``Look.slashed``."""
+    """Distinct dates with slashes, as in ``Look.slashed``."""
     quoted: bool
     """Whether a quote was read."""
 
@@ -203,7 +203,7 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
         if day_first > month_first
         else ("month_first", "month/day/year")
     )
-    # else one of them will not be read
+    # Otherwise one of the two is not read.
     either = month_first == day_first and day_first[0] == len(dates)
     both = ", though all fit either order: write them as 2019-02-01" if either else ""
     return name, f"dates with slashes read as {order}{both}"
@@ -224,7 +224,7 @@ def read_head(raw: bytes, where: str) -> Head:
     start = _after_separator(raw, _row_at(raw, start), where)
     written, stop = _header_row(raw, start, where)
     _refuse_other_texts(written, where)
-    # as pandas has them
+    # Names as pandas has them.
     names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
 
     start = _row_at(raw, stop)

@@ -140,11 +140,11 @@ class _Location:
     """What a path, glob, folder or address of s3 names."""
 
     name: str
-    """As the user writes it."""
+    """The name as the user writes it."""
     prefix: str
     """``s3://``, of a local path nothing."""
     path: str
-    """As fsspec takes it, a local one absolute."""
+    """The path as fsspec takes it; a local path is absolute."""
 
     @property
     def glob_at(self) -> int | None:
@@ -197,7 +197,7 @@ def _file_of_server(url: str) -> dict[str, str]:
 def _location_of(pattern: str) -> _Location:
     if address.scheme(pattern):
         return _Location(pattern, "s3://", pattern.removeprefix("s3://"))
-    # of a user who is not there it leaves ~NAME as it is
+    # It leaves ~NAME as it is if there is no such user.
     path = os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111
     return _Location(pattern, "", str(Path(path).absolute()))
 

@@ -43,7 +43,7 @@ def normal(bits: Array) -> Array:
 
 @lru_cache(maxsize=1)
 def _quantiles() -> Array:
-    from scipy.special import ndtri  # of no use to rows of files
+    from scipy.special import ndtri  # rows of files need no SciPy
 
     return ndtri((np.arange(LEVELS) + 0.5) / LEVELS)
 
@@ -160,7 +160,7 @@ class MadePart(Fragment):
         def bits(column: int) -> Array:
             seeds = np.random.SeedSequence([self.spec.seed, 1 + self.side, column])
             key = seeds.generate_state(1, np.uint64)[0]
-            # by each row's number, so that blocks of any size hold the same rows
+            # Drawn by each row's number: blocks of any size hold the same rows.
             return random_bits(frames.xp, int(key), self.first, self.first + (self.rows or 0))
 
         made = self.make(self.spec, bits, wanted)

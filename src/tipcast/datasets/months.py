@@ -162,7 +162,7 @@ def _read_month(dataset: Dataset, month: Month, fragment: Fragment) -> _PartOfMo
 
 
 def _column(values: Any, kind: pa.DataType) -> pa.Array:
-    # whose NaT becomes null
+    # NaT becomes null.
     values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values
     return pa.array(values, from_pandas=True).cast(kind, safe=False)
 

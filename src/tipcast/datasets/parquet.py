@@ -74,7 +74,7 @@ class Footer:
         """
         pandas_metadata = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}"))
         index_columns = pandas_metadata.get("index_columns", ())
-        # where a writer left out what pandas told
+        # A writer may have left out what pandas noted.
         unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")
         unmapped = {name for seen, name in self.names if seen not in self.request.names}
         return frozenset(
@@ -83,7 +83,7 @@ class Footer:
 
     @property
     def rows(self) -> int:
-        """Of the file."""
+        """Rows of the file."""
         return int(self.metadata.num_rows)
 
     @functools.cached_property

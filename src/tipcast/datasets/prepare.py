@@ -111,11 +111,11 @@ class _UsableRows:
     target: Array | None
     """(rows,) as ``PreparedPart.y``."""
     place: Array | None
-    """As ``PreparedPart.place``."""
+    """See ``PreparedPart.place``."""
     strata: tuple[int, ...]
-    """As ``PreparedPart.strata``."""
+    """See ``PreparedPart.strata``."""
     read: Counts
-    """Of the rows that were read, before features are made of any."""
+    """Counts of the rows that were read, before features are made."""
 
 
 def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableRows:

@@ -71,7 +71,7 @@ def open_dataset(spec: DataSpec) -> Dataset:
 
     dataset: Dataset = opened.open(spec)
     columns = getattr(spec, "columns", None)
-    if isinstance(columns, Mapping):  # of made rows it is how many there are
+    if isinstance(columns, Mapping):  # for made rows it is a number
         check_names(dataset, columns, "data.columns")
 
     return dataset

@@ -69,7 +69,7 @@ class Table(Scorable, Tabular):
     missing numbers.
     """
     nan_in_sample: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Columns of numbers with NaN in those parts: a Parquet footer does not count NaN as missing."""
+    """Columns of numbers with NaN in those parts: Parquet footers do not count NaN as missing."""
     encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
@@ -112,7 +112,7 @@ class Table(Scorable, Tabular):
         if self.encoding is None:
             return tuple(lines)
 
-        words = self.encoding.in_words(self.columns)  # which may have lost texts since
+        words = self.encoding.in_words(self.columns)  # columns may have lost texts since
         return tuple(
             {**line, "given to the model": words.get(str(line["column"]), "")} for line in lines
         )

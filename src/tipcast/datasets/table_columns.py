@@ -89,7 +89,7 @@ class Taken:
 
         many = self.seen.many
         texts = self.column.categories if self.column else ()
-        # as data.types asks for
+        # data.types asks for it.
         read = sum(rows for text, rows in self.seen.absent.items() if text in texts)
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
 

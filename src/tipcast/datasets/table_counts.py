@@ -126,7 +126,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> S
         Counter(rows | {"rows": len(column)}),
         Counter() if many else _pairs(pairs, pc.invert(absent)),
         _pairs(pairs, is_odd, MOST_ODD + 1),
-        _pairs(pairs, pc.and_(absent, pc.not_equal(texts, ""))),  # of a null neither is true
+        _pairs(pairs, pc.and_(absent, pc.not_equal(texts, ""))),  # for a null neither is true
         many,
     )
 

@@ -76,7 +76,7 @@ class TableColumns:
         where = address.shown(part.uri)
 
         for name in host:
-            if name == self.time:  # of days
+            if name == self.time:  # the time may be days
                 times = pa.table({name: table[name].cast(pa.timestamp("us"))})
                 arrays |= frames.arrays(times, [name])
             else:

@@ -90,7 +90,7 @@ def unfit(column: RawColumn, values: int, kind: Kind | None) -> TipcastError:
     """
     where = "task.kind" if kind else "task.target"
     number = f"{values:,}"
-    if column.type == "number" and values > MOST_CLASSES:  # of which no more were counted
+    if column.type == "number" and values > MOST_CLASSES:  # no more values were counted
         number = f"more than {MOST_CLASSES:,}"
     what = f"column {column.name!r} has {number} different values: not for {kind or 'classes'}"
     return TipcastError("C003", where, what, _fix(column, values, kind))

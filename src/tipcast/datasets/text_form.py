@@ -45,7 +45,7 @@ def column_in_one_form(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     encoded = column.combine_chunks().dictionary_encode()
     texts = encoded.dictionary.to_pylist()
-    # not pyarrow.compute.utf8_normalize, which decomposes texts whatever the form
+    # Not by pyarrow.compute.utf8_normalize: it decomposes texts whatever the form.
     normal = texts_in_one_form(texts)
     if normal == texts:
         return column

@@ -49,15 +49,15 @@ class Rule:
 
     def good(self, values: Array) -> Array:
         """Return which values are good, (rows,) bool."""
-        good = (values >= self.least) & (values <= self.largest)  # which NaN is not
+        good = (values >= self.least) & (values <= self.largest)  # NaN is neither
         return good if self.missing else good | (values != values)
 
 
 RULES = {
-    # from the smallest number above 0
+    # The smallest number above 0.
     "fare_amount": Rule(5e-324, ABSURD, "fare_not_positive", "fare_missing"),
     "tip_amount": Rule(-ABSURD, ABSURD, NOT_FINITE, "tip_missing"),
-    "passenger_count": Rule(-ABSURD, ABSURD, NOT_FINITE, ""),  # which may be missing
+    "passenger_count": Rule(-ABSURD, ABSURD, NOT_FINITE, ""),  # may be missing
     **dict.fromkeys(schema.ZONES, Rule(1, LAST_ZONE, "bad_zone", "zone_missing")),
 }
 """Column -> its rule; a trip is dropped by the first that it breaks, before them by the pick-up's,
@@ -88,7 +88,7 @@ class Taxi(Scorable, Published, Months):
 
     spec: Any = None
     colour: str | None = None
-    """That files to be scored must be of; None: each file decides."""
+    """Colour that files to be scored must have; None: each file decides."""
 
     @classmethod
     def open(cls, spec: DataSpec) -> Self:

@@ -89,7 +89,7 @@ def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = n
     microseconds of wall-clock time since 1970 with the smallest int64 for null, those of ``SPARSE``
     where a file has them; ``xp`` is the arrays' module, numpy or cupy.
     """
-    # by column: a DataFrame of it takes each column without a copy
+    # Column by column: a DataFrame takes each without a copy.
     matrix = xp.empty((len(next(iter(columns.values()))), len(names)), dtype=np.float32, order="F")
     if "pickup" in needed_columns(names):
         minute = (columns["pickup"] // MINUTE).astype(np.int32)
@@ -143,7 +143,7 @@ def impossible(
     for name in (name for name in needed if name in columns):
         values = columns[name]
         low, high, reason = _POSSIBLE.get(name, (-ABSURD, ABSURD, NOT_FINITE))
-        wrong = (values < low) | (values > high)  # which NaN is not
+        wrong = (values < low) | (values > high)  # NaN is neither
         if name == "pickup":
             wrong &= values != NULL_TIME
         if bad is not None:

@@ -73,7 +73,7 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
     """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no
     such month.
     """
-    # of all rows: a Parquet footer's extremes are those of clocks gone wrong
+    # From all rows: the extremes in a Parquet footer are those of clocks gone wrong.
     months = Counter[str]()
     rows = 0
     for part in parts:
@@ -291,7 +291,7 @@ def fetch(file: Path, url: str) -> str:
     if file.exists():
         return str(file)
 
-    # of its own, as other jobs may fetch the month too
+    # A file of this job alone: other jobs may fetch the month too.
     part = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -148,11 +148,11 @@ class _Payments:
     """How trips are paid; (rows,) each."""
 
     kind: Array
-    """Of ending, see ``PAYMENT``."""
+    """How the ride ended, see ``PAYMENT``."""
     tip: Array
-    """In cents."""
+    """Tip in cents."""
     cents: Array
-    """Of a dollar, which refunds pay back."""
+    """Cents of a dollar, which refunds pay back."""
 
 
 def _simulate(

@@ -79,7 +79,7 @@ class Tips:
     cell: Array
     """(70225,) by cell, see ``Routes``."""
     people: Array
-    """By passengers."""
+    """Values by the number of passengers."""
     fare: Array
     """(512,) by half dollars."""
     chance: Array

@@ -108,7 +108,7 @@ def map_columns(
     mapping: dict[str, str] = {}
     for name in names:
         canonical = _FOLDED.get(_fold(name))
-        if canonical not in wanted:  # also where two columns have its name: nobody reads them
+        if canonical not in wanted:  # nobody reads it, even if two columns have its name
             continue
         if canonical in mapping:
             what = f"columns {mapping[canonical]!r} and {name!r} are the same"
