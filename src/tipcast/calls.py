@@ -214,9 +214,10 @@ def _compose(
 
     stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
     words = [
-        stand_ins.get(arguments.key_of(word), word) for word in arguments.given(composed.command)
+        stand_ins.get(arguments.key_of(word), word)
+        for word in arguments.command_words(composed.command)
     ]
-    return replace(composed, command=arguments.with_given(composed.command, words))
+    return replace(composed, command=arguments.with_words(composed.command, words))
 
 
 def _result(composed: ComposedJob, details: Mapping[str, Any]) -> Result:

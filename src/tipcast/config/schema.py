@@ -1,8 +1,8 @@
 """Typed schemas of the jobs and groups of conf/: OmegaConf checks every key and type against these
 dataclasses.
 
-What a key means is said beside it in conf/, and here of those that conf/ leaves out; `--help` shows
-both.
+A comment beside a key in conf/ says what it means, and a comment here if conf/ leaves the key out;
+`--help` shows both.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 from tipcast.config.bounds import MISSING, bounded
 
 Open = dict[str, Any]
-OpenTexts = dict[str, str]
-"""Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their
-keys.
+"""A mapping that takes keys beyond those of conf/, even without Hydra's +: its reader checks
+them.
 """
+OpenTexts = dict[str, str]
+"""Such a mapping whose values are texts."""
 
 
 class Output(Enum):
@@ -288,8 +289,9 @@ GROUPS = {
     "search": SearchSpec,
     "tracking": TrackingSpec,
 }
-# Kind of cluster -> its schema.
+"""Group of conf/ -> its schema."""
 CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
+"""Kind of cluster -> its schema."""
 SOURCES = {
     "sample": SampleData,
     "files": FilesData,
@@ -404,8 +406,8 @@ page shows them.
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-# Keys of `ScoreConfig` that describe the files and that only the dataset understands.
 FACTS = ("colour",)
+"""Keys of ``ScoreConfig`` that describe the files and that only the dataset understands."""
 
 
 @dataclass
@@ -424,5 +426,5 @@ class ScoreConfig(WorkersConfig):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what only the dataset understands, see ``Scorable.of_files``."""
+        """The keys that only the dataset understands, see ``Scorable.of_files``."""
         return {name: getattr(self, name) for name in FACTS}
