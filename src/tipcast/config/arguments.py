@@ -7,7 +7,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -344,7 +343,7 @@ def _check(override: str) -> None:
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)
 
 
-def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+def as_overrides(settings: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return keywords and nested mappings as overrides of Hydra.
 
     ``prefix`` is the key above them and ends with a dot.
