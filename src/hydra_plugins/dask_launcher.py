@@ -26,8 +26,8 @@ JOB = "hydra-job"  # Dask resource of which a worker has one: it runs one job at
 ONE_AT_A_TIME: threading.Lock = (
     getattr(sys.modules.get(__name__), "ONE_AT_A_TIME", None) or threading.Lock()
 )
-"""Working directory, logging and ``HydraConfig`` are the process's: threads of one worker run jobs
-in turn.
+"""Held while a job runs: working directory, logging and ``HydraConfig`` belong to the process, so
+that threads of one worker run jobs in turn.
 
 Each job has Hydra run this module anew, which must not make another lock.
 """
@@ -68,11 +68,10 @@ class DaskLauncher(BasicLauncher):
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
     ) -> Sequence[JobReturn]:
-        """Run a job for each list of overrides, numbered from the first; return what came of them
-        in the same order.
+        """Run a job for each list of overrides; return the results in the same order.
 
-        An error of a job is kept in its ``JobReturn``, as Hydra's own launchers keep it; those of
-        Dask are raised.
+        Jobs are numbered from ``initial_job_idx``. An error of a job is kept in its ``JobReturn``,
+        as Hydra's own launchers keep it; those of Dask are raised.
         """
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
@@ -86,23 +85,26 @@ class DaskLauncher(BasicLauncher):
             str(Path.cwd()),
         )
 
+        resources: dict[str, int] | None = {JOB: 1}
+        if self.address:  # workers of a scheduler have no such resource
+            resources = None
+
         with self._connected(len(job_overrides)) as client:
-            # a scheduler's own workers have no such resource
-            resources = None if self.address else {JOB: 1}
-            (common,) = client.scatter([shared_state], hash=False)
+            (state,) = client.scatter([shared_state], hash=False)
             futures = []
             for number, overrides in enumerate(map(list, job_overrides), initial_job_idx):
                 LOG.info("#%d : %s", number, " ".join(filter_overrides(overrides)))
                 futures.append(
-                    client.submit(run, number, overrides, common, pure=False, resources=resources)
+                    client.submit(run, number, overrides, state, pure=False, resources=resources)
                 )
             returned: list[JobReturn] = client.gather(futures)
         return returned
 
     @contextlib.contextmanager
     def _connected(self, n_jobs: int) -> Iterator[Any]:
-        """Connect to the scheduler of ``address``, or to a cluster of local processes, which ends
-        with the block; yield the client.
+        """Yield a client of the scheduler at ``address``, or of local processes.
+
+        The processes end with the block.
         """
         import dask.config
         from dask.distributed import Client, LocalCluster
@@ -114,10 +116,10 @@ class DaskLauncher(BasicLauncher):
             yield stack.enter_context(Client(cluster))
 
     def _quieten(self) -> dict[str, str]:
-        """Keep Dask's own log to warnings, unless it is asked for; return the setting that does so
-        in the workers.
+        """Keep Dask's log to warnings; return the setting that does so in the workers.
 
-        Dask logs each connection that closes, with a traceback.
+        Dask logs each connection that closes, with a traceback. With ``hydra.verbose`` all is
+        logged.
         """
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         if self.config.hydra.verbose:
@@ -126,7 +128,7 @@ class DaskLauncher(BasicLauncher):
         return {"distributed.nanny.pre-spawn-environ.DASK_LOGGING__DISTRIBUTED": "critical"}
 
     def _local_settings(self, n_jobs: int) -> dict[str, Any]:
-        """Return the settings of a cluster on this machine that runs so many jobs."""
+        """Return the settings of a cluster on this machine that runs ``n_jobs``."""
         import dask.system
 
         return {
@@ -143,18 +145,23 @@ class DaskLauncher(BasicLauncher):
 def run(
     number: int,
     overrides: list[str],
-    common: tuple[HydraContext, DictConfig, TaskFunction, Any, str],
+    shared_state: tuple[HydraContext, DictConfig, TaskFunction, object, str],
 ) -> JobReturn:
     """Run one job on a worker, in the folder of the process that launched it."""
-    context, config, task_function, state, folder = common
+    context, config, task_function, singletons, folder = shared_state
     with ONE_AT_A_TIME, contextlib.chdir(folder):
         setup_globals()
-        Singleton.set_state(state)  # here Hydra runs this module anew
-        own = context.config_loader.load_sweep_config(config, overrides)
-        with open_dict(own):
-            own.hydra.job.id = f"{own.hydra.job.name}_{number}"
-            own.hydra.job.num = number
-        HydraConfig.instance().set_config(own)
+        Singleton.set_state(singletons)  # here Hydra runs this module anew
+        job_config = context.config_loader.load_sweep_config(config, overrides)
+        with open_dict(job_config):
+            job_config.hydra.job.id = f"{job_config.hydra.job.name}_{number}"
+            job_config.hydra.job.num = number
+
+        HydraConfig.instance().set_config(job_config)
         return run_job(
-            task_function, own, "hydra.sweep.dir", "hydra.sweep.subdir", hydra_context=context
+            task_function,
+            job_config,
+            "hydra.sweep.dir",
+            "hydra.sweep.subdir",
+            hydra_context=context,
         )

@@ -4,6 +4,7 @@
 model=random_forest data.rows=100000` does. Each function takes the keys of its command.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,11 @@ __all__ = [
 
 
 def train(
-    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+    *,
+    target: str | None = None,
+    test: object = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
 ) -> Result:
     """Train a model on one period, test it on a later one, and log both to MLflow.
 
@@ -75,7 +80,11 @@ def train(
 
 
 def sweep(
-    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+    *,
+    target: str | None = None,
+    test: object = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
 ) -> Result:
     """Search for a model's best parameters in parallel, then train with them.
 
@@ -119,7 +128,11 @@ def sweep(
 
 
 def ladder(
-    *, target: str | None = None, test: Any = None, overrides: Sequence[str] = (), **settings: Any
+    *,
+    target: str | None = None,
+    test: object = None,
+    overrides: Sequence[str] = (),
+    **settings: Any,
 ) -> Result:
     """Repeat one training on more and more cores and GPUs, and compare the times.
 
@@ -157,7 +170,12 @@ def ladder(
 
 
 def score(
-    model_uri: str, input: Any, output: str, *, overrides: Sequence[str] = (), **settings: Any
+    model_uri: str,
+    input: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    overrides: Sequence[str] = (),
+    **settings: Any,
 ) -> Result:
     """Score files with a logged or registered model, one file of scores for each.
 
@@ -198,9 +216,8 @@ def score(
     >>> result.details["rows"] == months.details["rows"]
     True
     """
-    return call(
-        "score", overrides, {"model_uri": model_uri, "input": input, "output": output, **settings}
-    )
+    keys = {"model_uri": model_uri, "input": input, "output": output, **settings}
+    return call("score", overrides, keys)
 
 
 def promote(model_uri: str, *, overrides: Sequence[str] = (), **settings: Any) -> Result:
@@ -281,7 +298,7 @@ def run_job(
     /,
     *,
     target: str | None = None,
-    test: Any = None,
+    test: object = None,
     overrides: Sequence[str] = (),
     **settings: Any,
 ) -> Result:

@@ -19,10 +19,10 @@ from tipcast.config.errors import TipcastError, incompatible, must_be
 from tipcast.config.jobs import find_job
 
 STAND_INS = {"train": "FRAME", "test": "TEST_FRAME"}
-"""What a command has in place of the file of a DataFrame."""
+"""Side -> word that a command has in place of the file of a DataFrame."""
 _ONE_AT_A_TIME = threading.RLock()
-"""MLflow's current store and the environment are the process's: jobs that several threads ask for
-run in turn.
+"""Held while a job runs: MLflow's current store and the environment belong to the process, so that
+the jobs of several threads run in turn.
 """
 
 
@@ -107,19 +107,21 @@ class Result:
 def call(
     name: str,
     overrides: Sequence[str],
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     target: str | None = None,
-    test: Any = None,
+    test: object = None,
 ) -> Result:
-    """Run a job. DataFrames become a table of Parquet files, which are gone when it has ended.
+    """Run a job. DataFrames are written as Parquet files, which are removed when it has ended.
 
-    Raises C003 and C005 for arguments that no command line has, C008 for an unknown job,
-    and what the job raises.
+    Raises C003 and C005 for arguments that cannot be used, C008 for an unknown job, and what the
+    job raises.
     """
     find_job(name)
     _check_overrides(overrides)
     frames = _frames_of(settings.get("data"), target, test)
-    keys = dict(settings) if target is None else _with_target(settings, target)
+    keys = dict(settings)
+    if target is not None:
+        keys = _with_target(settings, target)
 
     from tipcast.config.disk import temporary_folder
 
@@ -140,29 +142,23 @@ def _check_overrides(overrides: Sequence[str]) -> None:
         )
 
 
-def _frames_of(data: Any, target: str | None, test: Any) -> Mapping[str, Any]:
+def _frames_of(data: object, target: str | None, test: object) -> Mapping[str, object]:
     """Return the DataFrames by side, ``train`` and ``test``; none if ``data`` is not a DataFrame.
 
     Raises C003 for other types, and for a target or test rows without a DataFrame.
     """
     from tipcast.datasets.dataframe import is_dataframe
 
-    usable = {
-        "data": data is None or is_dataframe(data) or isinstance(data, str | Mapping),
-        "test": test is None or is_dataframe(test),
-    }
-    for key, value in (("data", data), ("test", test)):
-        if not usable[key]:
-            raise must_be(
-                key,
-                "a DataFrame of pandas, cuDF or Dask",
-                type(value).__name__,
-                "make one of it",
-                "C003",
-            )
+    has_frame = is_dataframe(data)
+    if data is not None and not has_frame and not isinstance(data, str | Mapping):
+        raise _not_a_frame("data", data)
+    if test is not None and not is_dataframe(test):
+        raise _not_a_frame("test", test)
 
-    if is_dataframe(data):
-        return {"train": data} if test is None else {"train": data, "test": test}
+    if has_frame and test is not None:
+        return {"train": data, "test": test}
+    if has_frame:
+        return {"train": data}
     if target is not None or test is not None:
         raise TipcastError(
             "C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}"
@@ -170,7 +166,13 @@ def _frames_of(data: Any, target: str | None, test: Any) -> Mapping[str, Any]:
     return {}
 
 
-def _with_target(settings: Mapping[str, Any], target: str) -> dict[str, Any]:
+def _not_a_frame(key: str, value: object) -> TipcastError:
+    """Return the C003 error of an argument that must be a DataFrame."""
+    rule = "a DataFrame of pandas, cuDF or Dask"
+    return must_be(key, rule, type(value).__name__, "make one of it")
+
+
+def _with_target(settings: Mapping[str, object], target: str) -> dict[str, object]:
     """Return the settings with the target column in their task; C003 if that is another task."""
     task = settings.get("task", {})
     if not isinstance(task, Mapping) or task.get("name", "target") != "target":
@@ -178,7 +180,7 @@ def _with_target(settings: Mapping[str, Any], target: str) -> dict[str, Any]:
     return {**settings, "task": {**task, "name": "target", "target": target}}
 
 
-def _write(frames: Mapping[str, Any], folder: Path) -> dict[str, str]:
+def _write(frames: Mapping[str, object], folder: Path) -> dict[str, str]:
     """Write the DataFrames into a folder; return the files by side."""
     from tipcast.datasets.dataframe import write_dataframe
 
@@ -189,7 +191,7 @@ def _write(frames: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _compose(
-    name: str, settings: dict[str, Any], overrides: Sequence[str], files: Mapping[str, str]
+    name: str, settings: dict[str, object], overrides: Sequence[str], files: Mapping[str, str]
 ) -> ComposedJob:
     """Compose the one job of settings and overrides, with the files of DataFrames as its data.
 
@@ -199,37 +201,48 @@ def _compose(
     from tipcast.config.schema import Output
 
     folder = settings.pop("config_dir", None)
-    flags = [f"--config-dir={folder}"] if folder else []
     if files:
         settings["data"] = {"source": "table", **files}
 
-    (composed,) = compose_jobs(name, [*flags, *arguments.as_overrides(settings), *overrides])
+    words = [*arguments.as_overrides(settings), *overrides]
+    if folder:
+        words.insert(0, f"--config-dir={folder}")
+    (composed,) = compose_jobs(name, words)
     composed.config.print = Output.none
-
-    if files and not (kind := composed.config.cluster.kind).startswith("local"):
-        what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-        raise TipcastError(
-            "C003", "data", what, "write it where they can read it, and name the files"
-        )
+    if files:
+        _check_workers_are_here(composed)
 
     stand_ins = {f"data.{side}": f"data.{side}={STAND_INS[side]}" for side in files}
-    words = [
-        stand_ins.get(arguments.key_of(word), word) for word in arguments.given(composed.command)
+    recorded_words = [
+        stand_ins.get(arguments.key_of(word), word)
+        for word in arguments.command_words(composed.command)
     ]
-    return replace(composed, command=arguments.with_given(composed.command, words))
+    return replace(composed, command=arguments.with_words(composed.command, recorded_words))
+
+
+def _check_workers_are_here(composed: ComposedJob) -> None:
+    """Refuse workers that may be on other machines, where files of this process are not; C003."""
+    kind = composed.config.cluster.kind
+    if not kind.startswith("local"):
+        what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
+        fix = "write it where they can read it, and name the files"
+        raise TipcastError("C003", "data", what, fix)
 
 
 def _result(composed: ComposedJob, details: Mapping[str, Any]) -> Result:
-    """Return what a job has said as a result."""
+    """Return the details of a job that has ended as a result."""
     from tipcast.tracking.store import resolve
 
-    has_store = hasattr(composed.config, "tracking")
+    tracking_uri = None
+    if hasattr(composed.config, "tracking"):
+        tracking_uri = resolve(composed.config.tracking)
+
     return Result(
         run_id=details.get("run_id"),
         experiment_id=details.get("experiment_id"),
         metrics=details.get("metrics") or {},
         model_uri=details.get("model_uri"),
-        tracking_uri=resolve(composed.config.tracking) if has_store else None,
+        tracking_uri=tracking_uri,
         command=composed.command,
         details=details,
     )
@@ -239,8 +252,8 @@ def _result(composed: ComposedJob, details: Mapping[str, Any]) -> Result:
 def _one_job_at_a_time() -> Iterator[None]:
     """Wait for the jobs of other threads, and leave the process as it was.
 
-    That is the environment, the filters of warnings, levels and handlers of loggers, and MLflow's
-    store. Meanwhile MLflow neither logs fits by itself nor sends telemetry.
+    The environment, the filters of warnings, levels and handlers of loggers, and MLflow's store are
+    put back. Meanwhile MLflow neither logs fits by itself nor sends telemetry.
     """
     with _ONE_AT_A_TIME, _unchanged_process():
         yield
@@ -263,10 +276,11 @@ def _unchanged_process() -> Iterator[None]:
             yield
     finally:
         forget_store()
-        # Only the new ones, never all: other threads read the environment meanwhile.
+        # The environment is never empty: other threads read it meanwhile.
         for name in set(os.environ) - set(environment):
             del os.environ[name]
         os.environ.update(environment)
         for logger, level, propagate, handlers in before:
             logger.setLevel(level)
-            logger.propagate, logger.handlers[:] = propagate, handlers
+            logger.propagate = propagate
+            logger.handlers[:] = handlers

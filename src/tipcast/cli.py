@@ -21,7 +21,7 @@ from tipcast.config.disk import use_own_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.jobs import JOBS, find_job
 from tipcast.config.streams import check_folder, end_error, show, tell
-from tipcast.measure.progress import shown
+from tipcast.measure.progress import logging_to_stderr
 
 if TYPE_CHECKING:
     from tipcast.commands import ComposedJob
@@ -32,7 +32,7 @@ LEVELS = {
     "-v": logging.DEBUG,
     "--verbose": logging.DEBUG,
 }
-"""Flag, anywhere on the command line -> level of what is logged to standard error; the last one
+"""Flag, anywhere on the command line -> level of the log on standard error; the last flag
 counts.
 """
 VERSION = {"--version", "-V"}
@@ -43,15 +43,13 @@ OWN_PROCESS = threading.Event()  # set where the command has the process to itse
 INTERRUPTED = 130
 TERMINATED = 143
 LOOK_S = 0.25
-"""How often it is looked whether what a signal has raised still ends the job, in seconds."""
+"""Seconds between two checks that what a signal has raised still ends the job."""
 CLOSING_S = 20.0
-"""For how many seconds after Ctrl-C or SIGTERM another one is ignored: runs and clusters are closed
+"""Seconds after Ctrl-C or SIGTERM in which another one is ignored: runs and clusters are closed
 meanwhile.
 """
 FOLLOW_S = 0.5
-"""How often a job that `mlflow run` started looks whether its launcher is still there, in
-seconds.
-"""
+"""Seconds between two checks whether the `mlflow run` that started a job still runs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,8 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ``arguments`` come without the program's name. None means those of the process.
     """
     DEBUG.clear()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    words = [word for word in given if word not in LEVELS]
+    command_line = list(sys.argv[1:])
+    if arguments is not None:
+        command_line = list(arguments)
+
+    words = [word for word in command_line if word not in LEVELS]
     if VERSION & set(words[:2]) or not words or words[0] in {"--help", "-h"}:
         return _guarded(lambda: _explain(words))
 
@@ -70,10 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Child processes import nothing that lies in their working folder.
         os.environ["PYTHONSAFEPATH"] = "1"
         use_own_folder()
-        # Python looks for garbage among all that the libraries made, for a second, at its end
+        # At its end Python would search all objects of the libraries for garbage, for a second.
         atexit.register(gc.freeze)
 
-    with shown(next((LEVELS[word] for word in reversed(given) if word in LEVELS), logging.INFO)):
+    levels = [LEVELS[word] for word in command_line if word in LEVELS]
+    with logging_to_stderr([logging.INFO, *levels][-1]):
         return _guarded(lambda: _run(words[0], words[1:]))
 
 
@@ -85,7 +87,9 @@ def _explain(words: list[str]) -> int:
     from tipcast.config.help import usage
 
     show(usage())
-    return 0 if words else 2
+    if not words:
+        return 2
+    return 0
 
 
 def _run(name: str, arguments: list[str]) -> int:
@@ -109,13 +113,19 @@ def _run(name: str, arguments: list[str]) -> int:
         if OWN_PROCESS.is_set():
             _load_ahead(composed)
         if "MLFLOW_RUN_ID" in os.environ and not job.has_run:
-            from tipcast.jobs.run_context import run_names
-            from tipcast.tracking.lifecycle import mark_launched
-
-            mark_launched(name=run_names([(name, composed.command)])[0])
+            _name_launched_run(composed)
         composed.run()
 
     return 0
+
+
+def _name_launched_run(composed: "ComposedJob") -> None:
+    """Name the run that `mlflow run` opened for a job that records none of its own."""
+    from tipcast.jobs.run_context import run_names
+    from tipcast.tracking.lifecycle import mark_launched
+
+    (run_name,) = run_names([(composed.name, composed.command)])
+    mark_launched(name=run_name)
 
 
 def _load_ahead(composed: "ComposedJob") -> None:
@@ -127,18 +137,20 @@ def _load_ahead(composed: "ComposedJob") -> None:
     forkserver.own_process = True
 
     if JOBS[composed.name].needs_workers:
-        config = composed.config
-        # The configuration is not checked yet, and a repeated run may have named the class.
-        classes = (
-            {"cpu": config.model.cpu, "gpu": config.model.gpu} if hasattr(config, "model") else {}
-        )
-        model_class = classes.get(config.backend.name) or ""
-        module = (
-            model_class.rpartition(".")[0]
-            if model_class.startswith("tipcast.models.")
-            else "tipcast.models.library"
-        )
-        forkserver.start_ahead(config.cluster, [module])
+        forkserver.start_ahead(composed.config.cluster, [_model_module(composed.config)])
+
+
+def _model_module(config: Any) -> str:
+    """Return the module of the class that a job's model has on its backend."""
+    classes: dict[str, str | None] = {}
+    if hasattr(config, "model"):
+        classes = {"cpu": config.model.cpu, "gpu": config.model.gpu}
+
+    # The configuration is not checked yet, and a repeated run may have named the class.
+    model_class = classes.get(config.backend.name) or ""
+    if model_class.startswith("tipcast.models."):
+        return model_class.rpartition(".")[0]
+    return "tipcast.models.library"
 
 
 def _guarded(run: Callable[[], int]) -> int:
@@ -178,9 +190,9 @@ def _stoppable() -> Iterator["_Stop"]:
 
 
 def _handle_signals(stop: "_Stop") -> dict[int, Any]:
-    """Let SIGTERM, and SIGHUP and SIGINT that nobody handles, call ``stop``.
+    """Let SIGTERM call ``stop``, and SIGHUP and SIGINT unless they are handled already.
 
-    Returns the handlers before, by signal; none in a thread, which may set no handler.
+    Returns the earlier handlers by signal; none in a thread, which may set no handler.
     """
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -199,7 +211,7 @@ def _handle_signals(stop: "_Stop") -> dict[int, Any]:
 
 
 def _refuse(problem: TipcastError) -> int:
-    """Say a mistake in one line, mark the run that `mlflow run` opened, return the exit code."""
+    """Print an error in one line, mark the run that `mlflow run` opened, return the exit code."""
     if DEBUG.is_set():
         traceback.print_exc()
     if "MLFLOW_RUN_ID" in os.environ:  # `mlflow run` opened a run that no job has joined yet
@@ -212,16 +224,21 @@ def _refuse(problem: TipcastError) -> int:
 
 
 def _say_ending(problem: BaseException) -> int:
-    """Say that a signal ended the job, and which runs it closed; return the exit code."""
-    notes: list[str] = []  # what was said when the run was closed
+    """Print that a signal ended the job, and which runs it closed; return the exit code."""
+    notes: list[str] = []  # those that were added when runs were closed
     cause: BaseException | None = problem
     while cause:  # closing may have failed in turn
         notes += getattr(cause, "__notes__", [])
         cause = cause.__context__
 
-    interrupted = isinstance(problem, KeyboardInterrupt)
-    tell(": ".join(["interrupted" if interrupted else "terminated", *dict.fromkeys(notes)]))
-    return INTERRUPTED if interrupted else TERMINATED
+    word = "terminated"
+    exit_code = TERMINATED
+    if isinstance(problem, KeyboardInterrupt):
+        word = "interrupted"
+        exit_code = INTERRUPTED
+
+    tell(": ".join([word, *dict.fromkeys(notes)]))
+    return exit_code
 
 
 class _Terminated(SystemExit):
@@ -232,16 +249,16 @@ class _Terminated(SystemExit):
 
 
 ENDINGS = (KeyboardInterrupt, _Terminated)
-"""What signals that end the job are raised as."""
+"""Exceptions that signals raise to end the job."""
 
 
 @final
 class _Stop:
     """Handles the signals that end the job.
 
-    The first one is raised; others must not cut the closing off. A library may swallow what is
-    raised: in an ``except BaseException``, or in a callback of the garbage collector, where Python
-    drops it. The signal is then sent again.
+    The first one raises an exception; others must not cut the closing off. A library may swallow
+    the exception: in an ``except BaseException``, or in a callback of the garbage collector, where
+    Python drops it. The signal is then sent again.
     """
 
     def __init__(self) -> None:
@@ -255,16 +272,19 @@ class _Stop:
         self._until = time.monotonic() + CLOSING_S
         if first:
             threading.Thread(target=self._watch, args=(number,), daemon=True).start()
-        raise KeyboardInterrupt if number == signal.SIGINT else _Terminated(128 + number)
+
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise _Terminated(128 + number)
 
     def end(self) -> None:
         """Send no signal again: the job has ended."""
         self._over.set()
 
     def dropped(self, what: "sys.UnraisableHookArgs") -> None:
-        """Say what Python has dropped, unless a signal came.
+        """Report an exception that Python has dropped, unless a signal came.
 
-        What a signal cut off may fail to clean up after itself.
+        Code that a signal has cut off may fail to clean up after itself.
         """
         if not self._until:
             sys.__unraisablehook__(what)
@@ -283,8 +303,10 @@ class _Stop:
 def _unwinding() -> bool:
     """Tell whether the main thread is in an ``except``, ``finally`` or ``__exit__`` of a signal."""
     active: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
-    # Python 3.11 gives type, value and traceback
-    problem: BaseException | None = active[1] if isinstance(active, tuple) else active
+    if isinstance(active, tuple):  # Python 3.11 gives type, value and traceback
+        active = active[1]
+
+    problem: BaseException | None = active
     while problem and not isinstance(problem, ENDINGS):
         problem = problem.__context__
     return problem is not None
@@ -293,14 +315,14 @@ def _unwinding() -> bool:
 def _launched() -> bool:
     """Tell whether `mlflow run` started this process.
 
-    Others that set MLFLOW_RUN_ID may leave a job to itself.
+    Other programs that set MLFLOW_RUN_ID may end before the job does.
     """
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        return any(
-            "mlflow" in word for above in psutil.Process().parents() for word in above.cmdline()[:3]
-        )
+        for parent in psutil.Process().parents():
+            if any("mlflow" in word for word in parent.cmdline()[:3]):
+                return True
     return False
 
 

@@ -1,4 +1,4 @@
-"""What follows `tipcast` on a command line, composed, checked and run."""
+"""Jobs of a command line: composed, checked and run."""
 
 import importlib
 import shlex
@@ -17,16 +17,16 @@ class ComposedJob:
     config: Any
     """An instance of the job's schema."""
     command: str
-    """What a shell repeats the job with."""
+    """Command line that repeats the job."""
     trainings: Sequence["ComposedJob"] = ()
     """The trainings of ``--multirun``, which share one cluster and one run."""
 
     def run(self) -> Mapping[str, Any]:
         """Run the job and return its details.
 
-        What can be refused without the job's libraries is refused before they load, which takes
-        seconds. Raises C003 for values of Dask's configuration and of the cluster, K006 if there
-        are fewer GPUs than workers, and what the job raises.
+        Checks that need none of the job's libraries come before these load, which takes seconds.
+        Raises C003 for values of Dask's configuration and of the cluster, K006 if there are fewer
+        GPUs than workers, and what the job raises.
         """
         from tipcast.config import dask_settings
 
@@ -39,9 +39,11 @@ class ComposedJob:
             gpus.check(self.config.backend, self.config.cluster)
         dask_settings.check()
 
-        module = importlib.import_module(
-            job.multirun_module if self.trainings and job.multirun_module else job.module
-        )
+        name = job.module
+        if self.trainings and job.multirun_module:
+            name = job.multirun_module
+        module = importlib.import_module(name)
+
         if cluster_checked:
             from tipcast.compute import session
 
@@ -61,7 +63,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
     Raises C-errors for words and values that are refused, T004 and M023 for a run that ``from=``
     cannot repeat.
     """
-    from tipcast.config.arguments import as_given, to_overrides
+    from tipcast.config.arguments import as_typed, to_overrides
     from tipcast.config.compose import compose, to_object
     from tipcast.jobs import preflight
 
@@ -71,14 +73,14 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
     for composed in compose(name, overrides, recorded):
         config = to_object(composed.config)
         preflight.check(config)
-        command = _command(name, map(as_given, composed.overrides))
+        command = _command(name, map(as_typed, composed.overrides))
         jobs.append(ComposedJob(name, config, command))
 
     return _as_one_job(name, arguments, jobs)
 
 
 def _with_recorded(name: str, overrides: list[str]) -> tuple[list[str], Mapping[str, Any] | None]:
-    """Return the overrides, and what the run of ``repeat=RUN`` has recorded, if one has it."""
+    """Return the overrides, and what the run of ``repeat=RUN`` has recorded if they have that."""
     from tipcast.config.arguments import HELP, REPEAT
 
     repeated = [word for word in overrides if word.startswith(REPEAT) and word != f"{REPEAT}null"]
@@ -91,14 +93,17 @@ def _with_recorded(name: str, overrides: list[str]) -> tuple[list[str], Mapping[
 
 
 def _as_one_job(name: str, arguments: Sequence[str], jobs: list[ComposedJob]) -> list[ComposedJob]:
-    """Join the jobs of ``--multirun`` where the job's table names a module that runs them all."""
+    """Join the jobs of ``--multirun`` if the table of jobs names a module that runs them all."""
     from tipcast.config.arguments import MULTIRUN, REPEAT
 
     if not jobs or not JOBS[name].multirun_module or not MULTIRUN & set(arguments):
         return jobs
 
     run = jobs[0].config.repeat  # the whole id: `last` is soon another run
-    words = (f"from={run}" if word.startswith(("from=", REPEAT)) else word for word in arguments)
+    words = list(arguments)
+    for at, word in enumerate(words):
+        if word.startswith(("from=", REPEAT)):
+            words[at] = f"from={run}"
     return [ComposedJob(name, jobs[0].config, _command(name, words), jobs)]
 
 

@@ -20,7 +20,7 @@ import tipcast
 from tipcast import cli
 from tipcast.compute import gpus
 from tipcast.compute.base import count
-from tipcast.compute.cluster import cores, known
+from tipcast.compute.cluster import cores, worker_info
 from tipcast.compute.gpus import Gpu
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
@@ -224,7 +224,7 @@ def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str, has: Callable[..
     )
     assert (code, fails(found)) == (4, {"workers": "K002"})
     with Client(scheduler) as client:
-        assert len(known(client)) == 1, "the cluster is not ours to end"
+        assert len(worker_info(client)) == 1, "the cluster is not ours to end"
     has()
     with pytest.raises(TipcastError, match=r"K006.*several threads"):
         doctor.check_workers(GPU, spec(scheduler))

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 Array = Any
@@ -12,6 +13,7 @@ Frame = Any
 """A pandas or cuDF DataFrame or Series: the device decides."""
 
 OUT_OF_MEMORY = ("out of memory", "bad_alloc", "cudaErrorMemoryAllocation")
+"""Words of libraries' errors when a memory is full."""
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,28 +47,34 @@ class Session:
 
 def count(number: int, thing: str) -> str:
     """Return how many of a thing there are in words: ``1 worker``, ``2 workers``."""
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {thing}"
+    return f"{number} {thing}s"
 
 
 def out_of_memory(problem: Exception) -> bool:
-    """Tell whether an error is of a full memory, of the host or a GPU, from any library."""
+    """Tell whether an error of any library says that the memory of the host or a GPU is full."""
     return isinstance(problem, MemoryError) or any(words in str(problem) for words in OUT_OF_MEMORY)
 
 
-def to_host(value: Any) -> Any:
+def to_host(value: Array | Frame) -> Any:
     """Return a CuPy array as a NumPy array and a cuDF frame as a pandas one.
 
     Anything that is on the host already is returned as it is.
     """
     library = _library(value)
-    return value.get() if library == "cupy" else value.to_pandas() if library == "cudf" else value
+    if library == "cupy":
+        return value.get()
+    if library == "cudf":
+        return value.to_pandas()
+    return value
 
 
-def module_of(array: Any) -> Any:
+def module_of(array: Array) -> ModuleType:
     """Return the array module (numpy, cupy) that an array belongs to."""
     return sys.modules[_library(array)]
 
 
-def _library(value: Any) -> str:
+def _library(value: object) -> str:
     """Return the name of the library of an object's type, without importing it."""
     return type(value).__module__.partition(".")[0]

@@ -1,5 +1,5 @@
-"""Clusters: what is refused before anything starts, how each kind is opened, and what its workers
-do.
+"""Clusters: which are refused before anything starts, how each kind is opened, and whether its
+workers are at work.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask
 import dask.system
@@ -24,18 +24,25 @@ from tipcast.compute.scheduler_cluster import check_scheduler, open_scheduler
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be
 
+if TYPE_CHECKING:
+    from distributed import Future, Scheduler
+
+T = TypeVar("T")
 LOG = logging.getLogger("tipcast")
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
-"""Without it XGBoost polls NCCL every 5 ms, for each level of a tree. With it XGBoost cannot time
-out while NCCL starts, which does no harm here: these workers are killed with the job."""
+"""Variables of workers that fit together on several GPUs.
+
+By default XGBoost polls NCCL every 5 ms, for each level of a tree. With this variable it blocks,
+and cannot time out while NCCL starts. That does no harm: these workers are killed with the job.
+"""
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Keys that hold a size or a share of memory."""
 
-# Cores that this process may use, by its affinity and its container's limit.
 cores = dask.system.cpu_count
+"""Returns the cores that this process may use, by its affinity and its container's limit."""
 
 PAUSED_LOOK_S = 5.0
 """Seconds between two checks whether all workers are paused."""
@@ -62,7 +69,7 @@ def check(spec: schema.ClusterSpec) -> None:
 
 
 def _check_kind(spec: schema.ClusterSpec) -> None:
-    """Refuse a kind that is not that of the option; C003."""
+    """Refuse a ``kind`` other than that of the chosen option; C003."""
     kind = next(
         (name for name, of_kind in schema.CLUSTERS.items() if type(spec) is of_kind), "local"
     )
@@ -75,16 +82,19 @@ def _check_sizes(spec: schema.ClusterSpec) -> None:
     """Refuse a size of memory that Dask would not read; C003."""
     for name in SIZES:
         value = getattr(spec, name, None)
-        try:
-            good = value is None or (
-                0 < value <= 1 if isinstance(value, float) else dask.utils.parse_bytes(value) > 0
-            )
-        except (ValueError, TypeError):
-            good = False
-
-        if not good:
+        if value is not None and not _is_size(value):
             fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
             raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
+
+
+def _is_size(value: float | str) -> bool:
+    """Tell whether Dask reads a value as a share of a memory, or as a size."""
+    if isinstance(value, float):
+        return 0 < value <= 1
+    try:
+        return dask.utils.parse_bytes(value) > 0
+    except (ValueError, TypeError):
+        return False
 
 
 def _check_local(spec: schema.LocalCluster) -> None:
@@ -225,27 +235,26 @@ def shared_out(spec: schema.LocalCluster) -> tuple[int, int]:
     return n_workers, spec.threads_per_worker or max(cores() // n_workers, 1)
 
 
-def known(client: Client) -> dict[str, Any]:
+def worker_info(client: Client) -> dict[str, Any]:
     """Return what the scheduler knows about each worker, by address.
 
     The values are those of ``Client.scheduler_info``; empty without a scheduler.
     """
+    if not client.scheduler:
+        return {}
+
     # Not by Client.scheduler_info: the client's periodic refresh may overwrite the answer before it
     # is returned.
-    answer = (
-        client.sync(client.scheduler.identity, n_workers=-1)
-        if client.scheduler
-        else {"workers": {}}
-    )
-    return dict(answer["workers"])
+    identity = client.sync(client.scheduler.identity, n_workers=-1)
+    return dict(identity["workers"])
 
 
-def wait(client: Client, wanted: int, wait_s: float, fix: str) -> None:
-    """Wait up to ``wait_s`` seconds for workers; K002 if there are fewer than ``wanted`` then."""
+def wait(client: Client, n_workers: int, wait_s: float, fix: str) -> None:
+    """Wait up to ``wait_s`` seconds for workers; K002 if they are fewer than ``n_workers`` then."""
     try:
-        client.wait_for_workers(wanted, timeout=wait_s)
+        client.wait_for_workers(n_workers, timeout=wait_s)
     except TimeoutError as problem:
-        what = f"{len(known(client))} of {wanted} workers after {wait_s:g} s"
+        what = f"{len(worker_info(client))} of {n_workers} workers after {wait_s:g} s"
         raise TipcastError("K002", address(client), what, fix) from problem
 
 
@@ -256,18 +265,18 @@ def at_work(
     now: Callable[[], float] = time.monotonic,
     pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
 ) -> Iterator[None]:
-    """End a block whose workers have all been paused for lack of memory for ``wait_s`` seconds.
+    """End a block once all workers have been paused for lack of memory for ``wait_s`` seconds.
 
     Dask leaves workers paused if what they hold cannot be moved to disk: whoever waits for a task
     waits for ever. A worker counts as paused if it runs no task while tasks wait. ``pause`` waits
-    between two looks; ``now`` tells seconds.
+    between two looks at the workers; ``now`` is a clock, in seconds.
 
     Raises K003 after that time; the client is closed by then.
     """
     over = threading.Event()
     given_up = threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         since = now()
         with contextlib.suppress(Exception):  # the scheduler is gone; that is reported elsewhere
             while not pause(over, PAUSED_LOOK_S):
@@ -278,7 +287,7 @@ def at_work(
                     client.close(timeout=CLOSE_S)
                     return
 
-    threading.Thread(target=look, daemon=True, name="paused workers").start()
+    threading.Thread(target=watch, daemon=True, name="paused workers").start()
     try:
         yield
     except BaseException as problem:
@@ -291,7 +300,7 @@ def at_work(
         over.set()
 
 
-def _all_paused(dask_scheduler: Any) -> bool:
+def _all_paused(dask_scheduler: "Scheduler") -> bool:
     """Tell whether tasks wait while all workers are paused and idle; runs on the scheduler."""
     workers = dask_scheduler.workers.values()
     idle = all(worker.status.name == "paused" and not worker.executing for worker in workers)
@@ -301,7 +310,7 @@ def _all_paused(dask_scheduler: Any) -> bool:
     return bool(workers) and idle and tasks_wait
 
 
-def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def completed(client: Client, futures: "Iterable[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
     """Yield each future with its result as it ends.
 
     Raises the error of a future that failed, and CancelledError for one that was cancelled, as all
@@ -316,4 +325,6 @@ def completed(client: Client, futures: Iterable[Any]) -> Iterator[tuple[Any, Any
 
 def address(client: Client) -> str:
     """Return the scheduler's address, or ``scheduler`` once the client is closed."""
-    return str(client.scheduler.address) if client.scheduler else "scheduler"
+    if not client.scheduler:
+        return "scheduler"
+    return str(client.scheduler.address)

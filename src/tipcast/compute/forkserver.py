@@ -12,15 +12,16 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
-from typing import Any
 
 from tipcast.compute import gpus
+from tipcast.config import schema
 
 LOG = logging.getLogger("tipcast")
 
 SPAWN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""Set in worker processes before they load a library: Dask's own, without MALLOC_TRIM_THRESHOLD_,
-which makes every task fault its pages in again."""
+"""Variables set in worker processes before they load a library: Dask's own, without
+MALLOC_TRIM_THRESHOLD_, which makes every task fault its pages in again.
+"""
 HIDDEN = ("MLFLOW_", "DATABRICKS_")
 """Prefixes of variables hidden from workers: only the driver talks to MLflow."""
 LIBRARIES = (
@@ -33,33 +34,36 @@ LIBRARIES = (
 )
 """Modules that every worker loads."""
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
-"""Modules that workers of GPUs load too. None calls CUDA at import, which no fork would survive:
-cuDF does not where RAPIDS_NO_INITIALIZE is set."""
+"""Modules that workers with GPUs load too. No fork would survive a call of CUDA at import: these
+make none, cuDF not with RAPIDS_NO_INITIALIZE.
+"""
 TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
-"""Module of a model -> what a fit by several GPUs loads, which as little calls CUDA at import."""
+"""Module of a model -> module for a fit by several GPUs, which does not call CUDA at import."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
-"""Waiting OpenMP threads spin for a moment and then sleep: sleeping at once costs an idle machine
-wake-ups, spinning as long as GNU's OpenMP does costs a busy one its cores
-(`benchmarks/busy_cores.py`)."""
+"""Variables that let waiting OpenMP threads spin for a moment and then sleep: sleeping at once
+costs an idle machine wake-ups, spinning as long as GNU's OpenMP does costs a busy one its cores
+(`benchmarks/busy_cores.py`).
+"""
 LEFT = "ignore:resource_tracker"
-"""Warning filter for Python's resource tracker, which would warn about killed processes after our
-last line.
+"""Warning filter for Python's resource tracker, which would warn about killed processes after the
+job's last line.
 """
 
 own_process = False
-"""Whether this process runs only a tipcast command: the server is started in no other."""
+"""Whether this process runs only a tipcast command. No other process starts the server."""
 method = "spawn"
-"""How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask names it
-modules to preload too, which comes too late for a server that runs."""
+"""How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask too tells the
+server which modules to load, but too late if it runs already.
+"""
 
 
 def waiting() -> dict[str, str]:
     """Return ``WAITING``, or the user's values, to be set before OpenMP is loaded."""
-    given = {name: os.environ[name] for name in WAITING if name in os.environ}
-    return given or WAITING
+    configured = {name: os.environ[name] for name in WAITING if name in os.environ}
+    return configured or WAITING
 
 
-def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
+def start_ahead(cluster: schema.ClusterSpec, modules: Sequence[str]) -> None:
     """Start the fork server if the cluster's workers would be forked from it.
 
     The server then loads those of ``modules`` that can be imported. Libraries may read the
@@ -67,29 +71,18 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
     environment for a moment.
     """
     global method
-    kind = getattr(cluster, "kind", None)
-    gpu = kind == "local_cuda"
-    local = kind == "local" and getattr(cluster, "processes", None) is not False
-    forked = local or (gpu and gpus.visible())
     # On other systems libraries do not survive a fork.
-    if not (own_process and forked and sys.platform == "linux"):
+    if not own_process or sys.platform != "linux":
+        return
+    if not isinstance(cluster, schema.LocalCluster | schema.LocalCudaCluster):
+        return
+    if not _has_processes(cluster):
         return
 
     before = dict(os.environ)
-    for name in [name for name in before if name.startswith(HIDDEN)]:
-        del os.environ[name]
-
-    quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
-    configured = {name: str(value) for name, value in cluster.environment.items()}
-    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | configured)
-    several = gpu and (cluster.n_workers or len(gpus.visible())) > 1
-    more = [
-        *(GPU_LIBRARIES if gpu else ()),
-        *(TOGETHER[name] for name in modules if several and name in TOGETHER),
-    ]
-
     try:
-        multiprocessing.set_forkserver_preload([*LIBRARIES, *more, *modules])
+        _set_variables(cluster)
+        multiprocessing.set_forkserver_preload(_preloaded(cluster, modules))
         with left_alone():
             forkserver.ensure_running()
     except OSError as problem:  # no folder takes its socket: Dask starts each worker by itself
@@ -100,6 +93,36 @@ def start_ahead(cluster: Any, modules: Sequence[str]) -> None:
         os.environ.update(before)
 
     method = "forkserver"
+
+
+def _has_processes(cluster: schema.LocalCluster | schema.LocalCudaCluster) -> bool:
+    """Tell whether the workers will be processes, for GPUs if there are any."""
+    if isinstance(cluster, schema.LocalCudaCluster):
+        return bool(gpus.visible())
+    return cluster.processes is not False
+
+
+def _set_variables(cluster: schema.LocalCluster | schema.LocalCudaCluster) -> None:
+    """Give this process the variables of worker processes, which the server inherits."""
+    for name in [name for name in os.environ if name.startswith(HIDDEN)]:
+        del os.environ[name]
+
+    quiet = {"DASK_LOGGING__DISTRIBUTED": "critical", "RAPIDS_NO_INITIALIZE": "1"}
+    configured = {name: str(value) for name, value in cluster.environment.items()}
+    os.environ.update(SPAWN_ENVIRONMENT | waiting() | quiet | configured)
+
+
+def _preloaded(
+    cluster: schema.LocalCluster | schema.LocalCudaCluster, modules: Sequence[str]
+) -> list[str]:
+    """Return the modules that the server loads: those of all workers, of GPUs, and ``modules``."""
+    if not isinstance(cluster, schema.LocalCudaCluster):
+        return [*LIBRARIES, *modules]
+
+    together: list[str] = []
+    if (cluster.n_workers or len(gpus.visible())) > 1:
+        together = [TOGETHER[name] for name in modules if name in TOGETHER]
+    return [*LIBRARIES, *GPU_LIBRARIES, *together, *modules]
 
 
 @contextlib.contextmanager

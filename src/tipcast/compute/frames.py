@@ -1,9 +1,7 @@
-"""Frame libraries: readers that decode only the columns asked for into arrays, and frames of them,
-on each device.
-"""
+"""Frame libraries of each device: readers that decode columns into arrays, and frames of arrays."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +15,7 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frame
 
 NULL_TIME = np.iinfo(np.int64).min
-"""What stands for a missing timestamp."""
+"""Stands for a missing timestamp."""
 
 
 class CpuFrames:
@@ -29,14 +27,12 @@ class CpuFrames:
     """
 
     real: type[np.floating[Any]] = np.float64
-    """Type of targets that are values: scikit-learn sums in it, and rounded targets split a few
-    nodes of a tree otherwise.
+    """Type of targets that are values. Scikit-learn sums in it: with rounded targets, a few nodes
+    of a tree would split elsewhere.
     """
     on_gpu = False
     batch_rows = 0
-    """Rows of a file that one task should read. 0: parts are read as they are listed, which fits
-    a core's cache.
-    """
+    """Rows that one task should read; 0 for one part per task, which fits a core's cache."""
 
     @property
     def xp(self) -> ModuleType:
@@ -48,15 +44,15 @@ class CpuFrames:
         uri: str,
         row_groups: Sequence[int],
         columns: Sequence[str],
-        storage_options: Mapping[str, Any],
+        storage_options: Mapping[str, object],
     ) -> dict[str, Array]:
-        """Read columns, by the file's own names, of some row groups.
+        """Read columns of some row groups, by their names in the file.
 
         Page checksums are verified if the file has them. Raises OSError, ValueError or RuntimeError
         if the bytes are not what the footer says.
         """
         remote = "://" in uri
-        with fsspec.open(uri, "rb", **storage_options) if remote else nullcontext(uri) as source:
+        with _opened(uri, storage_options) as source:
             file = pq.ParquetFile(
                 source, memory_map=not remote, pre_buffer=remote, page_checksum_verification=True
             )
@@ -76,7 +72,16 @@ class CpuFrames:
         return pd.Series(values, name=name, copy=False)
 
 
+def _opened(uri: str, storage_options: Mapping[str, object]) -> AbstractContextManager[Any]:
+    """Open a remote file; a local one is mapped into memory by its path."""
+    if "://" not in uri:
+        return nullcontext(uri)
+    file: AbstractContextManager[Any] = fsspec.open(uri, "rb", **storage_options)
+    return file
+
+
 def _array(column: pa.ChunkedArray) -> Array:
+    """Return a column's values on the host, as ``CpuFrames`` says."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         if kind.unit != "us":
@@ -109,7 +114,7 @@ class GpuFrames(CpuFrames):
         uri: str,
         row_groups: Sequence[int],
         columns: Sequence[str],
-        storage_options: Mapping[str, Any],
+        storage_options: Mapping[str, object],
     ) -> dict[str, Array]:
         """Read columns of some row groups.
 
@@ -119,18 +124,19 @@ class GpuFrames(CpuFrames):
             return super().read_parquet(uri, row_groups, columns, storage_options)
 
         frame = _decoded(uri, row_groups, columns)
-        odd = [
+        # The host converts decimals, so that they are equal to the last bit on both devices.
+        host_names = [
             name
             for name, kind in frame.dtypes.items()
             if not isinstance(kind, np.dtype) or kind.kind not in "iufM"
         ]
-        read = {name: _device_array(frame[name]) for name in columns if name not in odd}
-        if odd:  # as decimals: their conversion must equal the host's to the last bit
-            read |= super().read_parquet(uri, row_groups, odd, storage_options)
+        read = {name: _device_array(frame[name]) for name in columns if name not in host_names}
+        if host_names:
+            read |= super().read_parquet(uri, row_groups, host_names, storage_options)
 
         return {name: read[name] for name in columns}
 
-    def arrays(self, table: Any, names: Sequence[str]) -> dict[str, Array]:
+    def arrays(self, table: pa.Table, names: Sequence[str]) -> dict[str, Array]:
         return {
             name: self.xp.asarray(values) for name, values in super().arrays(table, names).items()
         }
@@ -147,9 +153,9 @@ class GpuFrames(CpuFrames):
 
 
 def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
-    """Decode by pylibcudf.
+    """Decode columns of some row groups with pylibcudf.
 
-    cuDF's own reader makes columns of folders' names, and an index of columns.
+    cuDF's own reader would turn names of folders into columns, and columns into an index.
     """
     import cudf
     import pylibcudf
@@ -168,13 +174,11 @@ def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Fr
 
 
 def _device_array(column: Frame) -> Array:
+    """Return a column's values on the device, as ``CpuFrames`` says."""
     if column.dtype.kind == "M":
-        whole = (
-            column
-            if column.dtype == np.dtype("datetime64[us]")
-            else column.astype("datetime64[us]")
-        )
-        return _filled(whole.astype("int64"), NULL_TIME)
+        if column.dtype != np.dtype("datetime64[us]"):
+            column = column.astype("datetime64[us]")
+        return _filled(column.astype("int64"), NULL_TIME)
     if column.dtype.kind == "f" or column.null_count:
         return _filled(column.astype("float64"), np.nan)
     return column.values

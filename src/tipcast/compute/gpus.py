@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tipcast.config import schema
@@ -26,8 +27,9 @@ PACKAGES = (
 )
 """Packages of ``tipcast[gpu]``; each imports without a GPU."""
 INSTALL = "install them: pip install '.[gpu]' in the checkout (RAPIDS 26.10 for CUDA 13)"
+"""What a user can do about missing packages."""
 DRIVER = Path("/proc/driver/nvidia/version")
-"""Exists where the kernel has NVIDIA's driver."""
+"""File that exists if the kernel has NVIDIA's driver."""
 EVERY_S = 0.05
 """Seconds between two samples of a GPU's memory; a shorter spike may be missed."""
 
@@ -45,9 +47,12 @@ class Gpu:
 def visible() -> list[Gpu]:
     """Return the GPUs that this process may use, by NVML and CUDA_VISIBLE_DEVICES.
 
-    CUDA_VISIBLE_DEVICES counts. The list is empty without NVIDIA's driver or the package pynvml.
+    The list is empty without NVIDIA's driver or the package pynvml.
     """
     nvml, handles = _opened()
+    if nvml is None:
+        return []
+
     with contextlib.suppress(Exception):
         return [
             Gpu(
@@ -62,12 +67,12 @@ def visible() -> list[Gpu]:
     return []
 
 
-def _opened() -> tuple[Any, list[Any]]:
+def _opened() -> tuple[ModuleType | None, list[object]]:
     """Return NVML, which stays open, and its handles of the visible GPUs.
 
     Without a driver it returns None and an empty list.
     """
-    # whatever is wrong with package, library or driver, there is no GPU to use
+    # Whatever is wrong with package, library or driver, no GPU can be used.
     with contextlib.suppress(Exception):
         import pynvml
 
@@ -76,17 +81,20 @@ def _opened() -> tuple[Any, list[Any]]:
     return None, []
 
 
-def _handles(nvml: Any) -> list[Any]:
+def _handles(nvml: ModuleType) -> list[object]:
     """Return NVML's handles in the order of CUDA_VISIBLE_DEVICES, up to its first invalid entry."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is None:
+    variable = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if variable is None:
         return [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    handles: list[Any] = []
-    with contextlib.suppress(Exception):  # like CUDA, stop at the first wrong one
-        for entry in filter(None, (part.strip() for part in named.split(","))):
-            number = entry.lstrip("-").isdigit()
-            find = nvml.nvmlDeviceGetHandleByIndex if number else nvml.nvmlDeviceGetHandleByUUID
-            handles.append(find(int(entry) if number else entry.encode()))
+
+    entries = [part.strip() for part in variable.split(",")]
+    handles: list[object] = []
+    with contextlib.suppress(Exception):  # like CUDA, stop at the first invalid entry
+        for entry in filter(None, entries):
+            if entry.lstrip("-").isdigit():
+                handles.append(nvml.nvmlDeviceGetHandleByIndex(int(entry)))
+            else:
+                handles.append(nvml.nvmlDeviceGetHandleByUUID(entry.encode()))
     return handles
 
 
@@ -109,12 +117,12 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
         return
 
     packages = missing_packages()
-    unseen = "pynvml" in packages and DRIVER.exists()  # pynvml finds the GPUs
-    if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not unseen:
-        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-        what = "no NVIDIA GPU is visible" + (
-            "" if hidden is None else f" (CUDA_VISIBLE_DEVICES={hidden!r})"
-        )
+    # There may be GPUs that only pynvml would find.
+    is_unknown = "pynvml" in packages and DRIVER.exists()
+    if isinstance(cluster, schema.LocalCudaCluster) and not visible() and not is_unknown:
+        what = "no NVIDIA GPU is visible"
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            what = f"{what} (CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r})"
         fix = "run on a machine with one, check nvidia-smi, or use backend=cpu"
         raise TipcastError("K006", "backend=gpu", what, fix)
 
@@ -130,7 +138,7 @@ class Watcher:
     subtracted.
     """
 
-    def __init__(self, nvml: Any, handle: Any) -> None:
+    def __init__(self, nvml: ModuleType, handle: object) -> None:
         self._nvml = nvml
         self._handle = handle
         self._pool, self._counts = _pool()
@@ -153,7 +161,7 @@ class Watcher:
 
 
 def _pool() -> tuple[Any, Any]:
-    """Return this process's RMM pool and statistics on top of it; both are None without a pool."""
+    """Return this process's RMM pool and the statistics on it; both are None without a pool."""
     import rmm.mr
     import rmm.statistics
 
@@ -173,7 +181,7 @@ def watch() -> None:
     """Start to watch this process's first GPU; a second call does nothing."""
     global _watcher
     nvml, handles = _opened()
-    if _watcher is None and handles:
+    if _watcher is None and nvml and handles:
         _watcher = Watcher(nvml, handles[0])
 
 
@@ -182,4 +190,6 @@ def peak_bytes() -> int | None:
 
     None before ``watch``.
     """
-    return None if _watcher is None else _watcher.sample()
+    if _watcher is None:
+        return None
+    return _watcher.sample()

@@ -34,7 +34,7 @@ ever.
 SAFE_PATH = "PYTHONSAFEPATH"
 """Variable that keeps the working folder off a new process's path."""
 SLOW = "raise cluster.wait_s, or lower cluster.n_workers"
-"""What helps where workers come too late."""
+"""What a user can do if workers come too late."""
 NOISY_LOGGERS = (
     "distributed.worker",
     "distributed.scheduler",
@@ -57,13 +57,13 @@ def open_local(
     spec: schema.LocalCluster | schema.LocalCudaCluster,
     n_workers: int,
     variables: Mapping[str, str],
-    **options: Any,
+    **options: object,
 ) -> Iterator[Client]:
     """Start a cluster of this machine, connect, and close the cluster at the end of the block.
 
-    It closes even where Dask's own closing hangs; after an error its processes are killed. Workers
-    get the ``variables`` that ``spec.environment`` does not set. ``options`` are those of the
-    class ``kind`` alone. The workers need not have come up yet.
+    It closes even if Dask's own closing hangs; after an error its processes are killed. Workers get
+    the ``variables`` that ``spec.environment`` does not set. ``options`` are arguments that only
+    the class ``kind`` takes. Workers may still be starting when the block begins.
 
     Raises K002 if a worker process ends while it starts.
     """
@@ -90,13 +90,13 @@ def _settings(
     spec: schema.LocalCluster | schema.LocalCudaCluster,
     n_workers: int,
     variables: Mapping[str, str],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return the arguments of Dask's cluster, which listens on 127.0.0.1.
 
     It uses TLS if Dask's configuration asks for it.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "n_workers": n_workers,
         "memory_limit": spec.memory_limit or "auto",
         "host": "127.0.0.1",
@@ -124,7 +124,7 @@ def _settings(
 def _start(
     kind: Callable[..., SpecCluster],
     spec: schema.LocalCluster | schema.LocalCudaCluster,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
 ) -> SpecCluster:
     """Start Dask's cluster; K002 if a worker process ends while it starts."""
     with left_alone(), warnings.catch_warnings():
@@ -149,7 +149,7 @@ def _start(
 
 
 def _first_cause(problem: BaseException) -> str:
-    """Return the first line of the error that others came from, or its kind."""
+    """Return the first line of the error that all others came from, or its type."""
     while problem.__cause__ is not None:
         problem = problem.__cause__
     return (str(problem).strip() or type(problem).__name__).partition("\n")[0]
@@ -218,14 +218,14 @@ def _safe_path() -> Iterator[None]:
 class Nanny(distributed.Nanny):
     """A nanny that survives a worker process that ends, or hangs, while it starts.
 
-    Dask's own starts the next process through the same object, so that a start that was cut short
-    takes the next one's word from its queue, and the nanny believes for ever that its worker is
-    starting.
+    Dask's own nanny starts the next process through the same object. There a start that was cut
+    short takes the message of the next one from the queue, and the nanny believes for ever that its
+    worker is starting.
     """
 
     def __init__(self, *args: Any, environment: Mapping[str, str], **settings: Any) -> None:
-        # Dask-CUDA's own ``env``, with the worker's GPU, replaces what one gives its cluster by
-        # that name.
+        # Not as ``env`` of the cluster: Dask-CUDA replaces that by the variables of the worker's
+        # GPU.
         super().__init__(*args, **settings | {"env": {**environment, **settings.get("env", {})}})
 
     async def instantiate(self) -> Status:
@@ -253,6 +253,6 @@ class SilenceLoggers(WorkerPlugin):
 
     name = "tipcast-quiet"
 
-    def setup(self, worker: Any) -> None:  # noqa: ARG002 - Dask's interface
+    def setup(self, worker: distributed.Worker) -> None:  # noqa: ARG002 - Dask's interface
         for name in NOISY_LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)

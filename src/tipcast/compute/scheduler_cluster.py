@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 from distributed import Client
@@ -53,8 +54,11 @@ def _connect(spec: schema.SchedulerCluster, security: Security | None) -> Client
     """Return a client of the scheduler; K001 if none answers in time."""
 
     async def answer() -> None:
-        arguments = security.get_connection_args("client") if security else {}
-        (await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)).abort()
+        arguments: dict[str, Any] = {}
+        if security:
+            arguments = security.get_connection_args("client")
+        comm = await connect_comm(spec.address, timeout=spec.connect_timeout_s, **arguments)
+        comm.abort()
 
     try:
         # Dask's Client has a timeout for the connection but none for the handshake.
@@ -73,9 +77,14 @@ def _connect(spec: schema.SchedulerCluster, security: Security | None) -> Client
 
 
 def _is_open(spec: schema.SchedulerCluster) -> bool:
-    """Tell whether others could read or change what goes to the scheduler."""
-    host = urlsplit(spec.address if "://" in spec.address else f"tcp://{spec.address}").hostname
-    return not spec.address.startswith("tls://") and host not in {"127.0.0.1", "localhost", "::1"}
+    """Tell whether others could read or change what is sent to the scheduler."""
+    if spec.address.startswith("tls://"):
+        return False
+
+    address = spec.address
+    if "://" not in address:
+        address = f"tcp://{address}"
+    return urlsplit(address).hostname not in {"127.0.0.1", "localhost", "::1"}
 
 
 def _certificates(spec: schema.SchedulerCluster) -> Security | None:

@@ -1,4 +1,4 @@
-"""Open a session, the workers of a backend and its frame library, and record what it has taken."""
+"""Open a session: the workers of a backend and its frame library; measure the memory it takes."""
 
 import contextlib
 import logging
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any
 
 import dask
 import pyarrow as pa
@@ -36,7 +35,7 @@ NEVER = "36500 days"
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse before anything is opened what ``session`` would refuse.
+    """Refuse a backend and a cluster that ``session`` cannot open, before anything is opened.
 
     Raises C003 for an unknown backend or kind of cluster, and for two that do not go together; K007
     for missing packages; and what ``cluster.check`` raises.
@@ -68,22 +67,38 @@ def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterato
         clusters.at_work(client, cluster.wait_s),
     ):
         try:
-            devices = own_gpus(client) if gpu else {}
-            threads = client.nthreads().values()
-            device, frames = ("cuda", GpuFrames()) if gpu else ("cpu", CpuFrames())
-            yield Session(client, device, frames, len(threads), sum(threads), devices)
+            yield _session_of(client, gpu)
         except Exception as problem:
             if error := _cluster_error(problem, cluster, client, gpu):
                 raise error from problem
             raise
 
 
+def _session_of(client: Client, gpu: bool) -> Session:
+    """Return the session of workers that are up; the GPUs of workers that have them are ready."""
+    gpu_params: dict[str, str] = {}
+    device = "cpu"
+    frames = CpuFrames()
+    if gpu:
+        gpu_params = own_gpus(client)
+        device = "cuda"
+        frames = GpuFrames()
+
+    threads = client.nthreads().values()
+    return Session(client, device, frames, len(threads), sum(threads), gpu_params)
+
+
 def _set_levels() -> None:
-    """Silence Dask's loggers in this process, but for what ``-v`` shows."""
-    detailed = LOG.isEnabledFor(logging.DEBUG)
-    logging.getLogger("distributed").setLevel(logging.INFO if detailed else logging.ERROR)
+    """Silence Dask's loggers in this process, unless ``-v`` shows what they log."""
+    level = logging.ERROR
+    noisy_level = logging.CRITICAL
+    if LOG.isEnabledFor(logging.DEBUG):
+        level = logging.INFO
+        noisy_level = logging.INFO
+
+    logging.getLogger("distributed").setLevel(level)
     for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.INFO if detailed else logging.CRITICAL)
+        logging.getLogger(name).setLevel(noisy_level)
 
 
 def _dask_settings(cluster: schema.ClusterSpec, gpu: bool) -> dict[str, object]:
@@ -103,18 +118,19 @@ def _dask_settings(cluster: schema.ClusterSpec, gpu: bool) -> dict[str, object]:
     }
 
 
-def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> TipcastError | None:
+def _cluster_error(
+    problem: Exception, spec: schema.ClusterSpec, client: Client, gpu: bool
+) -> TipcastError | None:
     """Return the error for a failure that the cluster caused; None for any other."""
-    explained = isinstance(problem, TipcastError)
     if isinstance(problem, TipcastError) and problem.code[0] != "K":
         return None
 
     address = clusters.address(client)
-    text = str(problem)
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
+        where = getattr(spec, "address", address)
         fix = "start it again, if it was not tipcast's own, and repeat the command"
-        return TipcastError("K004", getattr(spec, "address", address), "the scheduler is gone", fix)
+        return TipcastError("K004", where, "the scheduler is gone", fix)
 
     fix = "give workers more memory (cluster.memory_limit) or read smaller parts"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
@@ -123,32 +139,41 @@ def _cluster_error(problem: Exception, spec: Any, client: Client, gpu: bool) -> 
             "memory, or gone"
         )
         return TipcastError("K003", address, what, fix)
-
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
-    if gpu and not explained and out_of_memory(problem):
+
+    if isinstance(problem, TipcastError):
+        return None
+    return _task_error(problem, address, gpu)
+
+
+def _task_error(problem: Exception, address: str, gpu: bool) -> TipcastError | None:
+    """Return the error for a full GPU, or for workers with other code; None for other failures.
+
+    ``address`` is the scheduler's.
+    """
+    text = str(problem)
+    if gpu and out_of_memory(problem):
+        what = f"out of memory: {text.strip().partition(chr(10))[0]}"
         fix = "use more GPUs or fewer rows, or set cluster.rmm_managed=true"
-        return TipcastError(
-            "K008", "a worker's GPU", f"out of memory: {text.strip().partition(chr(10))[0]}", fix
-        )
+        return TipcastError("K008", "a worker's GPU", what, fix)
 
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
-    if not explained and (garbled or "No module named 'tipcast" in text):
+    if garbled or "No module named 'tipcast" in text:
         what = "the scheduler or a worker lacks tipcast, or has other versions"
-        return TipcastError(
-            "K005", address, what, "install the same tipcast on the machines of the cluster"
-        )
+        fix = "install the same tipcast on the machines of the cluster"
+        return TipcastError("K005", address, what, fix)
 
     return None
 
 
 @contextlib.contextmanager
-def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
+def recorded(client: Client, path: Path, enabled: bool = True) -> Iterator[None]:
     """Record Dask's performance report of a block as one self-contained HTML file.
 
     Logs a warning if that fails.
     """
-    if not wanted:
+    if not enabled:
         yield
         return
 
@@ -167,14 +192,14 @@ def recorded(client: Client, path: Path, wanted: bool = True) -> Iterator[None]:
 
 def peak_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes."""
-    # On Linux ru_maxrss starts at the peak of the parent process.
     status = Path("/proc/self/status")
-    peak = (
-        re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
-        if status.exists()
-        else None
-    )
-    return int(peak[1]) * 1024 if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if status.exists():
+        peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
+        if peak:
+            return int(peak[1]) * 1024
+
+    # On Linux this would start at the peak of the parent process.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def peaks(client: Client) -> dict[str, int]:
@@ -186,14 +211,17 @@ def peaks(client: Client) -> dict[str, int]:
     devices = [
         peak for peak in client.run(gpus.peak_bytes, on_error="ignore").values() if peak is not None
     ]
-    most = {"driver": peak_bytes(), "worker": max(processes.values(), default=0)}
-    return most | ({"device": max(devices)} if devices else {})
+
+    largest = {"driver": peak_bytes(), "worker": max(processes.values(), default=0)}
+    if devices:
+        largest["device"] = max(devices)
+    return largest
 
 
 def own_gpus(client: Client) -> dict[str, str]:
-    """Make the workers' GPUs ready, and return a run's parameters about them.
+    """Check that each worker has a GPU of its own, make the GPUs ready, and return run parameters.
 
-    Raises K006 if a worker has no GPU, or shares one with other workers or threads of its own, and
+    Raises K006 if a worker has no GPU, or shares one with other workers or among its threads, and
     K007 if a worker lacks RAPIDS.
     """
     visible_gpus: dict[str, list[gpus.Gpu]] = client.run(gpus.visible)
@@ -228,6 +256,7 @@ def _load() -> None:
     """
     if packages := gpus.missing_packages():
         raise missing("a worker", f"packages: {', '.join(packages)}", gpus.INSTALL, "K007")
+
     import cudf  # noqa: F401 - its import takes seconds
     import cupy
     from rmm.allocators.cupy import rmm_cupy_allocator
@@ -236,7 +265,6 @@ def _load() -> None:
     gpus.watch()
     # cuDF's reader takes half a second to set itself up.
     with tempfile.TemporaryDirectory() as folder:
-        pq.write_table(
-            pa.table({"real": [0.5, None]}), file := f"{folder}/small.parquet", compression="zstd"
-        )
+        file = f"{folder}/small.parquet"
+        pq.write_table(pa.table({"real": [0.5, None]}), file, compression="zstd")
         GpuFrames().read_parquet(file, [0], ["real"], {})

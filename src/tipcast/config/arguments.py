@@ -7,7 +7,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -45,8 +44,8 @@ PATHS = {
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read
 otherwise or not at all.
 """
-# Keys whose value is a path or a list of paths.
 LISTS = {"input", "data.train", "data.test", "data.months"}
+"""Keys whose value is a path or a list of paths."""
 REPEAT = "repeat="  # what `from=` becomes
 QUOTE = "'"
 QUOTES = "'\""
@@ -65,22 +64,24 @@ OPTION = {
 }
 """Group of conf/ -> its key that has the name of the option."""
 WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
-NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys are names of a user's
+NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys the user names
 COLUMNS = {"task.target", "task.features", "task.categorical", "data.time", "keep", *NAMES}
 """Keys whose values name columns."""
 IN_QUOTES = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
 WORD = re.compile(
     IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)"""
 )
-"""A text in quotes, or a bare word with a sign that Hydra's grammar takes within quotes alone."""
+"""A text in quotes, or a bare word with a sign that Hydra's grammar takes only in quotes."""
 SIGNS = re.compile(r"[\\()\[\]{}:=, \t]")
+"""Signs to escape in the keys of Hydra's mappings, which take no quotes."""
 ESCAPED = r"\\\g<0>"
-"""What is escaped in the keys of Hydra's mappings, which take no quotes."""
+"""Replacement of such a sign: the sign after a backslash."""
 KEY = re.compile(IN_QUOTES + r"""|(?<=[{,])(?P<key>(?:\\.|[^\\{}\[\],:'"])+)(?=:)""")
 """A text in quotes, or a key of a mapping."""
 SPELT = re.compile(r"\$u([0-9a-f]+)\$")
-"""A sign of a key as Hydra's grammar takes it: its number."""
+"""A sign of a key that ``spelt`` has replaced by its number."""
 TO_SPELL = re.compile(r"[^\x00-\x7f]|\$(?=u[0-9a-f]+\$)")
+"""A sign of a key that ``spelt`` replaces."""
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
@@ -136,7 +137,8 @@ def _with_value(argument: str, rest: list[str]) -> tuple[list[str], list[str]]:
     flag = SHORT.get(name, name)
     key = name.lstrip("-+")
 
-    if not flag.startswith("--") or not equals and (not rest or rest[0].startswith("--")):
+    lacks_value = not equals and (not rest or rest[0].startswith("--"))
+    if lacks_value or not flag.startswith("--"):
         words = " ".join(FLAGS).split()
         flags = ", ".join(word.rstrip(",") for word in words if word.startswith("--"))
         fix = f"write KEY=VALUE, or one of {flags}"
@@ -156,7 +158,7 @@ def _with_value(argument: str, rest: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _repeat(argument: str) -> str:
-    """Return ``from=RUN`` as the override that it is; C005 without a run."""
+    """Return the override that ``from=RUN`` stands for; C005 without a run."""
     run = argument.removeprefix("from=")
     if not run:
         raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
@@ -171,16 +173,16 @@ def _override(argument: str, several: bool) -> str:
     return _with_quotes(argument)
 
 
-def as_given(override: str) -> str:
-    """Return an override as a user writes it: the run that is repeated by ``from=``."""
-    return (
-        f"from={override.removeprefix(REPEAT).strip(QUOTE)}"
-        if override.startswith(REPEAT)
-        else override
-    )
+def as_typed(override: str) -> str:
+    """Return an override as a user types it: with ``from=`` for the run that is repeated."""
+    if not override.startswith(REPEAT):
+        return override
+
+    run = override.removeprefix(REPEAT).strip(QUOTE)
+    return f"from={run}"
 
 
-def given(command: str) -> list[str]:
+def command_words(command: str) -> list[str]:
     """Return the flags and overrides of a recorded command."""
     return shlex.split(command)[2:]
 
@@ -190,7 +192,7 @@ def key_of(word: str) -> str:
     return word.partition("=")[0].lstrip("+~")
 
 
-def with_given(command: str, words: Sequence[str]) -> str:
+def with_words(command: str, words: Sequence[str]) -> str:
     """Return a recorded command with other flags and overrides."""
     return shlex.join([*shlex.split(command)[:2], *words])
 
@@ -215,9 +217,9 @@ def _parses(override: str) -> bool:
 
 
 def spelt(override: str) -> str:
-    """Return an override whose keys are ASCII, also those that are a user's names.
+    """Return an override whose keys are ASCII, even the keys that name a user's columns.
 
-    Such a key is größe in ``data.types``. Hydra's grammar takes no others there, in quotes neither.
+    Such a key is größe in ``data.types``. Hydra's grammar takes only ASCII there, even in quotes.
     ``as_spelt`` is the way back.
     """
     key, equals, value = override.partition("=")
@@ -229,8 +231,12 @@ def spelt(override: str) -> str:
         text = unicodedata.normalize("NFC", text)
         return TO_SPELL.sub(lambda sign: f"$u{ord(sign[0]):x}$", text)
 
-    value = KEY.sub(lambda match: in_ascii(match[0]) if match["key"] else match[0], value)
-    return f"{in_ascii(key)}{equals}{value}"
+    def key_in_ascii(match: re.Match[str]) -> str:
+        if match["key"]:
+            return in_ascii(match[0])
+        return match[0]  # a text in quotes
+
+    return f"{in_ascii(key)}{equals}{KEY.sub(key_in_ascii, value)}"
 
 
 def as_spelt(text: str) -> str:
@@ -241,9 +247,10 @@ def as_spelt(text: str) -> str:
 def quoted(value: str) -> str:
     """Return a text in the quotes of Hydra's grammar.
 
-    Backslashes count before a quote alone.
+    Backslashes are doubled only before a quote, where they count.
     """
-    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), value)
+    doubled = re.sub(r"(\\+)(?='|$)", r"\1\1", value)
+    escaped = doubled.replace("'", r"\'")
     return f"'{escaped}'"
 
 
@@ -261,37 +268,44 @@ def _with_quotes(argument: str) -> str:
 
     def quote(word: re.Match[str]) -> str:
         text = (word["bare"] or "").strip()
-        return word[0].replace(text, quoted(text)) if text else word[0]
+        if not text:
+            return word[0]
+        return word[0].replace(text, quoted(text))
 
     key, _, value = spelt(argument).partition("=")  # words that are keys take no quotes
     with_quotes = as_spelt(f"{key}{equals}{WORD.sub(quote, value)}")
-    return with_quotes if _parses(with_quotes) else argument
+    if _parses(with_quotes):
+        return with_quotes
+    return argument
 
 
 def _path(key: str, value: str, several: bool) -> str:
-    """Return an override of a path, as text if Hydra's grammar would not take it as such.
+    """Return an override of a path, in quotes if Hydra's grammar would not take it as text.
 
-    A list is returned as it is. ``several`` says whether a comma parts values to run one after
+    A list is returned as it is. ``several`` says whether a comma separates values to run one after
     another.
     """
+    if _is_plain(key, value, several):
+        return f"{key}={value}"
+    return f"{key}={quoted(value)}"
+
+
+def _is_plain(key: str, value: str, several: bool) -> bool:
+    """Tell whether Hydra takes a path or a list of paths without quotes."""
     plain = f"{key}={value}"
-    text = f"{key}={quoted(value)}"
     if not _parses(plain):
         # What looks like a list is left to Hydra, which refuses it; the bracket that begins
         # [12]*.csv is a glob's.
-        return (
-            plain if value.startswith("[") and (value.endswith("]") or "]" not in value) else text
-        )
+        return value.startswith("[") and (value.endswith("]") or "]" not in value)
 
     override = OverridesParser.create().parse_override(plain)
-    if override.is_sweep_override():
-        is_path = not several and "," in value
-        is_path = is_path and (key.lstrip("+") in PATHS or os.path.lexists(value))
-    else:
+    if not override.is_sweep_override():
         # A folder may be called 2019.
-        is_path = isinstance(override.value(), bool | int | float | dict)
+        return not isinstance(override.value(), bool | int | float | dict)
 
-    return text if is_path else plain
+    if several or "," not in value:
+        return True
+    return key.lstrip("+") not in PATHS and not os.path.lexists(value)
 
 
 def _check(override: str) -> None:
@@ -321,14 +335,15 @@ def _check(override: str) -> None:
             "choose a model by name, as model=xgboost",
         )
 
-    if key.startswith("-") or {key, key.rpartition(".")[0]} & NAMES:  # a flag, or names of columns
+    names_columns = bool({key, key.rpartition(".")[0]} & NAMES)
+    if key.startswith("-") or names_columns:
         return
     if SECRET.search(key) or ("{" in value and SECRET.search(value)):
         fix = "set it in the environment, e.g. AWS_SECRET_ACCESS_KEY"
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)
 
 
-def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
+def as_overrides(settings: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return keywords and nested mappings as overrides of Hydra.
 
     ``prefix`` is the key above them and ends with a dot.
@@ -336,22 +351,22 @@ def as_overrides(settings: Mapping[str, Any], prefix: str = "") -> list[str]:
     overrides: list[str] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"
-        if (
-            isinstance(value, Mapping)
-            and prefix.removesuffix(".") not in WHOLE
-            and key not in NAMES
-        ):
+        is_whole = prefix.removesuffix(".") in WHOLE or key in NAMES
+
+        if isinstance(value, Mapping) and not is_whole:
             inner = dict(value)
             if not prefix and (option := inner.pop(OPTION.get(name), None)):
                 overrides.append(f"{name}={option}")
             overrides += as_overrides(inner, f"{key}.")
+        elif key in OPTION:
+            overrides.append(f"{key}={value}")
         else:
-            overrides.append(f"{key}={value if key in OPTION else _literal(value)}")
+            overrides.append(f"{key}={_literal(value)}")
 
     return overrides
 
 
-def _literal(value: Any) -> str:
+def _literal(value: object) -> str:
     """Return a value in the grammar of Hydra's overrides."""
     if value is None:
         return "null"

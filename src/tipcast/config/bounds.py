@@ -6,8 +6,8 @@ from typing import Any
 
 from tipcast.config.errors import must_be
 
-# OmegaConf's sign of a value that must be given; workers load this without OmegaConf
 MISSING: Any = "???"
+"""OmegaConf's sign of a value that must be set; workers load this module without OmegaConf."""
 
 
 def bounded(
@@ -17,9 +17,9 @@ def bounded(
     below: float | None = None,
     default: Any = MISSING,
 ) -> Any:
-    """Return a field of numbers within bounds.
+    """Return a field whose numbers must be within bounds.
 
-    They are at least ``least``, or above ``above``, and below ``below``. None passes.
+    The bounds are at least ``least``, or above ``above``, and below ``below``. None passes.
     """
     return dataclasses.field(
         default=default, metadata={"least": least, "above": above, "below": below}
@@ -34,11 +34,18 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     if value is None or not field.metadata:
         return
 
-    least, above, below = (field.metadata[name] for name in ("least", "above", "below"))
-    wanted = f"at least {least}" if below is None else f"{least} to below {below}"
+    least = field.metadata["least"]
+    above = field.metadata["above"]
+    below = field.metadata["below"]
+    rule = f"at least {least}"
+
+    if below is None:
+        below = math.inf
+    else:
+        rule = f"{least} to below {below}"
     if above is not None:
         least = math.nextafter(above, math.inf)
-        wanted = f"above {above}"
+        rule = f"above {above}"
 
-    if not least <= value < (math.inf if below is None else below):  # nan is neither
-        raise must_be(where, wanted, value, "use a number within these bounds")
+    if not least <= value < below:  # nan is neither
+        raise must_be(where, rule, value, "use a number within these bounds")

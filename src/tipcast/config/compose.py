@@ -1,4 +1,4 @@
-"""Compose a job's configuration with Hydra, complete words of a shell, and tell mistakes in one
+"""Compose a job's configuration with Hydra, complete words of a shell, and report mistakes in one
 line.
 """
 
@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 import yaml
@@ -30,8 +30,8 @@ from tipcast.config.arguments import (
     HELP,
     MULTIRUN,
     SHOW,
-    as_given,
     as_spelt,
+    as_typed,
     key_of,
     spelt,
 )
@@ -40,6 +40,9 @@ from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
 from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FOLDER = "--config-dir="
 QUOTES = (
@@ -59,12 +62,12 @@ class ComposedConfig:
 def compose(
     job: str, overrides: Sequence[str], recorded: Mapping[str, Any] | None = None
 ) -> list[ComposedConfig]:
-    """Compose a job of its file in conf/, with flags and overrides of ``to_overrides``.
+    """Compose a job from its file in conf/, with flags and overrides of ``to_overrides``.
 
-    The overrides change what ``recorded`` of ``plain.recorded`` has, in place of what conf/ has.
-    Returns one resolved configuration, several with ``--multirun``, none after a flag that only
-    prints something. It uses Hydra's Compose API: its command line takes twice as long, and would
-    make objects of what a file names, as of callbacks or logging.
+    With ``recorded``, see ``plain.recorded``, the overrides change what a run has recorded, in
+    place of what conf/ has. Returns one resolved configuration, several with ``--multirun``, none
+    after a flag that only prints something. It uses Hydra's Compose API: its command line takes
+    twice as long, and would make objects of what a file names, such as callbacks or loggers.
 
     Raises C001 for an unknown key, C002 for an unknown option of a group, C003 for a wrong type or
     value, C005 for wrong syntax, and C012 for a file of conf/ that cannot be read.
@@ -75,15 +78,24 @@ def compose(
         if flag.startswith(FOLDER):
             conf_files.use(flag.removeprefix(FOLDER))
 
-    chosen = _register_recorded(recorded) if recorded else []
+    chosen: list[str] = []
+    if recorded:
+        chosen = _register_recorded(recorded)
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
+
     try:
-        if (asked := HELP & set(flags)) or SHOW in flags:
+        if HELP & set(flags):
             config, choices = _by_api(job, overrides)
-            show(help.text(job, config, choices, overrides) if asked else _shown(config))
+            show(help.text(job, config, choices, overrides))
+            return []
+        if SHOW in flags:
+            config, _ = _by_api(job, overrides)
+            show(_shown(config))
             return []
 
-        combinations = _combinations(overrides) if MULTIRUN & set(flags) else [overrides]
+        combinations = [overrides]
+        if MULTIRUN & set(flags):
+            combinations = _combinations(overrides)
         return [_resolved(job, words, chosen) for words in combinations]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _refused(problem) or _explained(job, overrides, problem) from problem
@@ -98,15 +110,17 @@ def compose(
 def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> ComposedConfig:
     """Compose and resolve one configuration.
 
-    Its overrides are those that a user has given: with the folder of options, without ``chosen``.
+    Its overrides are those of the user: with the folder of options, without ``chosen``.
     """
     folder = conf_files.own_dir()
     config, _ = _by_api(job, overrides)
     environment.note(config)
     OmegaConf.resolve(config)
 
-    flags = [f"{FOLDER}{folder}"] if folder else []
-    return ComposedConfig(config, [*flags, *(word for word in overrides if word not in chosen)])
+    words = [word for word in overrides if word not in chosen]
+    if folder:
+        words.insert(0, f"{FOLDER}{folder}")
+    return ComposedConfig(config, words)
 
 
 @functools.cache
@@ -116,22 +130,27 @@ def _register() -> None:
     Open mappings take keys that conf/ does not have.
     """
     environment.register()
-    schemas = {f"{name}_schema": job.config for name, job in JOBS.items()}
-    groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
+    for name, job in JOBS.items():
+        _register_schema(f"{name}_schema", job.config)
 
-    for name, kind in [*schemas.items(), *groups.items()]:
-        node = OmegaConf.structured(kind)
-        for field in dataclasses.fields(kind):
-            # Without this Hydra takes a new key only after +, which -P cannot pass.
-            if str(field.type).startswith("Open"):
-                OmegaConf.set_struct(node[field.name], False)
-        ConfigStore.instance().store(
-            name=name, node=node, group=None if name in schemas else "schema"
-        )
+    groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
+    for name, kind in groups.items():
+        _register_schema(name, kind, group="schema")
+
+
+def _register_schema(name: str, kind: "type[DataclassInstance]", group: str | None = None) -> None:
+    """Make one schema known to Hydra, with its open mappings open."""
+    node = OmegaConf.structured(kind)
+    for field in dataclasses.fields(kind):
+        # Without this Hydra takes a new key only after +, which -P cannot pass.
+        if str(field.type).startswith("Open"):
+            OmegaConf.set_struct(node[field.name], False)
+
+    ConfigStore.instance().store(name=name, node=node, group=group)
 
 
 def _register_recorded(recorded: Mapping[str, Any]) -> list[str]:
-    """Make options of what ``plain.recorded`` says of a run.
+    """Make options of a run's data, task and model, see ``plain.recorded``.
 
     Returns the overrides that choose them.
     """
@@ -172,9 +191,9 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
-    """Compose a job without resolving it; return it and the option of each group.
+    """Compose a job without resolving it; return its configuration and the option of each group.
 
-    Hydra's errors pass. Raises C001 for an override of a key that only options of conf/ have.
+    Hydra's errors pass. Raises C001 for an override of a key that only options of conf/ may set.
     """
     for key in map(key_of, overrides):
         if _tests_only(key):
@@ -196,7 +215,7 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
 
 
 def _tests_only(key: str) -> bool:
-    """Tell whether a full key is one that users neither see nor set, or is below such a key."""
+    """Tell whether users neither see nor set a full key, by itself or by a key above it."""
     return any(
         key == hidden or key.startswith((f"{hidden}.", f"{hidden}@"))
         for hidden in schema.TESTS_ONLY
@@ -218,31 +237,39 @@ def _in_one_form(config: DictConfig, key: str) -> None:
     Keys get back the signs that ``spelt`` replaced.
     """
     group, _, name = key.rpartition(".")
-    parent = OmegaConf.select(config, group) if group else config
+    parent = config
+    if group:
+        parent = OmegaConf.select(config, group)
     if parent is None or name not in parent or OmegaConf.is_interpolation(parent, name):
         return
 
-    def plain(value: Any) -> Any:
-        if isinstance(value, str):
-            return unicodedata.normalize("NFC", value)
-        if isinstance(value, list):
-            return [plain(item) for item in value]
-        if isinstance(value, dict):
-            return {
-                plain(as_spelt(item)) if isinstance(item, str) else item: plain(value[item])
-                for item in value
-            }
-        return value
+    raw = parent[name]
+    if OmegaConf.is_config(raw):
+        raw = OmegaConf.to_container(raw, resolve=False)
+    normalized = _normalized(raw)
+    if normalized != raw:
+        OmegaConf.update(config, key, normalized, merge=False, force_add=True)
 
-    value = parent[name]
-    raw = OmegaConf.to_container(value, resolve=False) if OmegaConf.is_config(value) else value
-    renamed = plain(raw)
-    if renamed != raw:
-        OmegaConf.update(config, key, renamed, merge=False, force_add=True)
+
+def _normalized(value: object) -> object:
+    """Return a value with all of its texts in one Unicode form; see ``_in_one_form`` for keys."""
+    if isinstance(value, str):
+        return unicodedata.normalize("NFC", value)
+    if isinstance(value, list):
+        return [_normalized(item) for item in value]
+    if isinstance(value, dict):
+        return {_normalized_key(key): _normalized(item) for key, item in value.items()}
+    return value
+
+
+def _normalized_key(key: object) -> object:
+    if isinstance(key, str):
+        return _normalized(as_spelt(key))
+    return key
 
 
 def _hydra() -> Any:
-    """Return a context in which Hydra knows the folder of options."""
+    """Return a context in which Hydra knows the folder conf/."""
     GlobalHydra.instance().clear()
     return hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3")
 
@@ -255,32 +282,34 @@ def to_object(config: DictConfig) -> Any:
     """
     if missing := sorted(OmegaConf.missing_keys(config)):
         raise needs_value(missing[0])
-    specification = OmegaConf.to_object(config)
-    _check(specification)
-    environment.check_variables(
-        getattr(getattr(specification, "cluster", None), "environment", None) or {}
-    )
-    return specification
+    job_config: Any = OmegaConf.to_object(config)
+    _check(job_config)
+
+    cluster = getattr(job_config, "cluster", None)
+    environment.check_variables(getattr(cluster, "environment", None) or {})
+    return job_config
 
 
-def _check(specification: Any, prefix: str = "") -> None:
+def _check(section: "DataclassInstance", prefix: str = "") -> None:
     """Refuse keys that `+key=value` added or `~key` took away, and numbers out of bounds.
 
-    The schemas are closed. Raises C001, C003 and C004.
+    ``section`` is a configuration or a group of it, and ``prefix`` its key with a dot. Raises
+    C001, C003 and C004.
     """
-    fields = {field.name: field for field in dataclasses.fields(specification)}
-    for name, value in vars(specification).items():
+    fields = {field.name: field for field in dataclasses.fields(section)}
+    for name, value in vars(section).items():
+        key = f"{prefix}{name}"
         if name not in fields:
-            raise unknown("command line", "key", f"{prefix}{name}", [*fields], "C001", prefix)
+            raise unknown("command line", "key", key, [*fields], "C001", prefix)
         if value == MISSING:
-            raise needs_value(f"{prefix}{name}")
-        if dataclasses.is_dataclass(value):
-            _check(value, f"{prefix}{name}.")
-        check_bounds(fields[name], value, f"{prefix}{name}")
+            raise needs_value(key)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            _check(value, f"{key}.")
+        check_bounds(fields[name], value, key)
 
 
 def _refused(problem: BaseException) -> TipcastError | None:
-    """Return the error of ours that one of Hydra's or OmegaConf's came from, as of a resolver."""
+    """Return the TipcastError that an error of Hydra or OmegaConf came from, as of a resolver."""
     cause: BaseException | None = problem
     while cause is not None:
         if isinstance(cause, TipcastError):
@@ -292,7 +321,7 @@ def _refused(problem: BaseException) -> TipcastError | None:
 def _explained(
     job: str, overrides: Sequence[str], problem: HydraException | OmegaConfBaseException
 ) -> TipcastError:
-    """Return what Hydra and OmegaConf complain of, composing a job with overrides, as one line."""
+    """Return the error in one line for what Hydra and OmegaConf raise as they compose a job."""
     text = f"{problem}\n{problem.__cause__ or ''}".rstrip()
     ambiguous = re.match(r"Ambiguous value for argument '([^']*)'", text)
     if ambiguous:
@@ -302,18 +331,21 @@ def _explained(
 
     if isinstance(problem, MissingConfigException):
         # Only the first slash separates: an address or a path has more.
-        group, _, wanted = str(problem.missing_cfg_file).partition("/")
-        return hints.unknown_option(job, group, wanted, sorted(conf_files.options(group)))
+        group, _, option = str(problem.missing_cfg_file).partition("/")
+        return hints.unknown_option(job, group, option, sorted(conf_files.options(group)))
 
-    place = re.search(r"full_key: (\S+)", text)
-    where = place[1] if place else job
-    given = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
-    if not given and not re.search(r"Key '.*' (?:is )?not in", text):
+    key = job
+    if full_key := re.search(r"full_key: (\S+)", text):
+        key = full_key[1]
+
+    override = re.search(r"Could not (?:override|delete from config\.) '([^']+)'", text)
+    if override:
+        key = override[1]
+    elif not re.search(r"Key '.*' (?:is )?not in", text):
         what = str(problem.__cause__ or problem).partition("\n")[0]
         fix = f"see tipcast {job} --cfg job for the keys and their types"
-        return TipcastError("C003", where, what, fix)
+        return TipcastError("C003", key, what, fix)
 
-    key = given[1] if given else where
     if file := re.search(r"In '([^']+)'", text):
         return _unknown_key_of_file(job, key, file[1])
     return _unknown_key(job, key, overrides)
@@ -322,13 +354,13 @@ def _explained(
 def _no_override(word: str) -> TipcastError:
     """Return the error for a word that Hydra cannot read."""
     # A secret may stand elsewhere in the word.
-    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_given(as_spelt(word))))
+    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_typed(as_spelt(word))))
     return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
 
 
 def _unknown_key_of_file(job: str, key: str, file: str) -> TipcastError:
     """Return the error for a key of a file in conf/ that the job does not have."""
-    # Only a job with a task has this key.
+    # Data bring a task, which only some jobs have.
     if key == "task" and file.startswith("data/"):
         what = f"rows of {file.replace('/', '=')} are for a task, and {job} has none"
         fix = "use data=sample, files or tlc"
@@ -342,8 +374,9 @@ def _unknown_key_of_file(job: str, key: str, file: str) -> TipcastError:
 
 
 def _unknown_key(job: str, key: str, overrides: Sequence[str]) -> TipcastError:
-    """Return the error for a key of the command line that the job does not have, with those that
-    may be meant.
+    """Return the error for a key of the command line that the job does not have.
+
+    It suggests the keys that may be meant.
     """
     near = list[str]()
     # Another mistake may stand beside this one: then there is no hint.
@@ -379,35 +412,58 @@ def complete(words: Sequence[str]) -> None:
 
 
 def candidates(line: str) -> list[str]:
-    """Return what the last word of a command line, which may be empty, can go on as."""
+    """Return the words that the last word of a command line, which may be empty, begins."""
     words = line.split()
-    word = words.pop() if words and not line[-1].isspace() else ""
+    word = ""
+    if words and not line[-1].isspace():
+        word = words.pop()
     if not words:  # the program itself
         return []
 
-    job, *given = [
+    job, *arguments = [
         item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}
     ] or [""]
     if word.startswith("-"):
-        flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
-        return sorted(flag for flag in flags if flag.startswith(word))
+        return _flags(word)
+    if not job:
+        return [name for name in JOBS if name.startswith(word)]
     if job not in JOBS:
-        return [] if job else [name for name in JOBS if name.startswith(word)]
+        return []
 
+    offered = _hydra_candidates(job, arguments, word)
+    if not offered:
+        return []
+
+    hidden = _hidden_beginnings(job)
+    return [item for item in offered if not item.lstrip("+~").startswith(hidden)]
+
+
+def _flags(beginning: str) -> list[str]:
+    """Return the flags that begin so, in order."""
+    flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
+    return sorted(flag for flag in flags if flag.startswith(beginning))
+
+
+def _hydra_candidates(job: str, arguments: Sequence[str], word: str) -> list[str]:
+    """Return what Hydra offers for a word after the arguments of a job; none if they are wrong."""
     overrides = [
-        item for item in given if "=" in item and not item.startswith("-") or item in MULTIRUN
+        item for item in arguments if "=" in item and not item.startswith("-") or item in MULTIRUN
     ]
     _register()
     try:
         with _hydra():
             plugin = BashCompletion(GlobalHydra.instance().config_loader())
-            offered = plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
-    # An earlier word is wrong.
+            return plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
     except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):
         return []
 
+
+def _hidden_beginnings(job: str) -> tuple[str, ...]:
+    """Return how words begin that Hydra offers and that a job does not take."""
     hidden = ["hydra", "schema", *schema.TESTS_ONLY]
-    if not any(field.name == "task" for field in dataclasses.fields(JOBS[job].config)):
+    has_task = any(field.name == "task" for field in dataclasses.fields(JOBS[job].config))
+    if not has_task:
         for_a_task = conf_files.options("data").keys() - conf_files.options_without_task("data")
         hidden += [f"data={name}" for name in for_a_task]
-    return [item for item in offered if not item.lstrip("+~").startswith(tuple(hidden))]
+
+    return tuple(hidden)

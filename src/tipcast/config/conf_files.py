@@ -9,8 +9,9 @@ from tipcast.config.errors import TipcastError, missing
 
 OWN = "TIPCAST_CONFIG_DIR"  # tells child processes the folder of a user's own options
 PACKAGE = "# @package _global_"
+"""First line of a file whose keys are those of the job."""
 TASK = "override /task@"
-"""What the defaults of data that are for a task of their own have."""
+"""Words in the file of an option of ``data`` that brings its own task."""
 
 
 def conf_dir() -> Path:
@@ -20,11 +21,13 @@ def conf_dir() -> Path:
     """
     package = Path(__file__).resolve().parent.parent
     checkout = package.parent.parent / "conf"
-    return checkout if (checkout / "train.yaml").is_file() else package / "conf"
+    if (checkout / "train.yaml").is_file():
+        return checkout
+    return package / "conf"
 
 
 def use(folder: str) -> None:
-    """Make a folder that of the user's own options, for this process and those that it starts."""
+    """Take the user's own options from a folder, in this process and those that it starts."""
     os.environ[OWN] = str(Path(folder).expanduser().absolute())
 
 
@@ -59,7 +62,7 @@ def options(group: str) -> dict[str, Path]:
 
 
 def options_without_task(group: str) -> dict[str, Path]:
-    """Return the options of a group for a job that has no task: not the data that bring one."""
+    """Return the options of a group for a job without a task: data that bring one are left out."""
     return {
         name: path
         for name, path in options(group).items()
@@ -70,34 +73,43 @@ def options_without_task(group: str) -> dict[str, Path]:
 def search_path() -> list[str]:
     """Return the override that lets Hydra find a user's own options, after the shipped ones."""
     folder = own_dir()
-    return [] if folder is None else [f"hydra.searchpath=['file://{folder}']"]
+    if folder is None:
+        return []
+    return [f"hydra.searchpath=['file://{folder}']"]
 
 
 def fault() -> TipcastError | None:
-    """Return the C012 error of the first YAML file that Hydra would not explain, or not name."""
-    for path in (
-        path
-        for folder in (own_dir(), conf_dir())
-        if folder
-        for path in sorted(folder.rglob("*.yaml"))
-    ):
-        try:
-            text = path.read_bytes().decode()
-            tree = yaml.safe_load(text)
-        except (yaml.YAMLError, UnicodeDecodeError, OSError) as problem:
-            what = f"cannot be read as YAML in UTF-8: {problem}"
-        else:
-            what = "holds no keys and values, or defaults that are no list"
-            if isinstance(tree, dict) and isinstance(tree.get("defaults", []), list):
-                if path.parent.name != "experiment" or PACKAGE in text.splitlines():
-                    continue
-                what = (
-                    f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
-                )
+    """Return the C012 error of the first YAML file that is wrong in a way Hydra does not explain.
 
-        shown = path.relative_to(conf_dir().parent) if path.is_relative_to(conf_dir()) else path
-        return TipcastError(
-            "C012", shown, what, "mend it, as conf/ has others: quote texts, indent with blanks"
-        )
+    None if all files can be used.
+    """
+    folders = [folder for folder in (own_dir(), conf_dir()) if folder is not None]
+    for folder in folders:
+        for path in sorted(folder.rglob("*.yaml")):
+            if what := _fault_of(path):
+                fix = "mend it, as conf/ has others: quote texts, indent with blanks"
+                return TipcastError("C012", _short(path), what, fix)
 
     return None
+
+
+def _fault_of(path: Path) -> str:
+    """Return what is wrong with a YAML file of options in words; empty if it can be used."""
+    try:
+        text = path.read_bytes().decode()
+        tree = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as problem:
+        return f"cannot be read as YAML in UTF-8: {problem}"
+
+    if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
+        return "holds no keys and values, or defaults that are no list"
+    if path.parent.name == "experiment" and PACKAGE not in text.splitlines():
+        return f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+    return ""
+
+
+def _short(path: Path) -> Path:
+    """Return a file of the shipped options as ``conf/GROUP/NAME.yaml``, others as they are."""
+    if path.is_relative_to(conf_dir()):
+        return path.relative_to(conf_dir().parent)
+    return path

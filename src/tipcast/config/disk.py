@@ -16,30 +16,29 @@ from pathlib import Path
 
 from tipcast.config.errors import TipcastError
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # what the system says where a file may not grow
-
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""Errors of the system for a file that may not grow."""
 
 NAMED = "TIPCAST_TMPDIR"
-"""Names the shared folder to processes that are started."""
+"""Variable that tells child processes the shared folder."""
 SHARED = Path(os.environ.get(NAMED) or tempfile.gettempdir())
-"""The folder of temporary files of all processes, also where this process has one of its own."""
+"""Folder that the temporary files of all processes are in, those of ``use_own_folder`` too."""
 OURS = f"tipcast-{re.sub('[^A-Za-z0-9]', '', socket.gethostname())[:16]}-"
-"""Begins the names of temporary folders of this machine: what other machines have in a shared
-folder is theirs.
+"""Begins the names of temporary folders of this machine: machines may share the folder, and each
+removes its own.
 """
 LONGEST_SHARED = 40
-"""Characters of the shared folder's path up to which sockets, as multiprocessing makes some, lie in
-a process's own folder there: the name of a socket has at most 107."""
+"""Longest path of the shared folder, in characters, with which a process's own folder has room for
+its sockets: a socket's name has at most 107.
+"""
 LONGEST_OF_SOCKETS = 74
-"""Characters of a folder's path up to which multiprocessing can make its folder of sockets
-there.
+"""Longest path of a folder, in characters, in which multiprocessing can make its folder of
+sockets.
 """
 SHORT = "/tmp"  # noqa: S108 - multiprocessing makes a folder there that only this user may enter
 """Where sockets lie if the shared folder's path is too long for them."""
 SOCKETS = "sockets"
-"""The file, in a process's own folder, that names its folder of sockets where that lies
-elsewhere.
-"""
+"""File in a process's own folder that names its folder of sockets, if that lies elsewhere."""
 PYTHONS = "pymp-"
 """Begins the names of multiprocessing's folders of sockets."""
 
@@ -62,10 +61,8 @@ def temporary_folder() -> Iterator[Path]:
 def use_own_folder() -> None:
     """Let this process and its children make temporary files in one folder.
 
-    It goes when the process ends.
-
-    MLflow, Dask and multiprocessing leave folders there, some when they end, all when they are
-    killed.
+    The folder is removed when the process ends: MLflow, Dask and multiprocessing leave folders
+    there, some when they end, all when they are killed.
     """
     long = len(str(SHARED)) > LONGEST_SHARED
     # A child process uses its parent's sockets.
@@ -89,8 +86,9 @@ def _put_sockets_elsewhere(folder: Path) -> None:
 
     A file in the process's own folder says where.
     """
-    fits = len(str(SHARED)) <= LONGEST_OF_SOCKETS
-    tempfile.tempdir = str(SHARED) if fits else SHORT
+    tempfile.tempdir = SHORT
+    if len(str(SHARED)) <= LONGEST_OF_SOCKETS:
+        tempfile.tempdir = str(SHARED)
     try:
         (folder / SOCKETS).write_text(util.get_temp_dir())
     finally:
@@ -114,10 +112,10 @@ def _locked_folder() -> tuple[Path, int]:
 
 
 def lock_file(name: str) -> Path:
-    """Return the file of a lock that all processes of this user and machine know by a name.
+    """Return the file of a named lock, which all processes of this user and machine share.
 
-    It lies in the shared folder and stays when the lock is released; ``remove_abandoned`` removes
-    it.
+    The file lies in the shared folder and stays when the lock is released; ``remove_abandoned``
+    removes it.
     """
     return SHARED / f"{OURS}{os.getuid()}-{name}.lock"
 
@@ -137,14 +135,15 @@ def _remove_unlocked(path: Path) -> None:
     """
     lock = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
-        facts = os.fstat(lock)
-        if facts.st_uid != os.getuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        status = os.fstat(lock)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
             return
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if stat.S_ISDIR(facts.st_mode):
+
+        if stat.S_ISDIR(status.st_mode):
             _remove_sockets(path)
             shutil.rmtree(path, ignore_errors=True)
-        elif path.stat().st_ino == facts.st_ino:
+        elif path.stat().st_ino == status.st_ino:
             path.unlink()
     finally:
         os.close(lock)
@@ -160,10 +159,10 @@ def _remove_sockets(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked_folder(folder: Path, what: str) -> Iterator[bool]:
-    """Make a folder and keep other jobs out of it; S011, ``what``, where one is in it.
+    """Make a folder and keep other jobs out of it; S011 with the text ``what`` if one is in it.
 
-    Of the folders that the block makes, this one and those above it included, empty ones are
-    removed at its end. It yields False on a disk that has no locks, which keeps nobody out.
+    At the end of the block, empty folders are removed that did not exist before: this one, those
+    above it and those in it. It yields False on a disk without locks, where nobody is kept out.
     """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     with contextlib.ExitStack() as stack:
@@ -205,7 +204,7 @@ def _locked_output(folder: Path, what: str) -> tuple[int, bool]:
 
 
 def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
-    """Remove folders that are empty and were not there before, and those of ``made``.
+    """Remove empty folders that are not among those ``before``, and empty ones of ``made``.
 
     The deepest go first.
     """
@@ -233,9 +232,9 @@ def shortage(uri: str, message: str) -> str:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Give an error of the system the path that was written to.
+    """Add the path that is written to an error of the system.
 
-    By itself it names the path only if opening the file failed.
+    The system names the path only if the file could not be opened.
     """
     try:
         yield

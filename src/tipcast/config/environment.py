@@ -1,12 +1,11 @@
-"""What a configuration reads of the environment: recorded as the expression, and refused in values
-of `mlflow run`.
+"""Variables of the environment that a configuration reads: recorded as the expression that reads
+them, and refused in values of `mlflow run`.
 """
 
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 from urllib.parse import quote
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -22,21 +21,23 @@ OURS = "TIPCAST_"
 secrets.
 """
 SHORT = 6
-"""Characters from which on a variable's value is looked for in longer texts too."""
+"""Fewest characters of a variable's value that is searched for in longer texts too."""
 NUMBER = re.compile(r"[-+.\deE]+")
+"""Values that are not searched for: they may be part of other numbers."""
 HARMLESS = re.compile(
     r"(ARROW|GOMP|KMP|LIBCUDF|MALLOC|MKL|NCCL|NUMEXPR|OMP|OPENBLAS|RAPIDS|UCX)_[A-Z0-9_]+"
 )
 """Variables that tune libraries, which `mlflow run` may set for workers."""
 LOADING = re.compile(
-    r"COMMAND|CONF|DEST|DIR|ERROR|FILE|LIB(RAR|S?$|S?_)|MAIL|MODULE|NCCL_NET$|PATH|PLUGIN|TOOL|TRACE|TUNER"
+    r"COMMAND|CONF|DEST|DIR|ERROR|FILE|LIB(RAR|S?$|S?_)|MAIL|MODULE"
+    r"|NCCL_NET$|PATH|PLUGIN|TOOL|TRACE|TUNER"
 )
-"""Parts of such names whose values name files, commands or code."""
+"""Parts of the names of such variables whose values name files, commands or code."""
 
 _read: dict[str, str] = {}
 """Value of a variable that a configuration has read -> the expression that reads it."""
 _written: dict[tuple[str, str], str] = {}
-"""Key of a configuration and its value, as text -> the expression that it was made of."""
+"""Key of a configuration and its value, as text -> the expression that gave the value."""
 _reads = [0]
 """How many variables were read."""
 
@@ -54,10 +55,12 @@ def register() -> None:
 def _variable(name: str, *default: str | None) -> str | None:
     """Return a variable or the default, as OmegaConf's own resolver does, and note what is read.
 
-    Raises C006 for values of `mlflow run`, see ``launched``.
+    Raises C006 if `mlflow run` has started the process.
     """
     if name.startswith(OURS):
-        return os.environ.get(name, *default) if default else os.environ[name]
+        if default:
+            return os.environ.get(name, *default)
+        return os.environ[name]
 
     if launched():
         fix = "write the value, or run tipcast itself"
@@ -68,10 +71,10 @@ def _variable(name: str, *default: str | None) -> str | None:
             fix,
         )
 
-    if name not in os.environ and default:
-        return None if default[0] is None else str(default[0])
     if name not in os.environ:
-        raise KeyError(f"Environment variable '{name}' not found")
+        if not default:
+            raise KeyError(f"Environment variable '{name}' not found")
+        return None if default[0] is None else str(default[0])
 
     _reads[0] += 1
     value = os.environ[name]
@@ -82,7 +85,7 @@ def _variable(name: str, *default: str | None) -> str | None:
 
 
 def note(config: DictConfig) -> None:
-    """Note which values of a configuration that is not resolved yet come of the environment."""
+    """Note which values of a configuration, not resolved yet, come from the environment."""
     for key, expression in _leaves(OmegaConf.to_container(config, resolve=False)):
         if isinstance(expression, str) and "${" in expression:
             before = _reads[0]
@@ -91,29 +94,40 @@ def note(config: DictConfig) -> None:
                 _written[key, str(value)] = expression
 
 
-def _leaves(tree: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Give each value of nested mappings and lists with its key, as OmegaConf selects it."""
-    items: Iterable[tuple[Any, Any]] = ()
+def _leaves(tree: object, above: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each value of nested mappings and lists with its key, as OmegaConf selects it."""
+    items: Iterable[tuple[object, object]] = ()
     if isinstance(tree, Mapping):
         items = tree.items()
     elif isinstance(tree, list):
         items = enumerate(tree)
     else:
         yield above, tree
+
     for name, item in items:
-        yield from _leaves(item, f"{above}[{name}]" if above else str(name))
+        yield from _leaves(item, key_below(above, str(name)))
 
 
-def expression(path: str, value: object) -> str | None:
-    """Return what a key's value was made of, if that is the environment."""
-    return _written.get((path, str(value)))
+def key_below(above: str, name: str) -> str:
+    """Return the key of an item in a mapping or list, as OmegaConf selects it.
+
+    ``above`` is the key of the mapping or list, "" for the whole configuration.
+    """
+    if not above:
+        return name
+    return f"{above}[{name}]"
+
+
+def expression(key: str, value: object) -> str | None:
+    """Return the expression that a key's value came from, if it read the environment."""
+    return _written.get((key, str(value)))
 
 
 def concealed(text: str) -> str:
-    """Return a text with expressions in place of the values that were read of the environment.
+    """Return a text with expressions in place of values that were read from the environment.
 
-    Values are found as they are, as JSON and as addresses write them. A number is left, or other
-    numbers would change.
+    Values are found as they are, as JSON writes them and as addresses do. A number is left, or
+    other numbers would change.
     """
     # Longest first: one value may begin with another.
     for value in sorted(_read, key=len, reverse=True):
@@ -124,12 +138,12 @@ def concealed(text: str) -> str:
     return text
 
 
-def check_variables(variables: Mapping[str, Any]) -> None:
-    """Refuse variables of workers that may choose code, if `mlflow run` has set them.
+def check_variables(variables: Mapping[str, str]) -> None:
+    """Refuse variables of workers that may choose code, if `mlflow run` has set them; C006."""
+    if not launched():
+        return
 
-    Raises C006.
-    """
-    for name in variables if launched() else ():
+    for name in variables:
         if not HARMLESS.fullmatch(name) or LOADING.search(name):
             fix = "leave it out, or run tipcast itself"
             what = "values of `mlflow run` may not set it: such variables choose what code runs"

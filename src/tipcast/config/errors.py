@@ -66,7 +66,7 @@ class TipcastError(Exception):
 def must_be(
     where: object, rule: str, got: object, fix: str = "correct the value", code: str = "C003"
 ) -> TipcastError:
-    """Return the error of a value that breaks a rule, as ``at least 1``."""
+    """Return the error of a value that breaks a rule, such as ``at least 1``."""
     return TipcastError(code, where, f"must be {rule}, got {got}", fix)
 
 
@@ -82,8 +82,9 @@ def unknown(
 
     It suggests the nearest choice, with ``prefix`` before it, or else lists them all.
     """
-    near = difflib.get_close_matches(name, choices, 1)
-    fix = f"did you mean {prefix}{near[0]}?" if near else f"use one of {', '.join(choices)}"
+    fix = f"use one of {', '.join(choices)}"
+    if near := difflib.get_close_matches(name, choices, 1):
+        fix = f"did you mean {prefix}{near[0]}?"
     return TipcastError(code, where, f"unknown {what} '{name}'", fix)
 
 
@@ -104,16 +105,15 @@ def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> Tip
 
     ``verb`` is the participle, as ``read``. The error has the first line of ``why``.
     """
-    return TipcastError(
-        code, where, f"cannot be {verb}: {str(why).strip().partition(chr(10))[0]}", fix
-    )
+    reason = str(why).strip().partition("\n")[0]
+    return TipcastError(code, where, f"cannot be {verb}: {reason}", fix)
 
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a worker's task so that its TipcastError reaches the driver, whatever raised it.
+    """Wrap a worker's task so that its TipcastError reaches the driver.
 
-    tblib, which Dask loads, takes along the exceptions that an error came from, and some of those
-    cannot be pickled.
+    The error travels without the exceptions that it came from: tblib, which Dask loads, would take
+    them along, and some cannot be pickled.
     """
 
     @functools.wraps(task)

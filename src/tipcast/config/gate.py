@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-# POINT:PATH, inherited by the workers on this machine; where it is not set, nothing happens
 VARIABLE = "TIPCAST_GATE"
+"""Variable with POINT:PATH, which workers of this machine inherit; unset, nothing happens."""
 
 
 def gate(point: str) -> None:

@@ -1,4 +1,6 @@
-"""What a wrong key or option may stand for: what other libraries call so, or the nearest."""
+"""Hints at the key or option that a wrong one may stand for: by its name in other libraries, or the
+nearest.
+"""
 
 import dataclasses
 import difflib
@@ -38,25 +40,27 @@ SYNONYMS = {
     "input_path": ("input",),
     "output_path": ("output",),
 }
-"""What scikit-learn, MLflow and other options call a key -> the key, the first that a job has."""
+"""Name that scikit-learn, MLflow or another option has for a key -> keys; the first that a job has
+is meant.
+"""
 OPTIONS = {
-    "experiment": "for MLflow's experiment write tracking.experiment={wanted}",
-    "tracking": "for a store write tracking.uri={wanted}",
-    "data": "for a file write data=table data.train={wanted}",
+    "experiment": "for MLflow's experiment write tracking.experiment={option}",
+    "tracking": "for a store write tracking.uri={option}",
+    "data": "for a file write data=table data.train={option}",
 }
-"""Group of options that is taken for another key -> how to write that key."""
+"""Group that users mistake for another key -> how to write that key."""
 PATH_SIGNS = ("/", ".", "*")
 """Signs of a path or an address."""
 ADDRESS = re.compile(r"//[^/\s]*@")
-"""What an address may begin with that is a secret."""
+"""User name and password of an address."""
 
 
 def meant(key: str, keys: Sequence[str]) -> list[str]:
-    """Return the keys that an unknown one may stand for, the likeliest first, at most three.
+    """Return the keys that an unknown key may stand for, the likeliest first, at most three.
 
-    These are the key that other libraries call so, those that end with it, the key of a mapping
-    that ends with what it begins with, as ``tracking.tags.owner`` for ``tags.owner``, or else the
-    nearest.
+    The first of these that there are: the key that other libraries give this name; the keys that
+    end with it; keys of mappings whose name is complete, as ``tracking.tags.owner`` for
+    ``tags.owner``; the nearest key.
     """
     # Flags have hyphens, and variables of the environment capitals.
     plain = key.replace("-", "_").lower().removeprefix("mlflow_")
@@ -64,36 +68,36 @@ def meant(key: str, keys: Sequence[str]) -> list[str]:
         if name in keys:
             return [name]
 
-    # `~key` may name one that is there; a space has a search's values of what params have
-    others = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
-    ending = _ending(plain, others)
+    # `~key` may name a key that exists; search.space repeats the keys of model.params.
+    candidates = [name for name in dict.fromkeys(keys) if name != key and ".space." not in name]
+    ending = _ending(plain, candidates)
     if not ending and "." in plain:
         mapping, _, item = plain.rpartition(".")
-        ending = [f"{name}.{item}" for name in _ending(mapping, others) if name != mapping]
-    return ending[:MOST_MEANT] or difflib.get_close_matches(plain, others, 1, cutoff=0.75)
+        ending = [f"{name}.{item}" for name in _ending(mapping, candidates) if name != mapping]
+    return ending[:MOST_MEANT] or difflib.get_close_matches(plain, candidates, 1, cutoff=0.75)
 
 
-def unknown_option(job: str, group: str, wanted: str, options: Sequence[str]) -> TipcastError:
-    """Return the error (C002) of an option that a group of a job has not got, with the key that may
-    be meant.
+def unknown_option(job: str, group: str, option: str, options: Sequence[str]) -> TipcastError:
+    """Return the error (C002) of an option that a group of a job does not have.
+
+    It names the key that may be meant instead.
     """
-    shown = ADDRESS.sub("//...", redact(wanted))
-    error = unknown(
-        f"{group}={shown}", f"option of conf/{group}", shown, options, "C002", f"{group}="
-    )
-    is_near = bool(difflib.get_close_matches(wanted, options, 1))
-    is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job].config))
-    is_path = any(sign in wanted for sign in PATH_SIGNS)
+    safe_option = ADDRESS.sub("//...", redact(option))
+    where = f"{group}={safe_option}"
+    error = unknown(where, f"option of conf/{group}", safe_option, options, "C002", f"{group}=")
 
-    takes_other = {"experiment": is_tracked, "tracking": True, "data": is_path}
-    if is_near or not takes_other.get(group):
+    is_near = bool(difflib.get_close_matches(option, options, 1))
+    is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job].config))
+    is_path = any(sign in option for sign in PATH_SIGNS)
+    is_another_key = {"experiment": is_tracked, "tracking": True, "data": is_path}
+    if is_near or not is_another_key.get(group):
         return error
-    return TipcastError(
-        "C002", error.where, error.what, f"{error.fix}; {OPTIONS[group].format(wanted=shown)}"
-    )
+
+    hint = OPTIONS[group].format(option=safe_option)
+    return TipcastError("C002", error.where, error.what, f"{error.fix}; {hint}")
 
 
 def _ending(key: str, names: Sequence[str]) -> list[str]:
-    """Return the names that end with the last part of a key."""
+    """Return the names whose last part is that of a key."""
     leaf = key.rpartition(".")[2]
     return [name for name in names if name.rpartition(".")[2] == leaf]

@@ -22,20 +22,20 @@ class Job:
     config: type[schema.JobConfig]
     """Schema of conf/NAME.yaml; ``run`` takes an instance of it and the command that repeats it."""
     needs_workers: bool = False
-    """Whether it is sure to need workers, so that their processes load libraries while this process
-    does. Jobs that may find nothing to do leave it False.
+    """Whether the job is sure to need workers: their processes then load libraries while this
+    process does. Jobs that may find nothing to do leave it False.
     """
     has_run: bool = True
-    """Whether it records a run of its own. `mlflow run` opens a run for every job: if False, the
-    command names that one and closes it.
+    """Whether the job records a run of its own. `mlflow run` opens a run for every job: if False,
+    the command names that run and closes it.
     """
     checks_cluster: bool = True
-    """Whether its cluster is checked before it starts; False where the job does so itself."""
+    """Whether the cluster is checked before the job starts; False if the job does so itself."""
     takes_from: bool = False
-    """Whether ``from=RUN`` repeats a run, which ``train`` or ``sweep`` has made."""
+    """Whether the job takes ``from=RUN``, which repeats a run of ``train`` or ``sweep``."""
     multirun_module: str | None = None
-    """Module of ``tipcast.jobs`` that runs all configurations of ``--multirun`` as one job; None:
-    one job each, one after another.
+    """Module of ``tipcast.jobs`` that runs all configurations of ``--multirun`` as one job; None if
+    they are one job after another.
     """
 
     @property

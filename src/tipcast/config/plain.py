@@ -23,13 +23,15 @@ from tipcast.config.schema import OF_MACHINE, SweepConfig
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
+"""An address in a text."""
 LOGIN = re.compile(
     r"(?<=[a-z0-9+.-]://)"
-    r"(?:[^\s/@:?#\"]{1,256}|[^\s/@:\"]{0,256}:(?!\d{1,5}[/?#,;])[^\s@\"]{0,256}(?:@[^\s/@\"]{0,256}){0,4})@",
+    r"(?:[^\s/@:?#\"]{1,256}"
+    r"|[^\s/@:\"]{0,256}:(?!\d{1,5}[/?#,;])[^\s@\"]{0,256}(?:@[^\s/@\"]{0,256}){0,4})@",
     re.IGNORECASE,
 )
-"""Name and password of an address, whatever signs are in these, up to a length that keeps the
-search linear.
+"""Name and password in an address, whatever signs they have, up to a length that keeps the search
+linear.
 """
 NAMED = ("files", "table")  # sources whose files are named
 TRAINED = ("data", "task", "model", "seed")  # the parts of a configuration that decide a fit
@@ -38,8 +40,8 @@ TRAINED = ("data", "task", "model", "seed")  # the parts of a configuration that
 def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
     """Return dataclasses, enums and sequences as dicts, strings and lists, with secrets hidden.
 
-    What a job's configuration has of the environment is the expression that read it; ``path`` is
-    the value's key.
+    A value that came from the environment is returned as the expression that read it. ``path`` is
+    the value's key. ``hidden`` hides all texts.
     """
     if isinstance(value, enum.Enum):
         return value.value
@@ -49,24 +51,30 @@ def to_plain(value: Any, hidden: bool = False, path: str = "") -> Any:
 
     if isinstance(value, Mapping):
         return {
-            name: HIDDEN
-            if SECRET.search(name) and item
-            else to_plain(
-                item, hidden or name == "storage_options", f"{path}[{name}]" if path else name
-            )
-            for name, item in ((str(name), item) for name, item in value.items())
-        }  # all storage_options: each file system names its secrets in its own way
+            str(name): _plain_item(str(name), item, hidden, path) for name, item in value.items()
+        }
 
     if isinstance(value, list | tuple):
         return [to_plain(item, hidden, f"{path}[{at}]") for at, item in enumerate(value)]
     if isinstance(value, str) and value and hidden:
         return HIDDEN
 
-    written = environment.expression(path, value)
-    if written is None:
-        return redact(value) if isinstance(value, str) else value
+    expression = environment.expression(path, value)
+    if expression is not None:
+        return without_login(expression)
+    if isinstance(value, str):
+        return redact(value)
+    return value
 
-    return without_login(written)
+
+def _plain_item(name: str, item: object, hidden: bool, path: str) -> Any:
+    """Return an item of the mapping at ``path`` as plain values; a secret by its name is hidden."""
+    if SECRET.search(name) and item:
+        return HIDDEN
+
+    # All texts below storage_options: each file system names its secrets in its own way.
+    below_hidden = hidden or name == "storage_options"
+    return to_plain(item, below_hidden, environment.key_below(path, name))
 
 
 def redact(text: str) -> str:
@@ -74,13 +82,12 @@ def redact(text: str) -> str:
 
     Values of the environment are replaced by the expressions that read them.
     """
-    return ADDRESS.sub(
-        lambda match: redact_address(match[0]), without_login(environment.concealed(text))
-    )
+    safe_text = without_login(environment.concealed(text))
+    return ADDRESS.sub(lambda match: redact_address(match[0]), safe_text)
 
 
 def without_login(text: str) -> str:
-    """Return text with the user information of every address in it taken out."""
+    """Return a text without the user information of its addresses."""
     return LOGIN.sub("", text)
 
 
@@ -98,11 +105,15 @@ def redact_address(uri: str) -> str:
         _ = parts.port
         rest = parts.netloc.rpartition("@")[2] + rest[len(parts.netloc) :]
     except ValueError:  # a password with an unquoted "/", "#" or "?" ends the host's part early
-        rest = rest.rpartition("@")[2] if "@" in rest else "..."
+        _, at, host_and_path = rest.rpartition("@")
+        rest = "..."
+        if at:
+            rest = host_and_path
 
-    # A glob's question mark begins no query.
-    ends = r"[?#]" if scheme.lower() in {"http", "https"} else r"\?(?=.*=)"
-    return f"{scheme}://{re.split(ends, rest, maxsplit=1)[0]}"
+    query = r"\?(?=.*=)"  # a glob's question mark begins no query
+    if scheme.lower() in {"http", "https"}:
+        query = r"[?#]"
+    return f"{scheme}://{re.split(query, rest, maxsplit=1)[0]}"
 
 
 def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -116,35 +127,34 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def restored(text: str, given: SweepConfig, where: str) -> SweepConfig:
+def restored(text: str, current: SweepConfig, where: str) -> SweepConfig:
     """Return the sweep of a run's ``config.yaml``, to go on with.
 
-    Its data, task, model, search and seed are the run's. What the command line gives of backend,
-    cluster, tracking and output, and how the machine reaches the data, stays. A value of the
-    environment is read again if the command line has its key with the same expression. ``where``
-    names the run. Raises S003 if the text is not what a sweep writes.
+    Its data, task, model, search and seed are the run's. Backend, cluster, tracking and output are
+    those of ``current``, the configuration of this command, and so is the way in which the machine
+    reaches the data. A value of the environment is read again if ``current`` has its key with the
+    same expression. ``where`` names the run. Raises S003 if the text is not what a sweep writes.
     """
     parts = (*TRAINED, "search", "tracking")
     fix = "repeat the words that read the environment, or start a new sweep"
-    with _read(text, parts, where, "S003", fix, given) as plain:
-        register = given.tracking.register or plain["tracking"]["register"]
-        tracking = dataclasses.replace(given.tracking, register=register)
-        return dataclasses.replace(
-            given, **_typed(plain, (*TRAINED, "search"), given.data), tracking=tracking
-        )
+
+    with _read(text, parts, where, "S003", fix, current) as plain:
+        register = current.tracking.register or plain["tracking"]["register"]
+        tracking = dataclasses.replace(current.tracking, register=register)
+        typed = _typed(plain, (*TRAINED, "search"), current.data)
+        return dataclasses.replace(current, **typed, tracking=tracking)
 
 
-def tested(text: str, given: schema.DataSpec, where: str) -> schema.DataSpec:
+def tested(text: str, current: schema.DataSpec, where: str) -> schema.DataSpec:
     """Return the source that a training run read, by its ``config.yaml``.
 
-    ``given`` replaces its test period, if it is not None. Raises M023 if the text is not what a
-    training writes.
+    The test period is that of ``current``, the data of this command, if it has one. ``where`` names
+    the run. Raises M023 if the text is not what a training writes.
     """
-    with _read(
-        text, ("data",), where, "M023", "name its test rows: data=... data.test=..."
-    ) as plain:
+    fix = "name its test rows: data=... data.test=..."
+    with _read(text, ("data",), where, "M023", fix) as plain:
         source: schema.DataSpec = _typed(plain, ("data",))["data"]
-        return dataclasses.replace(source, test=given.test or source.test)
+        return dataclasses.replace(source, test=current.test or source.test)
 
 
 def recorded(
@@ -152,17 +162,17 @@ def recorded(
 ) -> dict[str, Any]:
     """Return how a run was trained, as plain values of its data, task, model and seed.
 
-    ``text`` is its ``config.yaml``, ``best`` the parameters that a sweep has found, as JSON,
-    ``files`` its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place
-    of their patterns. Raises M023 if the artifacts are not what a training writes.
+    ``text`` is its ``config.yaml``, ``best`` the best parameters of a sweep as JSON, and ``files``
+    its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their
+    patterns. Raises M023 if the artifacts are not what a training writes.
     """
-    with _read(
-        text, TRAINED, where, "M023", "train with tipcast train, and name what it shall be"
-    ) as plain:
+    fix = "train with tipcast train, and name what it shall be"
+    with _read(text, TRAINED, where, "M023", fix) as plain:
         params = json.loads(best)
         data = plain["data"]
         uris = files or {}
         _refuse_active([dict(params), dict(uris)])
+
         if data["source"] in NAMED:
             data |= {side: list(map(str, uris[side])) for side in uris if data[side] is not None}
         plain["model"]["params"] |= params
@@ -177,18 +187,19 @@ def _read(
     where: str,
     code: str,
     fix: str,
-    given: SweepConfig | None = None,
+    current: SweepConfig | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Give parts of a run's ``config.yaml``.
+    """Yield parts of a run's ``config.yaml``.
 
-    What is wrong with it, or with other artifacts, becomes one line.
+    Errors of the text, and those of the block, become one error with a code and a fix.
     """
     try:
         whole = yaml.safe_load(text)
         plain = {name: whole[name] for name in parts}
-        if given is not None:
-            plain = _read_again(plain, dataclasses.asdict(given))
+        if current is not None:
+            plain = _read_again(plain, dataclasses.asdict(current))
         _refuse_active(plain)
+
         yield plain
     except (
         TipcastError,
@@ -198,82 +209,85 @@ def _read(
         TypeError,
         ValueError,
     ) as problem:
-        why = problem.what if isinstance(problem, TipcastError) else str(problem).partition("\n")[0]
-        raise TipcastError(
-            code, where, f"its config.yaml is not what such a job writes: {why}", fix
-        ) from problem
+        why = str(problem).partition("\n")[0]
+        if isinstance(problem, TipcastError):
+            why = problem.what
+        what = f"its config.yaml is not what such a job writes: {why}"
+        raise TipcastError(code, where, what, fix) from problem
 
 
-def _read_again(recorded: Any, given: Any, path: str = "") -> Any:
-    """Return recorded values with those of the environment as ``given`` has read them.
+def _read_again(recorded: Any, current: object, path: str = "") -> Any:
+    """Return recorded values, but those of the environment as ``current`` has read them.
 
-    Key and expression must be the same.
+    A value is read again if both have the same expression at the same key, which is ``path``.
     """
     if isinstance(recorded, dict):
-        values = given if isinstance(given, dict) else {}
-        items = (
-            (name, item, f"{path}[{name}]" if path else name) for name, item in recorded.items()
-        )
-        return {name: _read_again(item, values.get(name), below) for name, item, below in items}
+        values: dict[str, object] = {}
+        if isinstance(current, dict):
+            values = current
+        return {
+            name: _read_again(item, values.get(name), environment.key_below(path, name))
+            for name, item in recorded.items()
+        }
 
     if isinstance(recorded, list):
-        given_items = (
-            given
-            if isinstance(given, list) and len(given) == len(recorded)
-            else [None] * len(recorded)
-        )
-        pairs = zip(recorded, given_items, strict=True)
-        return [_read_again(item, other, f"{path}[{at}]") for at, (item, other) in enumerate(pairs)]
+        items: list[object] = [None] * len(recorded)
+        if isinstance(current, list) and len(current) == len(recorded):
+            items = current
+        pairs = enumerate(zip(recorded, items, strict=True))
+        return [_read_again(old_item, item, f"{path}[{at}]") for at, (old_item, item) in pairs]
 
-    if isinstance(recorded, str) and environment.expression(path, given) == recorded:
-        return given
-
+    if isinstance(recorded, str) and environment.expression(path, current) == recorded:
+        return current
     return recorded
 
 
 def _typed(
-    plain: Mapping[str, Any], parts: Sequence[str], given: schema.DataSpec | None = None
+    plain: Mapping[str, Any], parts: Sequence[str], current: schema.DataSpec | None = None
 ) -> dict[str, Any]:
     """Return parts of a configuration as their schemas check them.
 
-    How this machine reaches the data is as ``given`` has it, else as conf/ has it, never as the run
-    had it.
+    How this machine reaches the data is as ``current`` has it, else as conf/ has it, never as the
+    run had it.
     """
-    typed: dict[str, Any] = {"seed": int(plain["seed"])} if "seed" in parts else {}
+    typed: dict[str, Any] = {}
+    if "seed" in parts:
+        typed["seed"] = int(plain["seed"])
+
     for name in (part for part in parts if part != "seed"):
         kind = schema.GROUPS.get(name, schema.OwnData)
         values = plain[name]
         if name == "data" and values["source"] in schema.SOURCES:
             kind = schema.SOURCES[values["source"]]
-            shipped = options("data")[values["source"]]
-            here = yaml.safe_load(shipped.read_text("utf-8"))
-            values = values | {
-                key: getattr(given, key, here[key]) for key in OF_MACHINE if key in here
-            }
-        typed[name] = OmegaConf.to_object(
-            OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values)))
-        )
+            values = values | _access(values["source"], current)
+
+        merged = OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values)))
+        typed[name] = OmegaConf.to_object(merged)
 
     return typed
 
 
-def _refuse_active(value: Any) -> None:
-    """Raise ValueError for what OmegaConf or Hydra would act upon.
+def _access(source: str, current: schema.DataSpec | None) -> dict[str, Any]:
+    """Return the keys of a source that say how this machine reaches the data; see ``_typed``."""
+    shipped = options("data")[source]
+    defaults = yaml.safe_load(shipped.read_text("utf-8"))
+    return {key: getattr(current, key, defaults[key]) for key in OF_MACHINE if key in defaults}
 
-    Also for values that were hidden.
-    """
+
+def _refuse_active(value: object) -> None:
+    """Raise ValueError for a text that OmegaConf or Hydra would act upon, or that was hidden."""
     if isinstance(value, Mapping):
-        value = [
-            part
-            for name, item in value.items()
-            if name != "storage_options"
-            for part in (str(name), item)
-        ]
-
-    if isinstance(value, list):
+        for name, item in value.items():
+            if name != "storage_options":
+                _refuse_active(str(name))
+                _refuse_active(item)
+    elif isinstance(value, list):
         for item in value:
             _refuse_active(item)
-    elif isinstance(value, str) and (
-        "${" in value or value == HIDDEN or value.startswith("_") and value.endswith("_")
-    ):
+    elif isinstance(value, str) and _is_active(value):
         raise ValueError(f"it holds {value!r}")
+
+
+def _is_active(text: str) -> bool:
+    is_directive = text.startswith("_") and text.endswith("_")
+    return is_directive or text == HIDDEN or "${" in text

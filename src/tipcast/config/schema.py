@@ -1,8 +1,8 @@
 """Typed schemas of the jobs and groups of conf/: OmegaConf checks every key and type against these
 dataclasses.
 
-What a key means is said beside it in conf/, and here of those that conf/ leaves out; `--help` shows
-both.
+A comment beside a key in conf/ says what it means, and a comment here if conf/ leaves the key out;
+`--help` shows both.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 from tipcast.config.bounds import MISSING, bounded
 
 Open = dict[str, Any]
-OpenTexts = dict[str, str]
-"""Mappings that take other keys than conf/ has, without Hydra's + too: who reads them knows their
-keys.
+"""A mapping that takes keys beyond those of conf/, even without Hydra's +: its reader checks
+them.
 """
+OpenTexts = dict[str, str]
+"""Such a mapping whose values are texts."""
 
 
 class Output(Enum):
@@ -288,8 +289,9 @@ GROUPS = {
     "search": SearchSpec,
     "tracking": TrackingSpec,
 }
-# Kind of cluster -> its schema.
+"""Group of conf/ -> its schema."""
 CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": SchedulerCluster}
+"""Kind of cluster -> its schema."""
 SOURCES = {
     "sample": SampleData,
     "files": FilesData,

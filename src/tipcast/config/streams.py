@@ -8,10 +8,10 @@ from tipcast.config.errors import TipcastError
 
 
 def open_streams() -> None:
-    """Open the streams that are closed to nowhere, and let output escape what its encoding lacks.
+    """Open closed streams on the null device, and let output escape what its encoding lacks.
 
-    The number of a closed stream would be given to the next file that is opened, such as a
-    database, into which other programs then print.
+    Otherwise the next file that is opened, such as a database, gets the number of a closed stream,
+    and other programs print into it.
     """
     for number in range(3):
         with contextlib.suppress(OSError):
@@ -20,15 +20,16 @@ def open_streams() -> None:
         # The new file gets the lowest free number, which is the missing one; children inherit it.
         os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
-    for name in ("stdin", "stdout", "stderr"):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def check_folder() -> None:
-    """Refuse a working folder that was deleted, in which no path means anything; C003."""
+    """Refuse a working folder that was deleted, as no relative path means anything; C003."""
     try:
         os.getcwd()  # noqa: PTH109
     except OSError as problem:
@@ -40,8 +41,8 @@ def check_folder() -> None:
 def show(text: str) -> None:
     """Print on standard output, at once.
 
-    Raises T010 if it cannot be written; after that nothing more is printed. BrokenPipeError passes:
-    its reader has left.
+    Raises T010 if the text cannot be written; after that nothing more is printed. BrokenPipeError
+    passes: the reader has left.
     """
     try:
         print(text, flush=True)
@@ -57,7 +58,7 @@ def show(text: str) -> None:
 def tell(line: object) -> None:
     """Print a line on standard error, if that can be written.
 
-    Its end must not change the exit code.
+    A closed standard error must not change the exit code.
     """
     try:
         print(line, file=sys.stderr, flush=True)
@@ -66,7 +67,7 @@ def tell(line: object) -> None:
 
 
 def end_error() -> None:
-    """Drop what standard error did not take: Python would end with a code of its own."""
+    """Drop lines that standard error did not take, which would change the exit code at the end."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -74,8 +75,8 @@ def end_error() -> None:
 
 
 def _silence(number: int) -> None:
-    """Lead a stream to nowhere.
+    """Redirect a stream to the null device.
 
-    Nothing fails then when Python writes at its end what is left of it.
+    Otherwise Python fails at its end, when it writes what is left in the buffer.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -16,7 +16,7 @@ from distributed.system import MEMORY_LIMIT
 from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
-from tipcast.compute.cluster import known
+from tipcast.compute.cluster import worker_info
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import (
@@ -197,7 +197,7 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
             if apart := differences(opened.client):
                 fix = "install the same requirements file on every machine of the cluster"
                 raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
-            there = known(opened.client).values()
+            there = worker_info(opened.client).values()
 
         sizes = Counter(
             (count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0))

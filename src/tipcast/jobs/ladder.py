@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special  # noqa: F401 - early, see train
 
 from tipcast.compute.base import Session
-from tipcast.config.arguments import given, with_given
+from tipcast.config.arguments import command_words, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
@@ -134,14 +134,14 @@ def open_rung(
 def rung_command(rung: Rung, command: str) -> str:
     """Return what trains on a rung alone."""
     cluster = to_plain(rung.cluster)
-    words = given(without_keys(command, "cores", "gpus", "tolerance"))
+    words = command_words(without_keys(command, "cores", "gpus", "tolerance"))
     words += [f"cluster={rung.cluster.kind}", f"backend={rung.device}"]
     words += [
         f"cluster.{name}={cluster[name]}"
         for name in ("n_workers", "threads_per_worker")
         if name in cluster
     ]
-    return with_given(command.replace("ladder", "train", 1), words)
+    return with_words(command.replace("ladder", "train", 1), words)
 
 
 def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
-from tipcast.config.arguments import QUOTES, given, key_of, with_given
+from tipcast.config.arguments import QUOTES, command_words, key_of, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address, to_plain
@@ -208,12 +208,14 @@ def run_context(
 
 def given_keys(command: str) -> list[str]:
     """Return the keys that a command line sets."""
-    return [key_of(word) for word in given(command)]
+    return [key_of(word) for word in command_words(command)]
 
 
 def without_keys(command: str, *keys: str) -> str:
     """Return a command without some of its keys."""
-    return with_given(command, [word for word in given(command) if key_of(word) not in keys])
+    return with_words(
+        command, [word for word in command_words(command) if key_of(word) not in keys]
+    )
 
 
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
@@ -225,7 +227,8 @@ def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
     have the other's name.
     """
     words = [
-        [word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs
+        [word.lstrip("+") for word in command_words(command) if OVERRIDE.match(word)]
+        for _, command in runs
     ]
     shared = set(words[0]).intersection(*words)
     names = list[str]()

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tipcast.config.arguments import given, with_given
+from tipcast.config.arguments import command_words, with_words
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
@@ -214,8 +214,8 @@ def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) ->
     if "search.trials" not in given_keys(command):
         return first
 
-    words = given(without_keys(first, "search.trials"))
-    return with_given(first, [*words, f"search.trials={config.search.trials}"])
+    words = command_words(without_keys(first, "search.trials"))
+    return with_words(first, [*words, f"search.trials={config.search.trials}"])
 
 
 def finished_result(plan: SweepPlan) -> dict[str, Any] | None:

@@ -33,11 +33,11 @@ LIBRARIES = (
     "cupy-cuda13x",
 )
 ROOT = Path(__file__).resolve().parents[3]
-"""Of the checkout that this code runs from, if it is one."""
+"""Folder of the checkout that this code runs from, if it is one."""
 MADE_BY = ("src/tipcast", "conf")
-"""What of tipcast's checkout a run's result may come from."""
+"""Folders of tipcast's checkout that a run's result may come from."""
 TIMEOUT_S = 5.0
-"""How long git may take: no run waits for a slow disk to tell its commit."""
+"""Seconds that git may take: no run waits for a slow disk to learn its commit."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class Origin:
     """The code that a run's result comes from."""
 
     project: Source = Source()
-    """The user's: the repository of the working folder."""
+    """The user's code: the repository of the working folder."""
     code: Source = Source()
-    """Tipcast's own checkout; without a commit where tipcast is an installed package."""
+    """Tipcast's own checkout; without a commit if tipcast is an installed package."""
 
     @property
     def facts(self) -> dict[str, object]:
-        """What a saved model's manifest says."""
+        """The origin as a saved model's manifest has it."""
         return {
             "git_commit": self.project.commit,
             "git_dirty": self.project.dirty,
@@ -71,7 +71,7 @@ class Origin:
 
     @property
     def tags(self) -> dict[str, str]:
-        """Tags of a run, MLflow's own for the user's project."""
+        """The origin as tags of a run: MLflow's own tags for the user's project."""
         tags = {"tipcast.version": __version__}
         if self.project.commit:
             tags["mlflow.source.git.commit"] = self.project.commit
@@ -83,7 +83,7 @@ class Origin:
 
     @property
     def remark(self) -> str:
-        """What pages say of uncommitted changes; nothing where there are none."""
+        """Sentences for pages on uncommitted changes; empty if there are none."""
         sentences = []
         if self.project.dirty:
             sentences.append(
@@ -120,7 +120,7 @@ def source(root: Path = ROOT) -> Source:
 def _status(folder: Path, *words: str) -> Source:
     """Ask git for the commit of a folder's repository and for changes.
 
-    If that fails, a run goes on without.
+    If git fails, a run goes on without a commit.
     """
     git = shutil.which("git")
     if git is None:
@@ -136,7 +136,7 @@ def _status(folder: Path, *words: str) -> Source:
         "--branch",
         *words,
     ]
-    # Inside a git hook these variables name the hook's repository.
+    # Inside a git hook variables of git name the hook's repository.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     lines: list[str] = []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):

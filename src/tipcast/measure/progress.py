@@ -8,114 +8,162 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, final
+from typing import NamedTuple, Protocol, final
 
 LOG = logging.getLogger("tipcast")
 
 PATIENCE_S = 2.0
+"""Seconds before a bar is shown."""
 REFRESH_S = 0.2
-"""Seconds before a bar is shown, and between two looks at what it counts."""
+"""Seconds between two updates of a bar."""
 LINES = 10
-"""Lines that a long list of files may print."""
+"""Most lines that a long list of files prints."""
 LONG_S = 1.0
-"""A phase that takes longer gets a line even if there is nothing to tell of it."""
+"""Seconds from which on a phase gets a line even if it notes nothing."""
 
 
 class _Handler(logging.Handler):
     """Writes to the standard error of the moment, above a progress bar.
 
-    Lines of other libraries have their level and logger before them.
+    Level and logger stand before warnings, and before all lines of libraries.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            plain = record.name == LOG.name and record.levelno == logging.INFO
-            # Where tqdm is not loaded there is no bar to break.
+            line = self.format(record)
+            if record.name != LOG.name or record.levelno != logging.INFO:
+                line = f"{record.levelname} {record.name}: {line}"
+
             tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
-            write = tqdm.write if tqdm else print
-            write(
-                ("" if plain else f"{record.levelname} {record.name}: ") + self.format(record),
-                file=sys.stderr,
-            )
+            if tqdm:
+                tqdm.write(line, file=sys.stderr)
+            else:  # there is no bar to break
+                print(line, file=sys.stderr)
         # As in logging's own handlers: a line that cannot be logged must not end the job.
         except Exception:  # noqa: BLE001
             self.handleError(record)
 
 
 @contextlib.contextmanager
-def shown(level: int) -> Iterator[None]:
-    """Log to standard error.
+def logging_to_stderr(level: int) -> Iterator[None]:
+    """Log to standard error during the block.
 
-    ``logging.WARNING`` shows warnings alone and no progress bar, ``logging.DEBUG`` also what
+    ``logging.WARNING`` logs warnings and shows no progress bar; ``logging.DEBUG`` also logs what
     libraries log as INFO.
     """
+    library_level = logging.WARNING
+    if level < logging.INFO:
+        library_level = logging.INFO
+
     root = logging.getLogger()
     handler = _Handler()
     handler.addFilter(lambda record: not record.name.startswith("hydra."))  # how Hydra composes
-    before = root.level, LOG.level
+    root_level_before = root.level
+    level_before = LOG.level
     root.addHandler(handler)
-    root.setLevel(logging.INFO if level < logging.INFO else logging.WARNING)
+    root.setLevel(library_level)
     LOG.setLevel(level)
 
     try:
         yield
     finally:
         root.removeHandler(handler)
-        root.setLevel(before[0])
-        LOG.setLevel(before[1])
+        root.setLevel(root_level_before)
+        LOG.setLevel(level_before)
 
 
 def worth_a_line(done: int, total: int) -> bool:
-    """Tell whether to log that one more of many has ended.
+    """Tell whether to log that ``done`` of ``total`` have ended.
 
     True at each tenth of them, so that a long list stays short.
     """
     return done * LINES // total > (done - 1) * LINES // total
 
 
+class _Future(Protocol):
+    """A future of Dask or of the standard library."""
+
+    def done(self) -> bool: ...
+
+
 @contextlib.contextmanager
 def progress(
     label: str,
-    futures: Sequence[Any] = (),
+    futures: Sequence[_Future] = (),
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
 ) -> Iterator[Callable[..., None]]:
-    """Show how long a block has taken and how far it is, where standard error is a terminal.
+    """Show how long a block has taken and how far it is, if standard error is a terminal.
 
-    The steps are futures that end, or those that a block tells what this yields: steps done, all
-    steps and a word. ``wait`` waits between two looks at them.
+    The steps are futures that end, or those that the block reports to the function that this
+    yields: the number of steps done, of all steps, and a note. ``wait`` waits between two updates.
     """
-    steps, over, begun = [0, len(futures), ""], threading.Event(), time.time()  # as tqdm's clock
+    bar = _Bar(label, futures, wait)
+    # With other levels there are lines in place of a bar, or nothing.
+    if LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty():
+        bar.start()
+    try:
+        yield bar.report
+    finally:
+        bar.stop()
 
-    def tell(done: int, total: int, note: str = "") -> None:
-        steps[:] = done, total, note
 
-    def watch() -> None:
-        if wait(over, PATIENCE_S):  # tqdm's own delay ends with the first line that is logged
+class _Steps(NamedTuple):
+    """How far a block is."""
+
+    done: int
+    total: int
+    note: str = ""
+
+
+@final
+class _Bar:
+    """A bar of tqdm, which a thread updates until the bar is stopped."""
+
+    def __init__(
+        self,
+        label: str,
+        futures: Sequence[_Future],
+        wait: Callable[[threading.Event, float], bool],
+    ) -> None:
+        self._label = label
+        self._futures = futures
+        self._wait = wait
+        self._begun = time.time()  # tqdm's clock
+        self._steps = _Steps(0, len(futures))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Show the bar after ``PATIENCE_S``."""
+        self._thread.start()
+
+    def report(self, done: int, total: int, note: str = "") -> None:
+        """Take note of how far the block is."""
+        self._steps = _Steps(done, total, note)
+
+    def stop(self) -> None:
+        """Remove the bar if it was started."""
+        self._over.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def _run(self) -> None:
+        if self._wait(self._over, PATIENCE_S):  # tqdm's own delay ends with the first logged line
             return
         from tqdm import tqdm  # takes a while to import
 
         with tqdm(
-            desc=label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False
+            desc=self._label, bar_format="{desc} {elapsed}", miniters=0, mininterval=0, leave=False
         ) as bar:
-            bar.start_t = begun
-            while not wait(over, REFRESH_S):
-                done, total, note = steps
-                if total:
-                    bar.total = total
+            bar.start_t = self._begun
+            while not self._wait(self._over, REFRESH_S):
+                steps = self._steps
+                if steps.total:
+                    bar.total = steps.total
                     bar.bar_format = "{desc} {n}/{total} |{bar}| {elapsed} < {remaining}{postfix}"
-                    bar.set_postfix_str(note, refresh=False)
-                bar.update(sum(future.done() for future in futures) + done - bar.n)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    # With other levels there are lines in place of a bar, or nothing.
-    if LOG.level in (logging.NOTSET, logging.INFO) and sys.stderr.isatty():
-        watcher.start()
-    try:
-        yield tell
-    finally:
-        over.set()
-        if watcher.ident:
-            watcher.join()
+                    bar.set_postfix_str(steps.note, refresh=False)
+                ended = sum(future.done() for future in self._futures)
+                bar.update(ended + steps.done - bar.n)
 
 
 @final
@@ -130,18 +178,20 @@ class Clock:
     def phase(self, name: str) -> Iterator[list[str]]:
         """Add a block's seconds to a phase, and log a line.
 
-        The line has the facts that the block appends to the list that it gets.
+        The line has the notes that the block appends to the list that it gets.
         """
-        facts = list[str]()
+        notes = list[str]()
         start = self._now()
         LOG.debug("%s begins", name)
         self.seconds.setdefault(name, 0.0)
 
         try:
-            yield facts
+            yield notes
         finally:
             seconds = self._now() - start
             self.seconds[name] += seconds
 
-        level = logging.INFO if facts or seconds >= LONG_S else logging.DEBUG
-        LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(facts)}".rstrip())
+        level = logging.DEBUG
+        if notes or seconds >= LONG_S:
+            level = logging.INFO
+        LOG.log(level, "%s", f"{name:<9}{seconds:7.1f} s  {', '.join(notes)}".rstrip())

@@ -20,7 +20,7 @@ from distributed import MultiLock, wait
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frame, to_host
-from tipcast.compute.cluster import known
+from tipcast.compute.cluster import worker_info
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
@@ -170,7 +170,7 @@ class _Heartbeats:
 
     def lost(self) -> set[str]:
         """Return the workers that are gone, or not heard from for ``worker-ttl``."""
-        alive = known(self._client)
+        alive = worker_info(self._client)
         now = time.monotonic()
         for address in set(self._workers) & set(alive):
             last_seen = alive[address]["last_seen"]

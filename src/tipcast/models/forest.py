@@ -16,7 +16,7 @@ import treelite.sklearn
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-from tipcast.compute.cluster import completed, known
+from tipcast.compute.cluster import completed, worker_info
 from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
@@ -204,7 +204,7 @@ def _places(
     # needs about 40 bytes a row. The seven base features and the label take 32 bytes, to which the
     # trees' share is scaled.
     need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
-    limits = [worker["memory_limit"] for worker in known(client).values()]
+    limits = [worker["memory_limit"] for worker in worker_info(client).values()]
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
         return {address: (list(range(len(x))), threads[address]) for address in sorted(threads)}
 

@@ -10,7 +10,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
 from tipcast.config import schema
-from tipcast.config.arguments import LISTS, PATHS, as_given, as_overrides, quoted, to_overrides
+from tipcast.config.arguments import LISTS, PATHS, as_overrides, as_typed, quoted, to_overrides
 from tipcast.config.compose import compose
 from tipcast.config.errors import TipcastError
 
@@ -59,7 +59,7 @@ PAYLOADS = [
 def test_forms(arguments: list[str], expected: list[str]) -> None:
     assert to_overrides(arguments) == expected
     for given in ("model.params.max_leaves=64", "tracking.tags.a=b", "++data.rows=5", "from=12e4"):
-        assert as_given(*to_overrides([given])) == given
+        assert as_typed(*to_overrides([given])) == given
 
 
 @pytest.mark.parametrize(

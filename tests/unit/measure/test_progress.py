@@ -12,7 +12,7 @@ import pytest
 from tests.waiting import Turns
 
 from tipcast.measure import progress as module
-from tipcast.measure.progress import Clock, progress, shown, worth_a_line
+from tipcast.measure.progress import Clock, logging_to_stderr, progress, worth_a_line
 
 END = "<end>"
 
@@ -64,7 +64,7 @@ def test_no_bar(written: Callable[[], str], capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr() == ("", ""), "without a terminal"
     written()
     for level in (logging.WARNING, logging.DEBUG):  # where little or much is logged
-        with shown(level), progress("read", wait=never):
+        with logging_to_stderr(level), progress("read", wait=never):
             pass
     waited = []
     with progress("read", wait=lambda ended, seconds: waited.append(seconds) or ended.wait()):
@@ -76,7 +76,7 @@ def test_no_bar(written: Callable[[], str], capfd: pytest.CaptureFixture[str]) -
 def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
     written()
     turns = Turns()
-    with shown(logging.INFO), progress("search", wait=turns.wait) as told:
+    with logging_to_stderr(logging.INFO), progress("search", wait=turns.wait) as told:
         told(3, 8, "best 0.6")
         turns.take(2)
         module.LOG.info("trial 3 (4/8)")
@@ -110,7 +110,7 @@ def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
 def test_levels(level: int, expected: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     other = logging.getLogger("other")
     before = module.LOG.level
-    with shown(level):
+    with logging_to_stderr(level):
         module.LOG.debug("detail")
         module.LOG.info("read")
         module.LOG.warning("careful")
