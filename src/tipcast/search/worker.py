@@ -229,7 +229,7 @@ def evaluate_trial(
         return {}, ()
 
     judge = evaluator(study.recipe.task.kind)
-    targets = scorer.judged(x) if y is None else y
+    targets = scorer.one_hot_rows(x) if y is None else y
     evaluation = judge.evaluate_here(predictions, targets)
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
