@@ -154,7 +154,7 @@ def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
         for name, way in ways.items():
 
             def ours() -> None:
-                own = dataclasses.replace(common, sweep=uuid.uuid4().hex[:8])
+                own = dataclasses.replace(common, sweep_id=uuid.uuid4().hex[:8])
                 swept(client, own, Listed(others.proposals, {}))
 
             found.append(compare(ours, way, given.pairs, names=("tipcast sweep", name)))
