@@ -76,7 +76,9 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
         settings = CumlForest(model.params, model.fit, "cuda").settings
         return lambda: client.submit(bare_forest, joined, settings, pure=False).result()
     estimator = XGBoost(model.params, model.fit, device)
-    params, rounds, _ = estimator.planned
+    training = estimator.to_xgboost()
+    params = dict(training.params)
+    rounds = training.rounds
     return lambda: client.submit(
         bare_xgboost, joined, params, rounds, estimator.bins, pure=False
     ).result()
@@ -85,7 +87,9 @@ def bare(client: Any, data: Any, model: ModelSpec, device: str) -> Callable[[], 
 def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
     """Train through xgboost.dask."""
     estimator = XGBoost(model.params, model.fit, device)
-    params, rounds, _ = estimator.planned
+    training = estimator.to_xgboost()
+    params = dict(training.params)
+    rounds = training.rounds
     like = (
         pd.DataFrame({name: np.empty(0, np.float32) for name in BASE_FEATURES}),
         pd.Series(np.empty(0, np.int32)),

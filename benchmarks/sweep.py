@@ -70,8 +70,8 @@ class Others:
 
     def _settings(self, number: int) -> tuple[dict[str, Any], int]:
         params = {**self.common.model.params, **self.proposals[number].params}
-        planned, rounds, _ = XGBoost(params, {}, "cpu").planned
-        return {**planned, "seed": 0}, rounds
+        training = XGBoost(params, {}, "cpu").to_xgboost()
+        return {**training.params, "seed": 0}, training.rounds
 
     def _trial(
         self, number: int, matrices: tuple[Any, Any], threads: int, held_out: Any = None
@@ -154,7 +154,7 @@ def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
         for name, way in ways.items():
 
             def ours() -> None:
-                own = dataclasses.replace(common, sweep=uuid.uuid4().hex[:8])
+                own = dataclasses.replace(common, sweep_id=uuid.uuid4().hex[:8])
                 swept(client, own, Listed(others.proposals, {}))
 
             found.append(compare(ours, way, given.pairs, names=("tipcast sweep", name)))

@@ -67,7 +67,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
 
     return Study(
         objective=Objective("bench", "auc", maximize=True),
-        sweep=uuid.uuid4().hex[:8],
+        sweep_id=uuid.uuid4().hex[:8],
         fragments=listing.fragments,
         recipe=dataclasses.replace(recipe, cutoff=listing.period[1] - DAYS * 86_400_000_000),
         frames=frames or CpuFrames(),

@@ -138,7 +138,7 @@ def _run(
 
 def parsed_here(path: Path, format: str, where: str) -> dict[str, Any]:
     """Parse a model without the process of its own that a file of unknown origin gets."""
-    return native.facts(path, format)
+    return native.describe_model(path, format)
 
 
 if os.environ.get("TIPCAST_WARM"):  # in the server, before it forks

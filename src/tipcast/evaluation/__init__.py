@@ -1,5 +1,6 @@
-"""Evaluation: metrics at any number of rows, plots and the report made of them; here are the kinds
-of tasks.
+"""Evaluation: metrics at any number of rows, plots, and the report made of them.
+
+This module finds the evaluator of a kind of task, and registers metrics of users.
 """
 
 import importlib
@@ -21,16 +22,16 @@ def evaluator(kind: Kind) -> Evaluator:
 
 
 def ranking(kind: Kind, name: str | None, where: str) -> Metric:
-    """Return what models of a kind are ranked by: the headline, or a metric of that name, also a
-    user's; else C003.
+    """Return the metric that models of a kind are ranked by: the headline, or the one with that
+    name, which may be a user's. Raises C003 for an unknown name.
     """
     judge = evaluator(kind)
     load_entry_points()
-    metrics = {choice.name: choice for choice in (*judge.metrics, *OWN[kind.name]) if choice.ranks}
+    candidates = (*judge.metrics, *OWN[kind.name])
+    metrics = {metric.name: metric for metric in candidates if metric.ranks}
     if name is not None and name not in metrics:
-        raise TipcastError(
-            "C003", where, f"no metric to rank a {kind} by: {name}", f"use {', '.join(metrics)}"
-        )
+        what = f"no metric to rank a {kind} by: {name}"
+        raise TipcastError("C003", where, what, f"use {', '.join(metrics)}")
     return metrics[name or judge.headline.name]
 
 
@@ -41,9 +42,9 @@ def metric(
 
     The function gets a part's target and predictions as arrays of its device and returns one value
     for each row; the metric is their mean over all rows, exact for any number of parts. ``name`` is
-    its key, the function's name where None. Workers must be able to import the function's module,
-    which an installed package makes known by an entry point of the group ``tipcast.metrics``. C003
-    where the name is reserved, or not possible in MLflow.
+    its key, by default the function's name. Workers must be able to import the function's module.
+    An installed package makes it known by an entry point of the group ``tipcast.metrics``. Raises
+    C003 if the name is reserved, or not possible in MLflow.
 
     Examples
     --------
@@ -55,16 +56,17 @@ def metric(
 
     def register(function: RowMetric) -> RowMetric:
         added = Metric(name or function.__name__, maximize)
-        # `rows` is taken too: jobs log the number of rows under it.
-        if added.name in {ours.name for ours in evaluator(named(kind)).metrics} | {"rows"}:
-            raise TipcastError(
-                "C003", f"metric {added.name}", "is one of ours", "give it another name"
-            )
+        where = f"metric {added.name}"
+        reserved = {metric.name for metric in evaluator(named(kind)).metrics}
+        reserved.add("rows")  # jobs log the number of rows under it
+        if added.name in reserved:
+            raise TipcastError("C003", where, "is one of ours", "give it another name")
+
         # Stores would log it under another name.
         if not re.fullmatch(r"\w[\w.\- ]*", added.name):
-            raise TipcastError(
-                "C003", f"metric {added.name}", "is no name to MLflow", "use letters, digits and _"
-            )
+            fix = "use letters, digits and _"
+            raise TipcastError("C003", where, "is no name to MLflow", fix)
+
         OWN[kind][added] = function
         return function
 

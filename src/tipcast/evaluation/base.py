@@ -1,8 +1,7 @@
-"""What predictions are judged by: metrics with their direction, and one evaluator for each kind of
-task.
+"""Metrics with their direction, and one evaluator for each kind of task.
 
-An evaluator adds up sums of each part where its rows lie and makes metrics of the sums in the
-driver, whose memory does not grow with the rows. Of clusters, which have no target, the features
+An evaluator counts sums of each part on the worker that holds it, and computes metrics from the
+sums in the driver, whose memory does not grow with the rows. Clusters have no target: the features
 take its place.
 """
 
@@ -14,16 +13,17 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tipcast.compute.base import Array, module_of
+from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.evaluation.sums import (
     Interval,
     Parts,
+    PartValues,
     Sums,
     added,
     half_width,
@@ -32,6 +32,9 @@ from tipcast.evaluation.sums import (
     values_of,
 )
 from tipcast.tasks.kinds import Kind
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 SHOWN = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an
@@ -67,11 +70,11 @@ class Evaluation:
     interval: Interval
     """Confidence interval of the headline."""
     sums: Any
-    """What the metrics are of, see ``Evaluator.sums``."""
+    """The sums that the metrics are computed from, see ``Evaluator.sums``."""
     threshold: float | None = field(default=None, kw_only=True)
-    """Scores at or above it are called positive; None where no score is called anything."""
+    """Scores at or above it are called positive; None unless there are two classes."""
     trial_curve: Sequence[float] = field(default=(), kw_only=True)
-    """True-positive rates at even false-positive rates, of two classes: MLflow draws those of
+    """For two classes, true-positive rates at even false-positive rates: MLflow draws the curves of
     several runs together.
     """
 
@@ -92,7 +95,7 @@ class Evaluation:
 
 
 class Evaluator(ABC):
-    """Judges predictions of one kind; without state, so that it travels to workers for nothing."""
+    """Evaluates predictions of one kind. It has no state, so that sending it costs nothing."""
 
     kind: ClassVar[Kind]
     sums: ClassVar[type[Sums]]
@@ -105,14 +108,14 @@ class Evaluator(ABC):
         "predictions are not finite",
         "check the model and its input",
     )
-    """What D030 says of rows whose prediction cannot be, and how to mend it."""
+    """What D030 says of rows with an impossible prediction, and how to fix it."""
     odd_targets: ClassVar[str] = "targets are not finite"
-    """What D031 says of rows whose target cannot be; formatted with the ``sums``."""
+    """What D031 says of rows with an impossible target; formatted with the ``sums``."""
     threshold: ClassVar[float | None] = None
-    """Threshold that holds without validation rows to choose a better one on."""
+    """Threshold without validation rows to choose a better one on."""
     loss: Loss
-    """(rows,) values of predictions and target whose mean is the headline, or its square; where it
-    is such a mean.
+    """Loss of each row, whose mean is the headline or the square of it; only of evaluators whose
+    headline is such a mean.
     """
     root: ClassVar[bool] = False
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
@@ -129,23 +132,23 @@ class Evaluator(ABC):
 
     def evaluate(
         self,
-        client: Any,
-        predictions: Sequence[Any],
-        targets: Sequence[Any],
+        client: "Client | None",
+        predictions: PartValues,
+        targets: PartValues,
         *,
         threshold: float | None = None,
         where: str = "predictions",
     ) -> Any:
         """Evaluate predictions without bringing rows to the driver.
 
-        D014 no rows; D015 one class only; D030 predictions that cannot be; D031 targets that cannot
-        be.
+        ``predictions`` are futures of what ``Scorer.score`` returns for the kind; ``targets`` are
+        futures of (rows,) Series or arrays in the same order, for clustering of (rows, features)
+        frames. If ``client`` is None, both are arrays of this process, not futures. With two
+        classes, scores at or above ``threshold`` are positive; None takes the most accurate one.
+        ``where`` is the data's name in error messages.
 
-        ``predictions`` are futures of what ``Scorer.score`` returns for the kind, ``targets`` of
-        (rows,) Series or arrays in the same order, for clustering of (rows, features) frames;
-        ``client`` None: not futures, but arrays of this process. Two classes: scores at or above
-        ``threshold`` are positive; None takes the most accurate. ``where`` is the data's name in
-        error messages.
+        Raises D014 without rows, D015 for one class only, D030 for impossible predictions, D031 for
+        impossible targets.
         """
         load_entry_points()
         parts = Parts((predictions, targets), client, where)
@@ -165,7 +168,7 @@ class Evaluator(ABC):
         return replace(evaluation, metrics={**evaluation.metrics, **means})
 
     def _check_rows(self, sums: Sums, where: str) -> None:
-        """Refuse no rows, D014, predictions, D030, and targets, D031, that cannot be."""
+        """Refuse no rows (D014), impossible predictions (D030) and impossible targets (D031)."""
         rows = sums.scored + sums.not_numbers
         if not rows:
             fix = "take a longer period or a weaker filter"
@@ -179,12 +182,12 @@ class Evaluator(ABC):
             what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
             raise TipcastError("D031", where, what, "check the target")
 
-    def evaluate_here(self, predictions: Array, target: Any) -> Any:
-        """Evaluate rows of this process: a trial; see ``evaluate``."""
+    def evaluate_here(self, predictions: Array, target: Array | Frame) -> Any:
+        """Evaluate rows of this process, as a trial's; see ``evaluate``."""
         return self.evaluate(None, [predictions], [target])
 
     def _evaluate(self, parts: Parts, sums: Any, threshold: float | None) -> Any:
-        """Evaluate parts whose sums are good, in as many more passes as it takes."""
+        """Evaluate parts whose sums have been checked; subclasses may pass over the rows again."""
         return self.of_sums(sums, threshold)
 
     def difference(
@@ -193,9 +196,9 @@ class Evaluator(ABC):
         """Compare two models' headline on the same rows, the first less the second, with its 95 %
         interval.
 
-        ``parts`` are both models' predictions and the targets, see ``evaluate``; ``evaluations``
-        are of these. The interval is of the mean of rows' differences, of a root by the delta
-        method (see ``mean_interval``).
+        ``parts`` are the predictions of both models and the targets, see ``evaluate``;
+        ``evaluations`` are those of the models. The interval is that of the mean difference of
+        rows, for a root by the delta method (see ``mean_interval``).
         """
         slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
         sums = parts.add(functools.partial(_difference_sums, self.loss, slopes), summed)
@@ -208,8 +211,8 @@ class Evaluator(ABC):
     ) -> Iterator[Any]:
         """Draw named evaluations: yield (artifact path, PNG).
 
-        The leading figure comes first, and has room for several of some kinds; the others are of
-        the first evaluation.
+        The leading figure comes first; some kinds show several evaluations in it. The other figures
+        show the first evaluation.
         """
         # Matplotlib takes half a second, which workers need not spend
         from tipcast.evaluation import plots
@@ -218,21 +221,22 @@ class Evaluator(ABC):
             yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
 
     def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
-        """Return the metrics of a prediction without features: of classes their shares in the
+        """Return the metrics of a prediction without features: for classes, their shares in the
         training rows.
         """
         if not trained.classes:
             return {}
+
         eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
-        of_classes = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
-        log_loss = -float(np.dot(tested.classes, np.log(of_classes))) / tested.rows
+        class_shares = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
+        log_loss = -float(np.dot(tested.classes, np.log(class_shares))) / tested.rows
         return {
-            "accuracy": tested.classes[int(of_classes.argmax())] / tested.rows,
+            "accuracy": tested.classes[int(class_shares.argmax())] / tested.rows,
             "log_loss": log_loss,
         }
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return metrics of single classes or clusters; of many none."""
+        """Return metrics of single classes or clusters; none if there are many."""
         return {}
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
@@ -241,12 +245,13 @@ class Evaluator(ABC):
 
     @abstractmethod
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
     ) -> Any:
-        """Count a part's rows while they are scored: sums that ``total`` adds up, on the host.
+        """Count a part's rows while they are scored; return sums that ``total`` adds up, on the
+        host.
 
-        ``target`` is (rows,) with -1 (classes) or NaN (numbers) where it is not known; None: of no
-        row. Of two classes, scores at or above ``threshold`` are called positive.
+        ``target`` is (rows,), -1 (classes) or NaN (numbers) for rows whose target is unknown; None
+        if all are. With two classes, scores at or above ``threshold`` are called positive.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -255,22 +260,22 @@ class Evaluator(ABC):
 
     @abstractmethod
     def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return what is logged of predictions whether or not their targets are known, as
-        ``mean``.
-        """
+        """Return metrics of the predictions alone, such as ``mean``: they need no targets."""
 
     def of_sums(self, sums: Any, threshold: float | None = None) -> Any:
-        """Evaluate the counted rows whose target is known; None where that is not possible, or
-        there is no target.
-        """
+        """Evaluate the counted rows whose target is known; None if that is not possible."""
         return None
 
 
 def _difference_sums(
-    loss: Loss, slopes: Sequence[float], first: Any, second: Any, target: Any
+    loss: Loss,
+    slopes: Sequence[float],
+    first: Array | Frame,
+    second: Array | Frame,
+    target: Array | Frame,
 ) -> list[float]:
-    """Return the rows of a part, the sum of what each moves the difference of two headlines by, and
-    of its square.
+    """Return the number of a part's rows, the sum of their contributions to the difference of two
+    headlines, and the sum of the squared contributions.
     """
     truth = values_of(target)
     first_loss = slopes[0] * loss(values_of(first), truth)
@@ -282,24 +287,25 @@ def _difference_sums(
 def logged(
     judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
 ) -> dict[str, float]:
-    """Return a split's metrics by their keys in MLflow: headline, others, bounds of its interval,
-    those of classes.
+    """Return a split's metrics by their keys in MLflow: the evaluation's, the headline first, the
+    bounds of the headline, and those of single classes.
     """
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
     metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
-    return metrics | {
-        f"{split}/{name}": value for name, value in judge.details(evaluation, classes).items()
-    }
+
+    details = judge.details(evaluation, classes)
+    return metrics | {f"{split}/{name}": value for name, value in details.items()}
 
 
 def keys(names: Sequence[str]) -> list[str]:
-    """Return names of classes as parts of MLflow's keys: other characters become ``_``, and equal
-    ones get a number.
+    """Return names of classes as parts of MLflow's keys: characters that MLflow refuses become
+    ``_``, and equal names get a number.
     """
     unique: list[str] = []
     for name in names:
         plain = re.sub(r"[^\w.\-: ]", "_", name)[:100].strip()  # MLflow allows 250 letters in a key
-        plain = plain if plain.strip(".") else "_"  # keys are paths to MLflow
+        if not plain.strip("."):  # keys are paths to MLflow
+            plain = "_"
         numbered = (f"{plain}_{number}" for number in itertools.count(2))
         key = next(key for key in itertools.chain([plain], numbered) if key not in unique)
         unique.append(key)
@@ -314,7 +320,7 @@ def bounds(interval: Interval, key: str) -> dict[str, float]:
 # Metrics of users
 
 OWN: dict[str, dict[Metric, RowMetric]] = defaultdict(dict)
-"""Kind -> a user's metric -> what computes a value of each row."""
+"""Kind -> a user's metric -> function that computes a value of each row."""
 
 
 @functools.cache
@@ -323,7 +329,9 @@ def load_entry_points() -> None:
         point.load()
 
 
-def _row_sums(metrics: Mapping[Metric, RowMetric], predictions: Any, target: Any) -> list[float]:
+def _row_sums(
+    metrics: Mapping[Metric, RowMetric], predictions: Array | Frame, target: Array | Frame
+) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
     predicted = values_of(predictions)
     truth = values_of(target)[:]
@@ -334,9 +342,8 @@ def _row_sums(metrics: Mapping[Metric, RowMetric], predictions: Any, target: Any
         values = xp.asarray(function(truth, predicted))
         if values.shape != (len(predicted),):
             what = f"returned {values.shape} of {len(predicted)} rows"
-            raise TipcastError(
-                "C003", f"metric {metric.name}", what, "return one value for each row"
-            )
+            fix = "return one value for each row"
+            raise TipcastError("C003", f"metric {metric.name}", what, fix)
         sums.append(float(values.sum(dtype=xp.float64)))
 
     return sums

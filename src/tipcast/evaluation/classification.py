@@ -1,10 +1,10 @@
 """Two classes: rows are counted in fine bins of their score where they lie, so that memory does not
 grow with them.
 
-Of up to ``MOST_EXACT`` rows all is exact: their scores are kept. Of more, rows of one bin of 2^-16
-count as tied: where scores spread over 0..1 the AUC is within about 2e-6 of the exact one, average
-precision within 1e-5; the AUC's interval is wider by its largest possible error. Log loss, Brier
-score and what depends on the threshold are exact of any number.
+Up to ``MOST_EXACT`` rows, all metrics are exact: scores are kept. With more rows, those of one bin
+of 2^-16 count as tied. If scores spread over 0..1, the AUC is within about 2e-6 of the exact one,
+and average precision within 1e-5; the AUC's interval is wider by its largest possible error. Log
+loss, Brier score and metrics at the threshold are exact for any number of rows.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.compute.base import Array, module_of, to_host
+from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables
 from tipcast.evaluation.roc import Vertices, area_under, curve, misses
@@ -45,7 +45,7 @@ CALIBRATION_BINS = 16
 TRIAL_STEPS = 25
 """Equal steps of the false-positive rate at which a trial's ROC curve is kept."""
 UNLABELLED = 2
-"""Stands for the label of a row that is of neither class."""
+"""Stands for the label of a row that belongs to neither class."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Binned(Sums):
     squares: float = 0.0
     """Sum of squared differences of score and label."""
     ranked: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
-    """(2, rows) score and label of each labelled row; of too many rows none."""
+    """(2, rows) score and label of each labelled row; empty if there are too many rows."""
 
     @property
     def confusion(self) -> Ints:
@@ -102,11 +102,11 @@ class ClassificationEvaluation(Evaluation):
 
     threshold: float = field(kw_only=True)
     roc: Mapping[str, Floats]
-    """``fpr``, ``tpr``, ``precision`` (points,) of calling scores at or above each ``threshold``
+    """``fpr``, ``tpr``, ``precision`` (points,) if scores at or above each ``threshold`` are called
     positive.
 
-    The first point, where none is called, has the second's precision.
-"""
+    At the first point no row is called; it has the second's precision.
+    """
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
@@ -115,7 +115,7 @@ class ClassificationEvaluation(Evaluation):
 
 @final
 class Classification(Evaluator):
-    """Judges (rows,) P(1) against labels 0 and 1."""
+    """Compares (rows,) P(1) with labels 0 and 1."""
 
     kind = BINARY
     sums = Binned
@@ -135,34 +135,32 @@ class Classification(Evaluator):
     threshold = 0.5
 
     def _evaluate(self, parts: Parts, sums: Binned, threshold: float | None) -> Any:
-        """Choose a threshold where none is given; D015."""
+        """Evaluate; choose the threshold if none is given. Raises D015 for one class only."""
         _, positives = sums.bins.sum(axis=1)
         if positives in (0, sums.rows):
-            what = (
-                f"all {sums.rows} rows are of class {int(positives > 0)}: no curve separates "
-                "one class"
-            )
-            raise TipcastError(
-                "D015", parts.where, what, "take a period or a target with both classes"
-            )
+            label = int(positives > 0)
+            what = f"all {sums.rows} rows are of class {label}: no curve separates one class"
+            fix = "take a period or a target with both classes"
+            raise TipcastError("D015", parts.where, what, fix)
 
         if threshold is None:
             threshold, sums = call_most_accurately(sums)
         return self.of_sums(sums, threshold)
 
     def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
-        """Compare two models' AUC by DeLong's variance of paired curves: that of their components'
-        differences.
+        """Compare two models' AUC by DeLong's variance of paired curves: the variance of the
+        differences of their components.
 
-        All of -1..1 where a class has fewer than two rows. See ``area_under``.
+        The interval is -1..1 if a class has fewer than two rows. See ``area_under``.
         """
         curves = []
         for evaluation in evaluations:
             vertices = evaluation.sums.vertices()
             curves.append((vertices.scores, *misses(vertices.positives, vertices.negatives)))
 
-        # The curves are sent to each worker once.
-        shared = parts.client.submit(list, curves, pure=False) if parts.client else curves
+        shared: Any = curves
+        if parts.client:  # each worker gets the curves once
+            shared = parts.client.submit(list, curves, pure=False)
         parts = replace(parts, columns=(*parts.columns, [shared] * len(parts.columns[0])))
         sums = parts.add(_component_sums, summed)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
@@ -182,22 +180,22 @@ class Classification(Evaluator):
         }
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
     ) -> Binned:
-        """Count scores in fine bins, called 1 at or above the threshold; a label other than 0 and 1
-        is none.
+        """Count scores in fine bins. Rows with a score at or above the threshold are called 1; rows
+        with a label other than 0 and 1 count as unlabelled.
         """
         predictions = values_of(predictions)
         target = values_of(target)
         if len(predictions) > MOST_ROWS:
-            cuts = [slice(at, at + MOST_ROWS) for at in range(0, len(predictions), MOST_ROWS)]
-            pairs = ((predictions[cut], None if target is None else target[cut]) for cut in cuts)
-            return self.total([self.count(*pair, threshold=threshold) for pair in pairs])
+            return self._count_slices(predictions, target, threshold)
+        if threshold is None:
+            threshold = self.threshold
 
         possible = (predictions >= 0) & (predictions <= 1)
         odd, (scores, target) = kept(possible, predictions, target)
         wide = scores.astype(module_of(scores).float64)
-        called = scores >= (self.threshold if threshold is None else threshold)
+        called = scores >= threshold
         rows = len(scores)
         binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
 
@@ -206,30 +204,41 @@ class Classification(Evaluator):
             return binned
         return count_labelled(binned, scores, wide, labels, called)
 
+    def _count_slices(
+        self, predictions: Array, target: Array | None, threshold: float | None
+    ) -> Binned:
+        """Count a part that has too many rows to be counted at once."""
+        counts = []
+        for start in range(0, len(predictions), MOST_ROWS):
+            rows = slice(start, start + MOST_ROWS)
+            slice_target = None if target is None else target[rows]
+            counts.append(self.count(predictions[rows], slice_target, threshold=threshold))
+        return self.total(counts)
+
     def total(self, parts: Sequence[Binned]) -> Binned:
-        """Return the sums of several parts, with all scores where each has kept its own and they
-        are few.
+        """Return the sums of several parts. All scores are kept if every part has kept its own and
+        they are few.
         """
         sums = Binned(**added([Binned(), *parts], but=("ranked",)))
-        if not sums.rows or sums.rows > min(
-            MOST_EXACT, sum(part.ranked.shape[1] for part in parts)
-        ):
+        n_ranked = sum(part.ranked.shape[1] for part in parts)
+        if not sums.rows or sums.rows > min(MOST_EXACT, n_ranked):
             return sums
         return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
     def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
         rows = sums.scored
-        return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows} if rows else {}
+        if not rows:
+            return {}
+        return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows}
 
     def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
-        """Evaluate the labelled rows; None where they are of fewer than two classes."""
-        (tn, fp), (fn, tp) = sums.confusion.tolist()
-        rows = sums.rows
-        positives = fn + tp
-        negatives = tn + fp
+        """Evaluate the labelled rows; None if they have fewer than two classes."""
+        negatives, positives = sums.confusion.sum(axis=1)
         if not positives or not negatives:
             return None
+        if threshold is None:
+            threshold = self.threshold
 
         vertices = sums.vertices()
         auc, interval = area_under(vertices.positives, vertices.negatives, sums.resolution)
@@ -238,13 +247,9 @@ class Classification(Evaluator):
         metrics = {
             "auc": auc,
             "average_precision": vertices.average_precision(),
-            "log_loss": sums.log_loss / rows,
-            "brier": sums.squares / rows,
-            "accuracy": (tp + tn) / rows,
-            "precision": tp / max(tp + fp, 1),
-            "recall": tp / positives,
-            "f1": 2 * tp / (tp + fp + positives),
-            "positive_rate": positives / rows,
+            "log_loss": sums.log_loss / sums.rows,
+            "brier": sums.squares / sums.rows,
+            **confusion_metrics(sums),
             "mean_prediction": calibration.mean_prediction,
             "calibration_error": calibration.error,
         }
@@ -257,21 +262,39 @@ class Classification(Evaluator):
             roc,
             calibration.bins,
             sums.resolution,
-            threshold=self.threshold if threshold is None else threshold,
+            threshold=threshold,
             trial_curve=np.interp(steps, roc["fpr"], roc["tpr"]).tolist(),
         )
 
 
+def confusion_metrics(sums: Binned) -> dict[str, float]:
+    """Return the metrics of the classes that rows were called, and the rate of positives."""
+    (tn, fp), (fn, tp) = sums.confusion.tolist()
+    rows = sums.rows
+    positives = fn + tp
+    return {
+        "accuracy": (tp + tn) / rows,
+        "precision": tp / max(tp + fp, 1),
+        "recall": tp / positives,
+        "f1": 2 * tp / (tp + fp + positives),
+        "positive_rate": positives / rows,
+    }
+
+
 def call_most_accurately(sums: Binned) -> tuple[float, Binned]:
-    """Return the lowest score, or border of a bin, of highest accuracy, and the sums of rows that
-    are called positive at or above it.
+    """Return the most accurate threshold and the sums of rows that are called positive at or above
+    it.
+
+    The threshold is a score, or the border of a bin; the lowest of equally accurate ones.
     """
     scores, positives, negatives = sums.vertices()
     positives_below = np.append(0, np.cumsum(positives))
     negatives_below = np.append(0, np.cumsum(negatives))
     best = int(np.argmax(negatives_below - positives_below))
 
-    threshold = float(scores[best]) if best < len(scores) else NOBODY
+    threshold = NOBODY
+    if best < len(scores):
+        threshold = float(scores[best])
     tp = int(positives_below[-1] - positives_below[best])
     fp = int(negatives_below[-1] - negatives_below[best])
     return threshold, replace(sums, true_positives=tp, false_positives=fp, called=tp + fp)
@@ -290,10 +313,10 @@ def labels_of(target: Array | None, scores: Array) -> Array:
 def count_labelled(
     binned: Binned, scores: Array, wide: Array, labels: Array, called: Array
 ) -> Binned:
-    """Add to a part's sums what is counted of its labelled rows.
+    """Return a part's sums with those of its labelled rows added.
 
-    All arrays are (rows,): scores as they are and ``wide`` in float64, labels, and whether a row is
-    called positive.
+    All arrays are (rows,): scores as they are, ``wide`` the same in float64, labels, and whether a
+    row is called positive.
     """
     xp = module_of(scores)
     positive = labels == 1
@@ -328,7 +351,7 @@ def bin_scores(scores: Array, labels: Array) -> NDArray[np.int32]:
 
 
 class Calibration(NamedTuple):
-    """How near scores are to the rate of positives."""
+    """How close scores are to the rate of positives."""
 
     bins: Mapping[str, NDArray[Any]]
     """See ``ClassificationEvaluation``."""
@@ -357,23 +380,34 @@ def calibrate(sums: Binned) -> Calibration:
     return Calibration(bins, mean_prediction, error)
 
 
-def _component_sums(first: Any, second: Any, labels: Any, curves: Any) -> list[float]:
-    """Return of a part's positives, then its negatives, rows and sums of the components'
-    differences and squares.
+def _component_sums(
+    first: Array | Frame,
+    second: Array | Frame,
+    labels: Array | Frame,
+    curves: Sequence[tuple[Floats, Floats, Floats]],
+) -> list[float]:
+    """Return the number of a part's positives, the sum of the differences of their components, and
+    that of the squared differences; then the same for its negatives.
+
+    ``curves`` has for each model the scores of its vertices, and there the complements of a
+    positive's and of a negative's component, see ``misses``.
     """
     labels = values_of(labels)
     xp = module_of(labels)
-    sides = []
+    components = []
 
-    for scores, (borders, *of_class) in zip((first, second), curves, strict=True):
+    for scores, (borders, of_positives, of_negatives) in zip((first, second), curves, strict=True):
         scores = values_of(scores).astype(xp.float64)
         # The vertex at which the score is counted.
-        at = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1
-        sides.append(xp.where(labels == 1, *(xp.asarray(values)[at] for values in of_class)))
+        vertex = xp.searchsorted(xp.asarray(borders), scores, side="right") - 1
+        if_positive = xp.asarray(of_positives)[vertex]
+        if_negative = xp.asarray(of_negatives)[vertex]
+        components.append(xp.where(labels == 1, if_positive, if_negative))
 
     sums = []
     for label in (1, 0):
-        apart = (sides[1] - sides[0])[labels == label]
-        sums += [float(len(apart)), float(apart.sum()), float(xp.dot(apart, apart))]
+        differences = (components[1] - components[0])[labels == label]
+        squares = xp.dot(differences, differences)
+        sums += [float(len(differences)), float(differences.sum()), float(squares)]
 
     return sums

@@ -1,20 +1,20 @@
-"""Clusters: how near rows are to their centre and how far clusters are apart, from sums made where
-the rows lie.
+"""Clusters: how close rows are to their centre and how far apart clusters are, from sums counted
+where the rows lie.
 
-There is no target: rows are judged by their features as the model gets them. The headline is the
-mean squared distance to the row's own centre in the model's space. The Davies-Bouldin index, which
-more clusters do not improve by themselves, is of the features and of the centroids of the rows at
-hand.
+There is no target: metrics are computed from the features as the model gets them. The headline is
+the mean squared distance of rows to the centre of their cluster in the model's space. The
+Davies-Bouldin index uses the features and the centroids of the evaluated rows; more clusters alone
+do not improve it.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
 
-from tipcast.compute.base import Array, module_of, to_host
+from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
 from tipcast.evaluation.sums import (
     Floats,
@@ -31,13 +31,13 @@ from tipcast.tasks.kinds import CLUSTERING
 BLOCKS = {"numpy": 1 << 18, "cupy": 1 << 22}
 """Array module -> rows widened to float64 at a time."""
 WIDE = 64
-"""Columns from which on these are fewer rows: a block has so many values for each of them."""
+"""With more columns than this, a block has fewer rows, so that it has no more values."""
 DRAWN = 4000
-"""Rows of the figure, and one more of each part at most."""
+"""Rows of the figure; each part may add one more."""
 DRAWN_VALUES = 1 << 23
-"""Values of these rows: of thousands of columns fewer rows are drawn."""
+"""Most values of these rows: with thousands of columns, fewer rows are drawn."""
 MOST_CLUSTERS = 16
-"""Of which each has its own number of rows among the metrics."""
+"""Most clusters whose numbers of rows are metrics."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Assigned(Sums):
 def davies_bouldin(centroids: Floats, distances: Floats) -> float:
     """Return the mean over clusters of the worst ratio of two clusters' spread to their distance.
 
-    ``centroids`` are (clusters, features), ``distances`` (clusters,) those of their rows from them,
-    in the mean.
+    ``centroids`` are (clusters, features); ``distances`` (clusters,) are mean distances of the
+    rows of each cluster from its centroid.
 
     References
     ----------
@@ -76,16 +76,16 @@ class ClusteringEvaluation(Evaluation):
     """How tight clusters are, and how far apart."""
 
     centroids: Floats
-    """(clusters, features) of all rows; zeros where a cluster has none."""
+    """(clusters, features) of all rows; zeros for a cluster without rows."""
     sample: Floats
-    """(rows, features) of some rows, which stand for all."""
+    """(rows, features) of some rows, for the figure."""
     labels: Ints
-    """(rows,) their clusters."""
+    """(rows,) clusters of the sample."""
 
 
 @final
 class Clustering(Evaluator):
-    """Judges (rows, 2) labels and distances; ``targets`` are the rows' (rows, features) frames."""
+    """Evaluates (rows, 2) labels and distances; ``targets`` are (rows, features) frames."""
 
     kind = CLUSTERING
     sums = Assigned
@@ -100,20 +100,23 @@ class Clustering(Evaluator):
     )
 
     def _evaluate(self, parts: Parts, sums: Assigned, threshold: float | None) -> Any:
-        """Sum features of each cluster in one pass, distances from the rows' centroids in
+        """Sum the features of each cluster in one pass, and distances from the centroids in
         another.
         """
         rows = sums.rows
-        of_each = sums.histogram
-        [features] = parts.add(functools.partial(_sums, len(of_each)), summed)
-        centroids = features / np.maximum(of_each, 1)[:, None]
-        drawn = max(min(DRAWN, DRAWN_VALUES // features.shape[1]), 1)
+        cluster_rows = sums.histogram
+        [feature_sums] = parts.add(functools.partial(_sums, len(cluster_rows)), summed)
+        centroids = feature_sums / np.maximum(cluster_rows, 1)[:, None]
+
+        drawn = max(min(DRAWN, DRAWN_VALUES // feature_sums.shape[1]), 1)
         around = parts.add(functools.partial(_around, centroids, -(-rows // drawn)), list)
         distances, sample, labels = zip(*around, strict=True)
-        some = of_each > 0  # clusters without rows count for nothing, as scikit-learn has it
+
+        has_rows = cluster_rows > 0  # clusters without rows count for nothing, as in scikit-learn
+        mean_distances = sum(distances)[has_rows] / cluster_rows[has_rows]
         metrics = {
             "inertia": sums.squares / rows,
-            "davies_bouldin": davies_bouldin(centroids[some], sum(distances)[some] / of_each[some]),
+            "davies_bouldin": davies_bouldin(centroids[has_rows], mean_distances),
         }
         interval = mean_interval(rows, sums.squares, sums.fourths)
 
@@ -122,41 +125,50 @@ class Clustering(Evaluator):
         )
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return the rows of each cluster."""
+        """Return the number of rows of each cluster; nothing if there are many clusters."""
         counts = evaluation.sums.histogram.tolist()
-        return {
-            f"cluster_{at}/rows": float(count)
-            for at, count in enumerate(counts)
-            if len(counts) <= MOST_CLUSTERS
-        }
+        if len(counts) > MOST_CLUSTERS:
+            return {}
+        return {f"cluster_{number}/rows": float(count) for number, count in enumerate(counts)}
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
     ) -> Assigned:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
-        odd, (assigned,) = kept(xp.isfinite(assigned).all(axis=1) & (assigned[:, 0] >= 0), assigned)
+        possible = xp.isfinite(assigned).all(axis=1) & (assigned[:, 0] >= 0)
+        odd, (assigned,) = kept(possible, assigned)
         if not len(assigned):
             return Assigned(not_numbers=odd)
+
         squares = assigned[:, 1].astype(xp.float64) ** 2
-        rows = to_host(xp.bincount(assigned[:, 0].astype(xp.int64)))
         return Assigned(
-            len(assigned), odd, 0, rows, float(squares.sum()), float(xp.dot(squares, squares))
+            scored=len(assigned),
+            not_numbers=odd,
+            unknown=0,
+            histogram=to_host(xp.bincount(assigned[:, 0].astype(xp.int64))),
+            squares=float(squares.sum()),
+            fourths=float(xp.dot(squares, squares)),
         )
 
     def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
         counts = sums.histogram[:MOST_CLUSTERS].tolist()
-        rates = {f"cluster_{at}_rate": count / sums.rows for at, count in enumerate(counts)}
-        return {"inertia": sums.squares / sums.rows} | rates if counts else {}
+        if not counts:
+            return {}
+
+        summary = {"inertia": sums.squares / sums.rows}
+        for number, count in enumerate(counts):
+            summary[f"cluster_{number}_rate"] = count / sums.rows
+        return summary
 
 
-def _blocks(predictions: Any, x: Any) -> Any:
+def _blocks(predictions: Array | Frame, x: Array | Frame) -> Iterator[tuple[Array, Array]]:
     """Yield labels and features in float64, some rows at a time."""
     labels = values_of(predictions)[:, 0]
     features = values_of(x)
-    xp = module_of(labels)  # labels' device; features may not exist before rows are taken
+    xp = module_of(labels)  # of the labels: features may be one-hot rows, which have no device yet
     size = BLOCKS[xp.__name__]
     size = max(min(size, size * WIDE // features.shape[1]), 1)
     for start in range(0, len(labels), size):
@@ -166,7 +178,7 @@ def _blocks(predictions: Any, x: Any) -> Any:
         )
 
 
-def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:
+def _sums(clusters: int, predictions: Array | Frame, x: Array | Frame) -> list[Floats]:
     """Return the (clusters, features) sums of a part's rows."""
     sums = np.zeros((clusters, values_of(x).shape[1]))
     for labels, features in _blocks(predictions, x):
@@ -176,8 +188,12 @@ def _sums(clusters: int, predictions: Any, x: Any) -> list[Floats]:
     return [sums]
 
 
-def _around(centroids: Floats, step: int, predictions: Any, x: Any) -> tuple[Floats, Floats, Ints]:
-    """Sum a part's distances from the centroids by cluster; return every ``step``-th row beside."""
+def _around(
+    centroids: Floats, step: int, predictions: Array | Frame, x: Array | Frame
+) -> tuple[Floats, Floats, Ints]:
+    """Return the sums of a part's distances from the centroids by cluster, and every ``step``-th
+    row with its label.
+    """
     distances = np.zeros(len(centroids))
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)

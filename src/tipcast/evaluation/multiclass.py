@@ -1,7 +1,7 @@
 """Several classes: one confusion matrix and the log loss, summed part by part where the rows lie.
 
-The headline is the log loss: it ranks the probabilities that `score` writes, tells models apart
-that are right as often, and has a paired difference of rows. Accuracy stands beside it.
+The headline is the log loss: it ranks models by the probabilities that `score` writes, tells models
+apart that are right equally often, and can be compared row by row. Accuracy comes second.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, val
 from tipcast.tasks.kinds import MULTICLASS
 
 MOST_CLASSES = 10
-"""Of which each has its own recall among the metrics; of more it is in the table only."""
+"""Most classes whose recalls are metrics; with more, recalls are in the table only."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ClassSums(Sums):
     """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """(classes,) rows by predicted class; a part without rows may know of no class."""
+    """(classes,) rows by predicted class; a part without rows may have no class here."""
     confusion: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
     """(classes, classes) rows by true and by predicted class."""
     log_loss: float = 0.0
@@ -34,25 +34,23 @@ class ClassSums(Sums):
     """Sum over rows and classes of squared differences of probability and truth."""
 
     def right(self, axis: int) -> Floats:
-        """Return the share of each class's rows (classes,) that is right, 0 of none: 1 the recall,
-        0 the precision.
+        """Return (classes,) the share of each class's rows that is right, 0 for a class without
+        rows: with axis 1 the recall, with axis 0 the precision.
         """
         shares: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=axis), 1)
         return shares
 
 
 def log_loss(predictions: Array, target: Array) -> Array:
-    """Return (rows,) minus the logarithm of the probability given to the class that came, clipped
-    for the dtype.
-    """
+    """Return (rows,) minus the logarithm of the true class's probability, clipped for the dtype."""
     xp = module_of(predictions)
-    came = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
+    true_class = predictions[xp.arange(len(predictions)), target.astype(xp.int64)]
     eps = float(np.finfo(predictions.dtype).eps)  # as scikit-learn clips
-    return -xp.log(xp.clip(came.astype(xp.float64), eps, 1 - eps))
+    return -xp.log(xp.clip(true_class.astype(xp.float64), eps, 1 - eps))
 
 
 def known_class_sums(probabilities: Array, truth: Array, called: Array) -> dict[str, Any]:
-    """Return the fields of ``ClassSums`` that are of rows whose class is known.
+    """Return the fields of ``ClassSums`` that count rows whose class is known.
 
     ``probabilities`` (rows, classes), ``truth`` and ``called`` (rows,) true and predicted classes.
     """
@@ -60,20 +58,20 @@ def known_class_sums(probabilities: Array, truth: Array, called: Array) -> dict[
     rows, classes = probabilities.shape
     cells = xp.bincount(truth * classes + called, minlength=classes * classes)
     losses = log_loss(probabilities, truth)
-    came = probabilities[xp.arange(rows), truth].astype(xp.float64)
+    true_class = probabilities[xp.arange(rows), truth].astype(xp.float64)
     all_squares = float((probabilities.astype(xp.float64) ** 2).sum())
 
     return {
         "confusion": to_host(cells).reshape(classes, classes),
         "log_loss": float(losses.sum()),
         "squares": float(xp.dot(losses, losses)),
-        "brier": all_squares + float((1 - 2 * came).sum()),
+        "brier": all_squares + float((1 - 2 * true_class).sum()),
     }
 
 
 @final
 class Multiclass(Evaluator):
-    """Judges (rows, classes) probabilities against classes 0 to classes - 1."""
+    """Compares (rows, classes) probabilities with classes 0 to classes - 1."""
 
     kind = MULTICLASS
     sums = ClassSums
@@ -92,11 +90,15 @@ class Multiclass(Evaluator):
     loss = staticmethod(log_loss)
 
     def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return the recall of each class by its name, of those that have rows."""
+        """Return the recall of each class that has rows, by its name."""
         sums = evaluation.sums
         recalls = _by_class("recall", _names(sums, classes), sums.right(1).tolist())
         rows = sums.confusion.sum(axis=1)
-        return {key: value for at, (key, value) in enumerate(recalls.items()) if rows[at]}
+        return {
+            key: recall
+            for (key, recall), class_rows in zip(recalls.items(), rows, strict=False)
+            if class_rows
+        }
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
         """Return rows, recall and precision of each class, and the confusion matrix."""
@@ -108,7 +110,7 @@ class Multiclass(Evaluator):
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
     ) -> ClassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         probabilities = values_of(predictions)
@@ -135,21 +137,22 @@ class Multiclass(Evaluator):
         return replace(sums, unknown=unknown, **known_class_sums(*columns))
 
     def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
-        """Return the share of the rows that is predicted to be of each class."""
+        """Return the share of rows predicted as each class."""
         rates = sums.histogram / max(sums.scored, 1)
         return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
     def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
-        """Evaluate the rows whose class is known; None where there are none."""
+        """Evaluate the rows whose class is known; None if there are none."""
         if not sums.rows:
             return None
+
         right = np.diag(sums.confusion)
-        both = sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
-        some = both > 0  # classes that some row has or is predicted to have
+        true_and_called = sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
+        used = true_and_called > 0  # classes that a row has or is predicted to have
         metrics = {
             "log_loss": sums.log_loss / sums.rows,
             "accuracy": float(right.sum() / sums.rows),
-            "f1_macro": float((2 * right[some] / both[some]).mean()),
+            "f1_macro": float((2 * right[used] / true_and_called[used]).mean()),
             "brier": sums.brier / sums.rows,
         }
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
@@ -160,7 +163,7 @@ def _names(sums: ClassSums, classes: Sequence[str]) -> Sequence[str]:
 
 
 def _by_class(metric: str, names: Sequence[str], values: Sequence[float]) -> dict[str, float]:
-    """Return a metric of each class by its key, of many classes nothing."""
+    """Return a metric of each class by its key; nothing if there are many classes."""
     if len(names) > MOST_CLASSES:
         return {}
     return {f"{metric}/{key}": value for key, value in zip(keys(names), values, strict=False)}

@@ -19,8 +19,8 @@ SAMPLE = 512
 
 @dataclass(frozen=True)
 class Errors(Sums):
-    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is of
-    all.
+    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is over all
+    rows.
     """
 
     score_sum: float = 0.0
@@ -44,7 +44,7 @@ def squared_error(predictions: Array, target: Array) -> Array:
 
 
 class Regression(Evaluator):
-    """Judges (rows,) values against a float target."""
+    """Compares (rows,) values with a float target."""
 
     kind = REGRESSION
     sums = Errors
@@ -62,11 +62,11 @@ class Regression(Evaluator):
     def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
         sums = evaluation.sums
-        away = trained.target_sum / trained.rows - sums.target_mean
-        return {"rmse": math.sqrt(sums.target_scatter / sums.rows + away * away)}
+        bias = trained.target_sum / trained.rows - sums.target_mean
+        return {"rmse": math.sqrt(sums.target_scatter / sums.rows + bias * bias)}
 
     def count(
-        self, predictions: Array, target: Any = None, *, threshold: float | None = None
+        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
     ) -> Errors:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
@@ -74,7 +74,9 @@ class Regression(Evaluator):
         odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
         errors = Errors(len(scores), odd, len(scores), float(scores.sum()))
-        finite = xp.zeros(len(scores), bool) if truth is None else xp.isfinite(truth)
+        if truth is None:
+            return errors
+        finite = xp.isfinite(truth)
         if not bool(finite.any()):  # there is no largest error
             return errors
 
@@ -98,8 +100,8 @@ class Regression(Evaluator):
         )
 
     def total(self, parts: Sequence[Errors]) -> Errors:
-        """Return the sums of several parts; the scatter as in Chan, Golub, LeVeque (1979), equation
-        2.1.
+        """Return the sums of several parts; the scatter by equation 2.1 of Chan, Golub, LeVeque
+        (1979).
         """
         parts = [Errors(), *parts]
         rows = max(sum(part.rows for part in parts), 1)
@@ -118,19 +120,24 @@ class Regression(Evaluator):
 
     def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean prediction."""
-        return {"mean": sums.score_sum / sums.scored} if sums.scored else {}
+        if not sums.scored:
+            return {}
+        return {"mean": sums.score_sum / sums.scored}
 
     def of_sums(self, sums: Errors, threshold: float | None = None) -> Any:
-        """Evaluate the rows whose target is known; None where there are none."""
+        """Evaluate the rows whose target is known; None if there are none."""
         if not sums.rows:
             return None
+
+        r2 = 0.0
+        if sums.target_scatter:
+            r2 = 1 - sums.squares / sums.target_scatter
         metrics = {
             "rmse": math.sqrt(sums.squares / sums.rows),
             "mae": sums.absolute / sums.rows,
-            "r2": 1 - sums.squares / sums.target_scatter if sums.target_scatter else 0.0,
+            "r2": r2,
             "bias": sums.error_sum / sums.rows,
             "max_error": sums.largest,
         }
-        return Evaluation(
-            metrics, mean_interval(sums.rows, sums.squares, sums.fourths, root=True), sums
-        )
+        interval = mean_interval(sums.rows, sums.squares, sums.fourths, root=True)
+        return Evaluation(metrics, interval, sums)

@@ -1,10 +1,11 @@
-"""The note of a run and the page of a version in Markdown: what came out, of which rows, how to
-repeat and use it.
+"""The note of a run and the page of a version in Markdown: the result, the rows, and how to repeat
+and use it.
 """
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
+from tipcast.compute.base import count
 from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator
 
 USE = """```python
@@ -15,9 +16,9 @@ mlflow.pyfunc.load_model("{uri}").predict(rows)
 ```"""
 
 FEW_ROWS = 10
-"""A class with fewer test rows is said."""
+"""A class with fewer test rows gets a remark."""
 MOST_LISTED = 1_000
-"""Characters of a list of columns in a note."""
+"""Most characters of a list of columns in a note."""
 Split = tuple[str, str, int]
 """Name, period in words, rows."""
 
@@ -39,9 +40,9 @@ def note(
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
-    It leads with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of
-    time, ``phases`` in seconds; ``learnt`` is of ``learnt``, ``remarks`` say what makes the result
-    doubtful, ``repeated`` is of ``repeat``.
+    It begins with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of
+    time, ``phases`` in seconds. The functions ``learnt`` and ``repeat`` return the paragraphs
+    ``learnt`` and ``repeated``; ``remarks`` say what makes the result doubtful.
     """
     parts = [
         headline(model, judge, test),
@@ -61,7 +62,10 @@ def note(
 
 def _metrics(test: Evaluation, validation: Evaluation | None, baseline: Mapping[str, float]) -> str:
     """Return a table of metrics, with those of validation rows and of the baseline if any."""
-    evaluations = {"test": test} | ({"validation": validation} if validation else {})
+    evaluations = {"test": test}
+    if validation:
+        evaluations["validation"] = validation
+
     head = ["metric", *evaluations]
     lines = metric_lines([*evaluations.values()])
     if not baseline:
@@ -72,10 +76,13 @@ def _metrics(test: Evaluation, validation: Evaluation | None, baseline: Mapping[
 
 
 def _threshold(test: Evaluation, validation: Evaluation | None) -> str:
-    """Say at which threshold scores are called positive, and what it was chosen by."""
+    """Say at which threshold scores are called positive, and how it was chosen."""
     if test.threshold is None:
         return ""
-    basis = "the most accurate one on validation rows" if validation else "set beforehand"
+
+    basis = "set beforehand"
+    if validation:
+        basis = "the most accurate one on validation rows"
     return f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
 
 
@@ -90,11 +97,11 @@ def version_page(
     """Write a registered version's description: what it predicts, how well, from what, and how to
     use it.
 
-    ``uri`` is of the logged model, which is known before the version has a number. Facts are the
-    version's tags.
+    ``uri`` is that of the logged model, which is known before the version has a number. Other facts
+    are tags of the version.
     """
     parts = [
-        # MLflow's list of versions shows it as it is
+        # MLflow's list of versions shows the first line as plain text.
         headline(model, judge, test).removeprefix("### "),
         plot(run_id, judge.figure),
         table(["test metric", "value"], metric_lines([test])[:SHOWN]),
@@ -108,9 +115,12 @@ def learnt(target: str, features: Sequence[str], left_out: Mapping[str, str]) ->
     """Say what is predicted from which features, and which columns are left out for which
     reason.
     """
-    subject = f"Predicts `{target}` from" if target else "Groups rows by"
-    words = "1 feature" if len(features) == 1 else f"{len(features)} features"
-    text = f"{subject} {words}: {listed([f'`{name}`' for name in features], MOST_LISTED)}."
+    subject = "Groups rows by"
+    if target:
+        subject = f"Predicts `{target}` from"
+    names = listed([f"`{name}`" for name in features], MOST_LISTED)
+    text = f"{subject} {count(len(features), 'feature')}: {names}."
+
     if left_out:
         reasons = [f"`{name}` ({reason})" for name, reason in left_out.items()]
         text += f"\n\nLeft out: {listed(reasons, MOST_LISTED, '; ')}."
@@ -135,78 +145,74 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def rare_classes(classes: Sequence[str], rows: Sequence[int]) -> list[str]:
-    """Return a sentence for each class with few rows to test on, whose metrics say little."""
-    few = [(name, number) for name, number in zip(classes, rows, strict=False) if number < FEW_ROWS]
+    """Return a sentence for each class with few test rows, whose metrics say little."""
     return [
-        f"Class {name!r} has {number} test {'row' if number == 1 else 'rows'}, fewer "
-        f"than {FEW_ROWS}: "
-        "its metrics say little."
-        for name, number in few
+        f"Class {name!r} has {count(number, 'test row')}, fewer than {FEW_ROWS}: its metrics say "
+        "little."
+        for name, number in zip(classes, rows, strict=False)
+        if number < FEW_ROWS
     ]
 
 
 def constant_features(names: Sequence[str]) -> list[str]:
-    """Return a sentence on features that the model learns nothing from."""
+    """Return a sentence on features that the model learns nothing from, in a list; an empty list if
+    there are none.
+    """
     if not names:
         return []
-    shown = listed([repr(name) for name in names], MOST_LISTED)
+
+    quoted = listed([repr(name) for name in names], MOST_LISTED)
+    what = "the same value in all training rows: the model learns nothing from"
     if len(names) == 1:
-        return [
-            f"Feature {shown} has the same value in all training rows: the model learns nothing "
-            "from it."
-        ]
-    return [
-        f"Features {shown} have the same value in all training rows: the model learns nothing "
-        "from them."
-    ]
+        return [f"Feature {quoted} has {what} it."]
+    return [f"Features {quoted} have {what} them."]
 
 
 def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
-    """Return by which loss the model is not better than a prediction without features; nothing
-    where by all.
+    """Say by which losses the model does not beat a prediction without features; empty if it beats
+    it by all.
 
-    Accuracy does not count: of a rare class the larger one is hard to beat by it, whatever the
-    probabilities are worth.
+    Accuracy does not count: if one class is rare, always predicting the other is hard to beat,
+    however good the probabilities are.
     """
     losses = [
         metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline
     ]
     worse = [name for name in losses if test.metrics[name] >= baseline[name]]
-    lines = [
+    if not worse:
+        return ""
+
+    comparisons = [
         f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse
     ]
-    return (
-        f"The model does not beat a prediction without features: {'; '.join(lines)}."
-        if lines
-        else ""
-    )
+    return f"The model does not beat a prediction without features: {'; '.join(comparisons)}."
 
 
 def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = map(number, test.interval)
-    return (
-        f"### {model}: test {judge.headline.label} {number(test.headline)} (95 % "
-        f"interval {low} to {high})"
-    )
+    value = f"{judge.headline.label} {number(test.headline)}"
+    return f"### {model}: test {value} (95 % interval {low} to {high})"
 
 
 def metric_lines(evaluations: Sequence[Evaluation]) -> list[list[str]]:
-    """Return a line of each metric: its name and values of the evaluations, the headline with its
-    interval.
+    """Return a line for each metric: its name and its values in the evaluations, the headline with
+    its interval.
     """
-    first, *names = evaluations[0].metrics
-    lines = [
-        [first, *(evaluation.interval.around(evaluation.headline) for evaluation in evaluations)]
-    ]
-    return lines + [
-        [name, *(number(evaluation.metrics[name]) for evaluation in evaluations)] for name in names
-    ]
+    headline_name, *names = evaluations[0].metrics
+    headlines = [evaluation.interval.around(evaluation.headline) for evaluation in evaluations]
+
+    lines = [[headline_name, *headlines]]
+    for name in names:
+        lines.append([name, *(number(evaluation.metrics[name]) for evaluation in evaluations)])
+    return lines
 
 
 def number(value: float) -> str:
     """Return a metric for a table."""
-    return f"{value:.4f}" if abs(value) < 10_000 else f"{value:.6g}"
+    if abs(value) < 10_000:
+        return f"{value:.4f}"
+    return f"{value:.6g}"
 
 
 def _splits(splits: Sequence[Split]) -> str:
@@ -216,13 +222,16 @@ def _splits(splits: Sequence[Split]) -> str:
 
 
 def plot(run_id: str, figure: str) -> str:
-    """Return what shows a run's figure on MLflow's pages, which remove ``data:`` images."""
+    """Return the Markdown of a run's figure for MLflow's pages, which remove ``data:`` images."""
     return f"![artifact {figure}](get-artifact?{urlencode({'path': figure, 'run_uuid': run_id})})"
 
 
 def repeat(command: str, changes: str = "") -> str:
-    """Return the command that repeats a run, fenced, and what of the code is in no commit."""
-    return f"Repeat this run:\n\n```\n{command}\n```" + (f"\n\n{changes}" if changes else "")
+    """Return the command that repeats a run, in a fence, and the remark on uncommitted changes."""
+    text = f"Repeat this run:\n\n```\n{command}\n```"
+    if changes:
+        text += f"\n\n{changes}"
+    return text
 
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

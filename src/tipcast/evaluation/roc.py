@@ -1,4 +1,4 @@
-"""The ROC curve of rows of two classes that are counted by score, the area under it, and DeLong's
+"""The ROC curve of two classes whose rows are counted by score, the area under it, and DeLong's
 interval.
 """
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tipcast.evaluation.sums import Z95, Floats, Interval
 
 MAX_POINTS = 2000
-"""Of a curve: those at even distances along it."""
+"""Most points of a curve; with more, those at even distances along it are kept."""
 
 
 class Vertices(NamedTuple):
@@ -32,64 +32,78 @@ class Vertices(NamedTuple):
 
 
 def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
-    """Return the ROC of rows of each class (vertices,) by rising score; the last point is below all
-    of them.
+    """Return the points of the ROC curve, from the rows of each class (vertices,) by rising score.
+
+    At the first point no row is called positive, at the last one all rows are.
     """
-    below, above = (np.append(0, np.cumsum(rows)) for rows in (positives, negatives))
-    chosen = thin(above / above[-1], below / below[-1])[::-1]
-    hits = below[-1] - below[chosen]
-    alarms = above[-1] - above[chosen]
+    positives_below = np.append(0, np.cumsum(positives))
+    negatives_below = np.append(0, np.cumsum(negatives))
+    n_positives = positives_below[-1]
+    n_negatives = negatives_below[-1]
+
+    chosen = thin(negatives_below / n_negatives, positives_below / n_positives)[::-1]
+    hits = n_positives - positives_below[chosen]
+    alarms = n_negatives - negatives_below[chosen]
     precision = hits / np.maximum(hits + alarms, 1)
     precision[0] = precision[1]
-    points = {"fpr": alarms / above[-1], "tpr": hits / below[-1], "precision": precision}
-    return points | {"threshold": np.append(scores, math.inf)[chosen]}
+
+    return {
+        "fpr": alarms / n_negatives,
+        "tpr": hits / n_positives,
+        "precision": precision,
+        "threshold": np.append(scores, math.inf)[chosen],
+    }
 
 
 def area_under(
     positives: Floats, negatives: Floats, resolution: float = 0.0
 ) -> tuple[float, Interval]:
-    """Return the AUC of rows of each class (vertices,) by rising score, and its 95 % interval by
-    DeLong's variance.
+    """Return the AUC, from the rows of each class (vertices,) by rising score, and its 95 %
+    interval by DeLong's variance.
 
-    The interval is wider by ``resolution`` on each side, cut to 0..1, and all of it where a class
-    has fewer than two rows. A positive's component is the share of negatives below it, a negative's
+    The interval is wider by ``resolution`` on each side and cut to 0..1; it is 0..1 if a class has
+    fewer than two rows. A positive's component is the share of negatives below it, a negative's
     the share of positives above it (ties as halves). The variance of the AUC is the sum over both
-    classes of the components' sample variance over their number. The AUC is near to normal where
-    both classes have many rows; of few, or close to 1, the interval is too short.
+    classes of the components' sample variance over their number. The AUC is close to normal if
+    both classes have many rows; with few rows, or close to 1, the interval is too short.
 
     References
     ----------
     DeLong, DeLong, Clarke-Pearson (1988), Biometrics 44(3), 837-845.
 
     """
-    numbers = positives.sum(), negatives.sum()
-    above = np.cumsum(negatives) - negatives
-    auc = float((positives * (2 * above + negatives)).sum() / (2 * numbers[0] * numbers[1]))
-    if min(numbers) < 2:
+    n_positives = positives.sum()
+    n_negatives = negatives.sum()
+    negatives_below = np.cumsum(negatives) - negatives
+    wins = (positives * (2 * negatives_below + negatives)).sum()
+    auc = float(wins / (2 * n_positives * n_negatives))
+    if min(n_positives, n_negatives) < 2:
         return auc, Interval(0.0, 1.0)
 
-    miss = 1.0 - auc
-    variance = 0.0
-    for rows, number, share in zip(
-        (positives, negatives), numbers, misses(positives, negatives), strict=True
-    ):
-        variance += (
-            max(float((rows * share**2).sum()) - number * miss * miss, 0.0) / (number - 1) / number
-        )
+    of_positives, of_negatives = misses(positives, negatives)
+    variance = _variance_of_mean(positives, of_positives, 1.0 - auc)
+    variance += _variance_of_mean(negatives, of_negatives, 1.0 - auc)
 
     half = Z95 * math.sqrt(variance)
     return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
 
 
+def _variance_of_mean(rows: Floats, values: Floats, mean: float) -> float:
+    """Return the variance of the mean of values (vertices,), each of which has so many rows."""
+    number = rows.sum()
+    scatter = max(float((rows * values**2).sum()) - number * mean * mean, 0.0)
+    return float(scatter / (number - 1) / number)
+
+
 def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
     """Return (vertices,) the complements of a positive's and of a negative's component at each
-    score.
-
-    Of these nothing cancels where an AUC is close to 1.
+    score, which lose no digits if an AUC is close to 1.
     """
-    below = np.cumsum(positives) - positives
-    above = np.cumsum(negatives) - negatives
-    return 1 - (above + negatives / 2) / negatives.sum(), (below + positives / 2) / positives.sum()
+    positives_below = np.cumsum(positives) - positives
+    negatives_below = np.cumsum(negatives) - negatives
+    of_positives = 1 - (negatives_below + negatives / 2) / negatives.sum()
+    of_negatives = (positives_below + positives / 2) / positives.sum()
+    return of_positives, of_negatives
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
@@ -103,8 +117,7 @@ def thin(x: Floats, y: Floats) -> NDArray[np.intp]:
     if len(corners) <= MAX_POINTS:
         return corners
 
-    along = (x + y)[corners]
-    chosen: NDArray[np.intp] = corners[
-        np.unique(np.searchsorted(along, np.linspace(0, along[-1], MAX_POINTS)))
-    ]
+    distances = (x + y)[corners]
+    even = np.linspace(0, distances[-1], MAX_POINTS)
+    chosen: NDArray[np.intp] = corners[np.unique(np.searchsorted(distances, even))]
     return chosen

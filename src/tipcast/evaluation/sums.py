@@ -1,21 +1,24 @@
-"""Sums of parts: added up where the rows lie, on whatever device; and the intervals of what they
-estimate.
-"""
+"""Sums over parts, each counted where its rows lie, and confidence intervals of estimates."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.compute.base import Array, module_of
+from tipcast.compute.base import Array, Frame, module_of
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 Z95 = 1.959963984540054
 """97.5 % point of the normal distribution."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+PartValues = Sequence[Any]
+"""A column part by part: futures of arrays, Series or frames, or these of this process."""
 
 
 class Interval(NamedTuple):
@@ -31,90 +34,92 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """Columns of rows, part by part alike: futures on workers, or arrays of this process."""
+    """Columns of the same rows, cut into the same parts."""
 
-    columns: Sequence[Any]
-    """Columns, as predictions and what they are judged by."""
-    client: Any = None
-    """A ``distributed.Client``; None: this process."""
+    columns: Sequence[PartValues]
+    """Columns, such as the predictions and the target."""
+    client: "Client | None" = None
+    """The workers of the futures; None: the columns are in this process."""
     where: str = "predictions"
     """The rows' name in error messages."""
 
     def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
         """Count each part where it lies, by ``count`` of its columns, and return the total."""
+        client = self.client
         parts = list(zip(*self.columns, strict=True))
-        if self.client is None:
+        if client is None:
             return total([count(*part) for part in parts])
-        return self.client.submit(
-            total, [self.client.submit(count, *part, pure=False) for part in parts]
-        ).result()
+
+        sums = [client.submit(count, *part, pure=False) for part in parts]
+        return client.submit(total, sums).result()
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over rows, on the host; each kind adds its own. Without arguments they are of no
-    rows.
-    """
+    """Sums over rows, on the host; each kind adds fields. The defaults are the sums of no rows."""
 
     scored: int = 0
-    """Rows with a prediction that can be, whether or not their target is known."""
+    """Rows with a possible prediction, whether or not their target is known."""
     not_numbers: int = 0
-    """Rows whose prediction cannot be: they count for nothing else."""
+    """Rows with an impossible prediction: they count for nothing else."""
     unknown: int = 0
-    """Scored rows whose target is not known, or cannot be."""
+    """Scored rows whose target is unknown or impossible."""
 
     @property
     def rows(self) -> int:
-        """Rows that the metrics are of."""
+        """Rows that the metrics are computed from."""
         return self.scored - self.unknown
 
 
-def added(parts: Sequence[Any], but: Collection[str] = ()) -> dict[str, Any]:
-    """Return the sums over the parts, dataclasses alike, of their fields ``but`` some; see
-    ``summed``.
-    """
+def added(parts: Sequence[Sums], but: Collection[str] = ()) -> dict[str, Any]:
+    """Return field -> sum over the parts, without the fields in ``but``; see ``summed``."""
     names = [field.name for field in fields(parts[0]) if field.name not in but]
-    return dict(
-        zip(names, summed([[getattr(part, name) for name in names] for part in parts]), strict=True)
-    )
+    sums = summed([[getattr(part, name) for name in names] for part in parts])
+    return dict(zip(names, sums, strict=True))
 
 
 def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the sums of columns of numbers, exactly, or of arrays, each as large as the
-    largest.
+    """Return the sum of each column of the parts: of numbers, exactly; of arrays, with the largest
+    size of each axis.
     """
     sums: list[Any] = []
     for values in zip(*parts, strict=True):
         if isinstance(values[0], np.ndarray):
-            shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
-            total = np.zeros(
-                shape, dtype=np.result_type(np.int64, *(value.dtype for value in values))
-            )
-            for value in values:
-                total[tuple(slice(size) for size in value.shape)] += value
-            sums.append(total)
+            sums.append(_array_sum(values))
+        elif all(isinstance(value, int) for value in values):
+            sums.append(sum(values))
         else:
-            sums.append(
-                sum(values)
-                if all(isinstance(value, int) for value in values)
-                else math.fsum(values)
-            )
+            sums.append(math.fsum(values))
 
     return sums
 
 
-def values_of(values: Any) -> Array:
+def _array_sum(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return the sum of arrays, each padded with zeros to the largest size of each axis."""
+    shape = [max(sizes) for sizes in zip(*(array.shape for array in arrays), strict=True)]
+    dtype = np.result_type(np.int64, *(array.dtype for array in arrays))
+    total: NDArray[Any] = np.zeros(shape, dtype=dtype)
+    for array in arrays:
+        total[tuple(slice(size) for size in array.shape)] += array
+    return total
+
+
+def values_of(values: Array | Frame) -> Array:
     """Return the array of a Series, a frame or an array."""
     return getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
 
 
-def kept(good: Array, *columns: Any) -> tuple[int, list[Any]]:
-    """Return how many rows are not good, and the arrays of the columns of those that are; a column
+def kept(good: Array, *columns: Array | Frame | None) -> tuple[int, list[Any]]:
+    """Return how many rows are not good, and the arrays of the columns for the good rows; a column
     may be None.
     """
     odd = len(good) - int(module_of(good).count_nonzero(good))
     arrays = [values_of(column) for column in columns]
-    return odd, [array if array is None or not odd else array[good] for array in arrays]
+    if not odd:
+        return odd, arrays
+
+    good_rows = [None if array is None else array[good] for array in arrays]
+    return odd, good_rows
 
 
 def mean_interval(rows: int, total: float, squares: float, *, root: bool = False) -> Interval:
@@ -123,21 +128,30 @@ def mean_interval(rows: int, total: float, squares: float, *, root: bool = False
     See van der Vaart (1998), Asymptotic Statistics, chapter 3. ``total`` and ``squares`` are sums
     over the rows of the value and of its square.
     """
-    value = math.sqrt(total / rows) if root else total / rows
+    value = total / rows
+    if root:
+        value = math.sqrt(value)
     if rows < 2:
         return Interval(0.0, math.inf)
+
     half = root_slope(value, root) * half_width(rows, total, squares)
     return Interval(max(value - half, 0.0), value + half)
 
 
 def half_width(rows: float, total: float, squares: float) -> float:
-    """Return half the asymptotic 95 % interval of a mean; of fewer than two rows it is infinite."""
+    """Return half the asymptotic 95 % interval of a mean; infinite for fewer than two rows."""
     variance = max(squares - total * total / rows, 0.0)
-    return Z95 * math.sqrt(variance / (rows - 1) / rows) if rows > 1 else math.inf
+    if rows <= 1:
+        return math.inf
+    return Z95 * math.sqrt(variance / (rows - 1) / rows)
 
 
 def root_slope(value: float, root: bool) -> float:
-    """Return the derivative at a mean of its root, which is ``value``, or of the mean itself."""
+    """Return the derivative of a root, whose value is given, with respect to the mean; 1 for the
+    mean itself.
+    """
     if not root:
         return 1.0
-    return 1 / (2 * value) if value else 0.0
+    if not value:
+        return 0.0
+    return 1 / (2 * value)

@@ -88,7 +88,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
         job="sweep",
         name=name,
         params=params(config, later=["search.trials", *searched]) | planned_params(plan.data),
-        tags={STUDY: plan.objective.study},
+        tags={STUDY: plan.objective.study_digest},
         clock=clock,
         resume=plan.previous.run if plan.previous is not None else None,
         lease=True,
@@ -131,7 +131,7 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
     """
     study = Study(
         objective=plan.objective,
-        sweep=uuid.uuid4().hex[:8],
+        sweep_id=uuid.uuid4().hex[:8],
         fragments=merged(plan.data.train.fragments, workers.frames.batch_rows),
         recipe=plan.data.recipe,
         frames=workers.frames,

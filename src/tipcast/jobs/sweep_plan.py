@@ -200,7 +200,7 @@ def identity(config: SweepConfig, data: Plan) -> str:
 
 def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
     """Refuse to resume a sweep whose trials would be others now; S003."""
-    if objective.study != previous.tags.get(STUDY):
+    if objective.study_digest != previous.tags.get(STUDY):
         what = "its data or its configuration are not what they were"
         fix = "put the data back, or start a new sweep"
         raise TipcastError("S003", previous.run.id, what, fix)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.disk import writing
@@ -17,7 +18,10 @@ from tipcast.models import native
 from tipcast.tasks.kinds import BINARY, Kind
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
+
+Parts = Sequence["Future[Any]"]
+"""Futures of parts of a frame, of their targets or of predictions of them."""
 
 History = Mapping[str, Mapping[int, float]]
 """Rows and metric, as ``validation_logloss`` -> round or iteration -> value."""
@@ -34,14 +38,15 @@ RESERVED = {
 }
 """Parameters of scikit-learn's estimators that tipcast sets -> what to use in their place."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")
-"""Parameters that say how long a fit goes on, or how many rows it needs: few are enough to judge
-the others.
+"""Parameters that say how long a fit goes on, or how many rows it needs. A small value is enough to
+check the others.
 """
 PER_COLUMN = ("monotonic_cst", "categorical_features")
 """Parameters that only the real columns fit."""
 TRIED_ROWS = 256
+"""Rows that parameters are tried on."""
 TRIED_COLUMNS = 64
-"""Of the rows that parameters are tried on; more columns than any choice of features."""
+"""Columns of these rows: more than any choice of features."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,10 @@ class Fitted:
     format: str
     """One of ``native.FILES``: ``xgboost-ubj``, ``treelite`` or ``skops``."""
     content: Callable[[Any], bytes]
-    """Returns what the model's file holds, of the scorer."""
+    """Makes the content of the model's file from the scorer."""
     importance: Mapping[str, float] = field(default_factory=dict)
-    """Feature -> share; all features, summing to 1 (to 0 where the model uses none); empty where it
-    tells none.
+    """Feature -> share, for all features. They sum to 1, or to 0 if the model uses none; empty if
+    the model has no importances.
     """
     importance_kind: str = ""
     """The measure that importances are shares of, as ``gain``."""
@@ -84,8 +89,8 @@ class Split:
     x: Any
     y: Any = None
     """Targets; None if nothing is predicted."""
-    validation: Any = None
-    """Features and targets; None: there are none."""
+    validation: tuple[Any, Any] | None = None
+    """Features and targets; None without validation rows."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +99,18 @@ class Estimator(ABC):
 
     params: Mapping[str, Any]
     """Parameters by the library's own names."""
-    training: Mapping[str, Any]
-    """Settings of the fit rather than of the model."""
+    fit_settings: Mapping[str, Any]
+    """Settings of the fit rather than of the model: ``model.fit`` of the configuration."""
     device: str
     """``cpu`` or ``cuda``."""
     categorical: tuple[str, ...] = ()
     kind: Kind = BINARY
     classes: int = 0
-    """How many classes there are; 0, of several classes, is enough for ``check`` alone."""
+    """Number of classes. ``check`` alone does not need it: 0 will do."""
     missing: float = -1.0
-    """What stands for a missing value in features that are categories; NaN is missing in any."""
+    """What stands for a missing value in features that are categories. NaN is missing in any
+    feature.
+    """
 
     @abstractmethod
     def check(self) -> None:
@@ -128,25 +135,26 @@ class Estimator(ABC):
 
     @property
     def takes_missing(self) -> bool:
-        """Whether it learns from NaN; otherwise a dataset fills what is missing."""
+        """Whether it learns from NaN; otherwise the dataset fills in missing values."""
         return False
 
     @property
     def one_hot(self) -> bool:
-        """Whether a category must become a column of 0 and 1 for each value, as its codes have no
+        """Whether each value of a category must become a column of 0 and 1, as its codes have no
         order.
         """
         return False
 
     # Most estimators have nothing to refuse.
     def check_width(self, values: Mapping[str, int]) -> None:  # noqa: B027
-        """Refuse (C003) categories, each with the number of its values, that the model cannot be
-        given.
+        """Refuse (C003) categories that have too many values for the model.
+
+        ``values`` maps each category to the number of its values.
         """
 
     @property
     def sharing(self) -> Hashable:
-        """Parameters that ``prepared`` depends on; None where fits share plain rows."""
+        """Parameters that ``prepared`` depends on; None if fits share plain rows."""
         return None
 
     def prepared(self, rows: Split, threads: int) -> Any:
@@ -154,14 +162,15 @@ class Estimator(ABC):
         return rows
 
     def need_classes(self, labels: Array) -> None:
-        """Refuse (D015) labels of fewer classes than there are: a library would leave those out."""
+        """Refuse (D015) labels that lack a class: a library would leave it out of the model."""
         if not self.kind.has_classes:
             return
+
         xp = module_of(labels)
-        wanted = self.classes or 2
-        present = int(xp.count_nonzero(xp.bincount(labels)))
-        if present < wanted:
-            what = f"{present} of {wanted} classes have training rows"
+        n_classes = self.classes or 2
+        n_present = int(xp.count_nonzero(xp.bincount(labels)))
+        if n_present < n_classes:
+            what = f"{n_present} of {n_classes} classes have training rows"
             fix = "check the target, or use more rows or fewer workers"
             raise TipcastError("D015", "training rows", what, fix)
 
@@ -181,21 +190,27 @@ def columns(frame: Any) -> list[str]:
 
 def parts(rows: Any) -> list[Any]:
     """Return rows as a list of parts."""
-    return rows if isinstance(rows, list) else [rows]
+    if isinstance(rows, list):
+        return rows
+    return [rows]
 
 
-def stacked(x: Any, y: Any) -> tuple[Array, Array]:
-    """Return rows, or those of parts, as one array, column by column, and their targets; one part
-    is not copied.
+def stacked(x: Frame | list[Frame], y: Frame | list[Frame]) -> tuple[Array, Array]:
+    """Return features as one array, column by column, and targets as another.
+
+    Both are a frame, or a list of parts. A single part is not copied.
     """
     x = [*parts(x)]
     y = [*parts(y)]
-    return (x[0].values, y[0].values) if len(x) == 1 else (joined(x, "F"), joined(y))
+    if len(x) == 1:
+        return x[0].values, y[0].values
+    return joined(x, "F"), joined(y)
 
 
-def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
-    """Return the values of frames as one array, emptying their list on the way: they are in memory
-    about once.
+def joined(frames: list[Frame], order: str = "C", dtype: DTypeLike | None = None) -> Array:
+    """Return the values of frames as one array.
+
+    Empties the list on the way, so that the rows are in memory about once.
     """
     empty = frames[0].iloc[:0].values
     shape = (sum(map(len, frames)), *empty.shape[1:])
@@ -211,12 +226,12 @@ def joined(frames: list[Frame], order: str = "C", dtype: Any = None) -> Array:
 
 
 def check_names(
-    section: str, given: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]
+    section: str, names: Iterable[str], valid: Iterable[str], hints: Mapping[str, str]
 ) -> None:
     """Refuse (C001) a name under ``params`` or ``fit`` that the library lacks, or that another key
     sets.
     """
-    for name in given:
+    for name in names:
         where = f"model.{section}.{name}"
         if name not in valid and name in hints:
             raise TipcastError(
@@ -228,36 +243,40 @@ def check_names(
 
 def positive(key: str, value: Any, *, whole: bool = True) -> Any:
     """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
-    kinds, wanted = (
-        (int, "a whole number of at least 1")
-        if whole
-        else ((int, float), "a finite number above 0")
-    )
-    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
-        raise must_be(key, wanted, repr(value))
+    types: tuple[type, ...] = (int, float)
+    rule = "a finite number above 0"
+    if whole:
+        types = (int,)
+        rule = "a whole number of at least 1"
+
+    is_number = isinstance(value, types) and not isinstance(value, bool)
+    if not is_number or not 0 < value < float("inf"):
+        raise must_be(key, rule, repr(value))
     return value
 
 
-def judge(
+def try_params(
     make: Callable[..., Any], params: Mapping[str, Any], kind: Kind, *, sparse: bool = False
 ) -> Any:
-    """Let a library judge parameters by a short fit on some rows; C003 with its message. Return the
-    fitted model.
+    """Fit on a few made rows, so that the library checks the parameters; return the fitted model.
 
-    ``make`` returns an unfitted estimator with ``params``, but for those that it is called with.
+    ``make`` returns an unfitted estimator with ``params``; its keyword arguments replace some of
+    them. Raises C003 with the library's message.
     """
     few = {name: 2 for name in STEPS if isinstance(params.get(name), int) and params[name] > 2}
+    unset = {name: None for name in PER_COLUMN if name in params}
     x: Any = np.random.default_rng(0).random((TRIED_ROWS, TRIED_COLUMNS))
     if sparse:
         import scipy.sparse
 
         x = scipy.sparse.csr_array(x)
+
     y = kind.example_target(TRIED_ROWS)
     try:
         with warnings.catch_warnings(action="ignore"):
-            return make(**few, **{name: None for name in PER_COLUMN if name in params}).fit(x, y)
+            return make(**few, **unset).fit(x, y)
     except (ValueError, TypeError) as problem:
-        # C is in SVC too
+        # Whole words: the parameter C is a letter of SVC too.
         name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")
         where = f"model.params.{name}".rstrip(".")
         fix = "see the library's documentation"

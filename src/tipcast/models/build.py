@@ -18,7 +18,7 @@ TABLES = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def build_for_task(model: ModelSpec, device: str, task: Task) -> Any:
-    """Make the estimator of a task that is known, see ``build``."""
+    """Make the estimator for a task, see ``build``."""
     return build(model, device, task.categorical, task.kind, len(task.classes), task.missing)
 
 
@@ -35,21 +35,28 @@ def build(
 
     ``device`` is ``cpu`` or ``cuda`` (a session's), or a backend's name ``gpu``. ``categorical``
     are features that are categories, in which ``missing`` stands for no value. ``kind`` is one of
-    the model's ``kinds``, None for its first one, of so many ``classes``, which ``check`` alone
-    does not need. C002 no such model, or none for the device, C003 not a model of the kind, or
-    categories that it does not know, C006 classes that an override may not name.
+    the model's ``kinds``; None for its first one. ``classes`` is the number of classes, which
+    ``check`` alone does not need.
+
+    Raises C002 if there is no such model, or none for the device; C003 if the model does not learn
+    the kind, or takes no categories; C006 for classes that an override may not name.
     """
     kind = kind or kinds.named(model.kinds[0])
     _check_kind(model, kind)
-    shipped: Mapping[str, Any] = {} if model.classes else _shipped(model.name)
+
+    shipped: Mapping[str, Any] = {}
+    if not model.classes:
+        shipped = _shipped(model.name)
     _check_shipped(model, shipped)
 
-    table = "cpu" if device == "cpu" else "gpu"
+    table = "gpu"
+    if device == "cpu":
+        table = "cpu"
     tables = model.classes[kind.name] if model.classes else shipped
     name = _class_name(model, tables, table)
     settings: dict[str, Any] = {
         "params": dict(model.params),
-        "training": dict(model.fit),
+        "fit_settings": dict(model.fit),
         "device": TABLES[table],
         "categorical": tuple(categorical),
         "kind": kind,
@@ -72,12 +79,15 @@ def _check_kind(model: ModelSpec, kind: Kind) -> None:
     """Refuse (C003) a kind of task that the model does not learn."""
     if kind.name in model.kinds and (not model.classes or model.classes.get(kind.name)):
         return
-    fix = "use model=xgboost or model=random_forest" if kind.has_target else "use model=kmeans"
+
+    fix = "use model=kmeans"
+    if kind.has_target:
+        fix = "use model=xgboost or model=random_forest"
     raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
 
 
 def _check_shipped(model: ModelSpec, shipped: Mapping[str, Any]) -> None:
-    """Refuse (C006) a class of tipcast's that an override names, and not the shipped yaml."""
+    """Refuse (C006) a class of tipcast's that an override names in place of the shipped yaml's."""
     for table in TABLES:
         if getattr(model, table) != shipped.get(table):
             fix = "choose a model by name, as model=xgboost"
@@ -88,9 +98,10 @@ def _check_shipped(model: ModelSpec, shipped: Mapping[str, Any]) -> None:
 
 
 def _class_name(model: ModelSpec, tables: Mapping[str, Any], table: str) -> str:
-    """Return the dotted name of the class of a table; C002 where it has none."""
-    entry: Any = tables.get(table) or {}
-    name: Any = entry.get("local") if model.classes else entry
+    """Return the dotted name of the class in a table; C002 if the table has none."""
+    name: Any = tables.get(table) or {}
+    if model.classes:  # in place of one class, there is one by reach
+        name = name.get("local")
     if name:
         return str(name)
 

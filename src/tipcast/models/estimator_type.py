@@ -1,7 +1,5 @@
 """Whether a library's class predicts what a task asks for: classes, values or clusters."""
 
-from typing import Any
-
 from sklearn.base import ClassifierMixin, ClusterMixin, DensityMixin, OutlierMixin, RegressorMixin
 
 from tipcast.config.errors import TipcastError
@@ -17,7 +15,7 @@ MIXINS = {
 """Base of scikit-learn's classes -> the type of an estimator, as its tags have it."""
 
 
-def check_type(cls: Any, name: str, kind: Kind, where: str) -> None:
+def check_type(cls: type, name: str, kind: Kind, where: str) -> None:
     """Refuse (C002) a class of another type than the task's kind needs, before anything is fitted.
 
     A regressor would be fitted on classes without a complaint, and its values taken for
@@ -32,12 +30,12 @@ def check_type(cls: Any, name: str, kind: Kind, where: str) -> None:
     raise TipcastError("C002", where, what, f"name one, as {kind.estimator_example}")
 
 
-def type_of(cls: Any) -> str | None:
-    """Return the type of an estimator's class, as scikit-learn's tags name it; None where nothing
-    tells.
+def type_of(cls: type) -> str | None:
+    """Return the type of an estimator's class, as scikit-learn's tags name it; None if it cannot be
+    told.
 
-    The class alone is asked, as an object may need parameters or a cluster of Dask. Classes of cuML
-    have an attribute; of others, as Dask-ML's, the methods tell.
+    Only the class is looked at: an object may need parameters or a Dask cluster. cuML's classes
+    have an attribute; the methods of others, such as Dask-ML's, show the type.
     """
     declared = getattr(cls, "_estimator_type", None)
     if isinstance(declared, str):
@@ -51,9 +49,13 @@ def type_of(cls: Any) -> str | None:
         return "clusterer"
     if hasattr(cls, "predict_proba") or hasattr(cls, "decision_function"):
         return "classifier"
-    return "regressor" if cls.__module__.startswith("dask_ml.") else None
+    if cls.__module__.startswith("dask_ml."):
+        return "regressor"
+    return None
 
 
 def _with_article(estimator_type: str) -> str:
     words = estimator_type.replace("_", " ")
-    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
+    if words[0] in "aeiou":
+        return f"an {words}"
+    return f"a {words}"

@@ -1,5 +1,6 @@
-"""Fit and score on the workers that hold the rows, by a library alone or in its distributed
-form.
+"""Fit and score on the workers that hold the rows.
+
+A fit runs inside one worker, or over all workers by the library's distributed form.
 """
 
 import contextlib
@@ -10,8 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as ended
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
 
 import dask
 import numpy as np
@@ -23,10 +25,10 @@ from tipcast.compute.base import Array, Frame, to_host
 from tipcast.compute.cluster import worker_info
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import native
-from tipcast.models.base import Estimator, Fitted, Progress, Split
+from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client, Future, Scheduler
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 1.0
@@ -41,8 +43,9 @@ BETWEEN = "|"
 ROWS_OF_THREAD = 10_000
 """Rows to score that are worth a thread."""
 DRAWN_ROWS = 500
+"""Rows whose contributions a figure shows."""
 FEWEST_DRAWN_ROWS = 50
-"""Rows whose contributions a figure shows, and those of models that take long."""
+"""Rows that it shows of a model whose contributions take long."""
 DRAWN_SPLITS = 5e6
 """Splits of a model times rows whose contributions take about a second of a core."""
 EXPLAINED_BY_THREAD = 10
@@ -51,32 +54,62 @@ EXPLAINED_BY_THREAD = 10
 Result = TypeVar("Result")
 
 
+class RowsOnWorkers(Protocol):
+    """One split of the rows, as ``datasets.rows.Rows``."""
+
+    @property
+    def x(self) -> Parts: ...
+
+    @property
+    def y(self) -> Parts: ...
+
+    @property
+    def features(self) -> Any: ...
+
+    @property
+    def target(self) -> Any: ...
+
+
 def fit(
     client: "Client",
     estimator: Estimator,
-    train: Any,
-    validation: Any,
+    train: RowsOnWorkers,
+    validation: RowsOnWorkers | None,
     seed: int,
     progress: Progress = None,
 ) -> Fitted:
-    """Fit a model on rows that lie on the workers of a client, ``datasets.rows.Rows``.
+    """Fit a model on rows that lie on the workers of a client.
 
-    Those of ``validation``, if any, decide when to stop. ``progress`` is called with the steps done
-    and all steps, by models that can tell. K003 a worker was lost, C010 the library computed on
-    another device; those of the model.
+    The rows of ``validation``, if any, decide when to stop. Models that can tell their progress
+    call ``progress`` with the steps done and all steps. Raises K003 if a worker is lost, C010 if
+    the library computed on another device, and the model's own errors.
     """
-    splits = [train] if validation is None else [train, validation]
-    everywhere = set.intersection(
-        *holders(client, [part for rows in splits for part in (*rows.x, *rows.y)])
-    )
-    if not everywhere:
-        sides = [(side.features, side.target) for side in splits]
-        return estimator.fit_distributed(client, Split(*sides[0], *sides[1:]), seed, progress)
+    splits = [train]
+    if validation is not None:
+        splits.append(validation)
 
-    address = min(everywhere)
+    parts = [part for rows in splits for part in (*rows.x, *rows.y)]
+    with_all_rows = set.intersection(*holders(client, parts))
+    if with_all_rows:
+        return _fit_on_one_worker(client, min(with_all_rows), estimator, splits, seed)
+
+    split = Split(train.features, train.target)
+    if validation is not None:
+        split = replace(split, validation=(validation.features, validation.target))
+    return estimator.fit_distributed(client, split, seed, progress)
+
+
+def _fit_on_one_worker(
+    client: "Client",
+    address: str,
+    estimator: Estimator,
+    splits: Sequence[RowsOnWorkers],
+    seed: int,
+) -> Fitted:
+    """Fit inside a worker that holds all rows."""
     rows = [[list(side.x), list(side.y) or None] for side in splits]
     threads = client.nthreads()[address]
-    task = client.submit(_alone, estimator, rows, seed, threads, workers=[address], pure=False)
+    task = client.submit(_fit_rows, estimator, rows, seed, threads, workers=[address], pure=False)
     fitted: Fitted = watched(client, [address], task.result)
     task.release()
 
@@ -84,15 +117,22 @@ def fit(
 
 
 @travelling
-def _alone(estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int) -> Fitted:
-    train, *validation = rows
-    return estimator.fit(Split(*train, *map(tuple, validation)), seed, threads)
+def _fit_rows(
+    estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int
+) -> Fitted:
+    """Fit on [features, target] of the training rows and, if any, of the validation rows."""
+    (x, y), *held_out = rows
+    split = Split(x, y)
+    if held_out:
+        held_out_x, held_out_y = held_out[0]
+        split = replace(split, validation=(held_out_x, held_out_y))
+    return estimator.fit(split, seed, threads)
 
 
-def holders(client: "Client", parts: Sequence[Any]) -> list[set[str]]:
+def holders(client: "Client", parts: Parts) -> list[set[str]]:
     """Wait for parts; return the addresses of the workers that hold each.
 
-    K003 where nobody holds a part any more; the error of the first part that could not be made.
+    Raises K003 if a part was lost with its worker. Re-raises the first error of a part that failed.
     """
     with client.as_current():  # Dask's wait takes no client
         wait(parts)
@@ -114,8 +154,8 @@ def parts_of(client: "Client", collection: Any) -> list[Any]:
     return list(client.compute(collection.to_delayed()))
 
 
-def workers_of(client: "Client", parts: Sequence[Any]) -> list[str]:
-    """Return the addresses of all workers that hold one of some parts."""
+def workers_of(client: "Client", parts: Parts) -> list[str]:
+    """Return the addresses of all workers that hold any of the parts."""
     return sorted(set().union(*holders(client, parts)))
 
 
@@ -127,8 +167,8 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
     ``worker-ttl``. The scheduler itself checks only once in that time, and then waits for the
     worker to restart.
 
-    The fit has the client as the current one. K003 where a worker is lost, and the fit is left to
-    end by itself.
+    The fit has the client as the current one. Raises K003 if a worker is lost; the fit is then left
+    to end by itself.
     """
     outcome: ThreadFuture[Result] = ThreadFuture()
 
@@ -143,9 +183,11 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
     heartbeats = _Heartbeats(client, workers)
     while True:
         ended([outcome], timeout=LOOK_S)
-        problem = outcome.exception() if outcome.done() else None
-        if outcome.done() and problem is None:
-            return outcome.result()
+        problem: BaseException | None = None
+        if outcome.done():
+            problem = outcome.exception()
+            if problem is None:
+                return outcome.result()
 
         if client.status != "running":  # the scheduler is gone: Dask would try for long to ask it
             raise problem or _gone(["the scheduler"])
@@ -217,15 +259,18 @@ def worker_lock(client: "Client", workers: Sequence[str]) -> Iterator[None]:
             lock.release()
 
 
-def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
+def _release_dead(dask_scheduler: "Scheduler", names: Sequence[str]) -> list[str]:
     """Release locks of dead clients; return the clients that own the others."""
-    locks = dask_scheduler.extensions["multi_locks"]
+    locks: Any = dask_scheduler.extensions["multi_locks"]
     alive = []
+
     for user in sorted({str(user) for name in names for user in locks.locks[name][:1]}):
         client = user.partition(BETWEEN)[0]
         if client in dask_scheduler.clients:
             alive.append(client)
             continue
+
+        # XGBoost's lock inside it is of the same workers, by their plain addresses.
         addresses = {name.removeprefix(LOCK) for name in locks.requests[user]}
         first = [locks.locks[address][0] for address in addresses if locks.locks.get(address)]
         for inner in {lock for lock in first if set(locks.requests.get(lock, ())) == addresses}:
@@ -235,7 +280,7 @@ def _release_dead(dask_scheduler: Any, names: Sequence[str]) -> list[str]:
     return alive
 
 
-def predict(client: "Client", scorer: "Future[native.Scorer]", x: Sequence[Any]) -> list[Any]:
+def predict(client: "Client", scorer: "Future[native.Scorer]", x: Parts) -> list[Any]:
     """Start scoring futures of (rows, features) float32 DataFrames where they lie; return futures
     of the scores.
 
@@ -247,49 +292,43 @@ def predict(client: "Client", scorer: "Future[native.Scorer]", x: Sequence[Any])
     )
 
 
-def truth(client: "Client", scorer: "Future[native.Scorer]", rows: Any) -> list[Any]:
-    """Return futures of what predictions are judged by: the target, or the features themselves
-    where there is no target.
-
-    ``rows`` are a ``datasets.rows.Rows``.
+def truth(client: "Client", scorer: "Future[native.Scorer]", rows: RowsOnWorkers) -> list[Any]:
+    """Return futures of what predictions are compared with: the target, or the features if there is
+    no target.
     """
-    return list(rows.y) or list(
-        client.map(_judged, rows.x, scorer=scorer, pure=False, key="judged")
-    )
+    if rows.y:
+        return list(rows.y)
+    return list(client.map(_one_hot_rows, rows.x, scorer=scorer, pure=False, key="judged"))
 
 
-def _judged(x: Frame, scorer: native.Scorer) -> Any:
-    return scorer.judged(x)
+def _one_hot_rows(x: Frame, scorer: native.Scorer) -> Array:
+    return scorer.one_hot_rows(x)
 
 
-def _threads(client: "Client", x: Sequence[Any]) -> int:
+def _threads(client: "Client", x: Parts) -> int:
     """Return how many threads a part may take: fewer parts than threads would leave cores idle."""
     nthreads: Sequence[int] = list(client.nthreads().values())
     return min(max(sum(nthreads) // len(x), 1), max(nthreads, default=1))
 
 
 def send_fitted_scorer(client: "Client", scorer: native.Scorer) -> "Future[native.Scorer]":
-    """Return a future of a fit's scorer, which each worker then has once: nothing is written and
-    read again.
-    """
+    """Return a future of a fit's scorer, of which each worker gets one copy; no file is written."""
     return _sent(client, copy, scorer)
 
 
 def send_saved_scorer(
     client: "Client", saved: Path, format: str, device: str
 ) -> "Future[native.Scorer]":
-    """Return a future of a saved model's scorer, which a worker loads: the driver may lack its
-    device.
-    """
+    """Return a future of a saved model's scorer, loaded by a worker: the driver may lack a GPU."""
     return _sent(client, native.load, saved.read_bytes(), format, device)
 
 
 def every_way(client: "Client", fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
-    """Score the same (rows, features) float32 host rows by every way that a worker has to score a
-    saved model.
+    """Score (rows, features) float32 host rows by every way that a worker has to score a saved
+    model.
 
-    Returns predictions on the host, by ``estimator``, the scorer of the fit, and by the names of
-    ``native.available``.
+    Returns way -> predictions on the host: ``estimator`` is the scorer of the fit, the others are
+    those of ``native.available``.
     """
     scores: dict[str, Array] = _sent(
         client, _every_way, fitted.scorer, saved.read_bytes(), fitted.format, x
@@ -318,19 +357,18 @@ def _score(x: Frame, scorer: native.Scorer, threads: int) -> Array:
 
 
 def drawn_rows(saved: Path) -> int:
-    """Return how many rows' contributions a figure of a booster shows: fewer of many splits, which
-    take longer.
+    """Return how many rows' contributions a figure of a booster shows: fewer if it has many splits,
+    which take longer.
     """
-    splits = sum(
-        native.load(saved, "xgboost-ubj").booster.get_score(importance_type="weight").values()
-    )
+    booster = native.load(saved, "xgboost-ubj").booster
+    splits = sum(booster.get_score(importance_type="weight").values())
     return int(np.clip(DRAWN_SPLITS / max(splits, 1), FEWEST_DRAWN_ROWS, DRAWN_ROWS))
 
 
 def contributions(
     client: "Client",
     scorer: "Future[native.Scorer]",
-    x: Sequence[Any],
+    x: Parts,
     sizes: Sequence[int],
     most: int,
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
@@ -344,14 +382,23 @@ def contributions(
     step = max(-(-sum(sizes) // most), 1)
     # The distance between rows stays even across the parts' borders.
     starts = [-sum(sizes[:at]) % step for at in range(len(sizes))]
-    how: dict[str, Any] = {"scorer": scorer, "step": step, "threads": _threads(client, x)}
-    parts = client.map(_of_part, x, starts, **how, pure=False, key="explain")
+    threads = _threads(client, x)
+    parts = client.map(
+        _explain_part,
+        x,
+        starts,
+        scorer=scorer,
+        step=step,
+        threads=threads,
+        pure=False,
+        key="explain",
+    )
     values, added = zip(*client.gather(parts), strict=True)
 
     return np.concatenate(values), np.concatenate(added)
 
 
-def _of_part(
+def _explain_part(
     x: Frame, start: int, scorer: native.XGBoostScorer, step: int, threads: int
 ) -> tuple[Array, Array]:
     rows = x.iloc[start::step]

@@ -1,5 +1,5 @@
-"""Random forests: scikit-learn's, with its trees fitted as tasks on all workers, and cuML's, by its
-parameter names.
+"""Random forests: scikit-learn's, its trees fitted as tasks on all workers, and cuML's, which takes
+scikit-learn's parameter names.
 """
 
 import logging
@@ -16,10 +16,11 @@ import treelite.sklearn
 from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
+from tipcast.compute.base import Array
 from tipcast.compute.cluster import completed, worker_info
 from tipcast.config.errors import must_be, travelling, unknown
 from tipcast.models import base, native
-from tipcast.models.base import Estimator, Fitted, Progress, Split
+from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 from tipcast.tasks.kinds import Kind
 
@@ -64,21 +65,17 @@ CRITERIA = {
 class Forest(Estimator):
     """One forest, fitted inside one process or by all workers.
 
-    Where the rows of all workers fit into half of each worker's memory, every tree sees all rows,
-    and the forest is the one that scikit-learn grows from the same rows and seed. Otherwise each
-    worker grows trees from the rows it holds, in proportion to their number.
+    If the rows of all workers fit into half of each worker's memory, every tree sees all rows, and
+    the forest is the one that scikit-learn grows from the same rows and seed. Otherwise each worker
+    grows trees from the rows it holds, in proportion to their number.
     """
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
-        base.check_names(
-            "params",
-            self.params,
-            set(unfitted(self.kind, {}).get_params()) - set(RESERVED),
-            RESERVED,
-        )
-        base.check_names("fit", self.training, (), {})
-        base.judge(partial(unfitted, self.kind, self.params), self.params, self.kind)
+        valid = set(unfitted(self.kind, {}).get_params()) - set(RESERVED)
+        base.check_names("params", self.params, valid, RESERVED)
+        base.check_names("fit", self.fit_settings, (), {})
+        base.try_params(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
@@ -102,19 +99,20 @@ class Forest(Estimator):
 
         forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = trees
-        all_rows = all(len(grower.parts) == len(values) for grower in growers)
-        seen = "all" if all_rows else "each worker's own"
-        return _fitted(forest, base.columns(rows.x), {"rows_seen": seen})
+        rows_seen = "each worker's own"
+        if all(len(grower.parts) == len(values) for grower in growers):
+            rows_seen = "all"
+        return _fitted(forest, base.columns(rows.x), {"rows_seen": rows_seen})
 
     def _start_growing(
         self,
         client: "Client",
         growers: "Sequence[Grower]",
-        values: Sequence[Any],
-        targets: Sequence[Any],
+        values: Parts,
+        targets: Parts,
         seed: int,
     ) -> "dict[Future[Any], int]":
-        """Start several tasks a thread of each worker; return them with the first tree of each."""
+        """Start several tasks for each thread of a worker; return task -> its first tree."""
         threads = client.nthreads()
         tasks: dict[Future[Any], int] = {}
 
@@ -122,11 +120,13 @@ class Forest(Estimator):
             trees = grower.last - grower.first
             if not trees:
                 continue
+
             # Another worker takes over if this one dies.
             place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
-            parts = [[side[number] for number in grower.parts] for side in (values, targets)]
             # Rows are joined once on each worker; the worker's tasks share them.
-            joined = client.submit(base.stacked, *parts, **place)
+            x = [values[number] for number in grower.parts]
+            y = [targets[number] for number in grower.parts]
+            joined = client.submit(base.stacked, x, y, **place)
 
             chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
             bounds = np.linspace(grower.first, grower.last, chunks + 1).round().astype(int)
@@ -143,15 +143,14 @@ class Grower:
 
     address: str
     parts: Sequence[int]
-    """Numbers of the parts of the rows that its trees see."""
+    """Numbers of the parts that its trees see."""
     first: int
+    """Number of its first tree."""
     last: int
-    """Its trees are those from the first to the one before the last."""
+    """Number of the tree after its last one."""
 
 
-def _plan_growers(
-    client: "Client", values: Sequence[Any], targets: Sequence[Any], count: int
-) -> list[Grower]:
+def _plan_growers(client: "Client", values: Parts, targets: Parts, count: int) -> list[Grower]:
     """Share a number of trees out among the workers."""
     places = _places(client, values, targets)
     ends = np.cumsum([weight for _, weight in places.values()])
@@ -167,7 +166,9 @@ def _plan_growers(
 def _collect_trees(
     client: "Client", tasks: "dict[Future[Any], int]", count: int, progress: Progress
 ) -> tuple[Any, list[Any]]:
-    """Wait for all tasks, and empty them; return a forest without trees, and the trees in order."""
+    """Wait for all tasks and remove them from ``tasks``; return a forest without trees, and the
+    trees in order.
+    """
     grown: dict[int, list[Any]] = {}
     forest: Any = None
     for task, (empty, trees) in completed(client, list(tasks)):
@@ -180,29 +181,29 @@ def _collect_trees(
     return forest, [tree for start in sorted(grown) for tree in grown[start]]
 
 
-def unfitted(kind: Kind, params: Mapping[str, Any], **more: Any) -> Any:
+def unfitted(kind: Kind, params: Mapping[str, Any], **settings: Any) -> Any:
     """Return scikit-learn's forest for a kind of task; a null criterion is the library's
     default.
     """
-    given = {
-        name: value for name, value in params.items() if name != "criterion" or value is not None
-    }
-    forest = RandomForestClassifier if kind.has_classes else RandomForestRegressor
-    return forest(**{**given, **more})
+    arguments = {**params, **settings}
+    if arguments.get("criterion") is None:
+        arguments.pop("criterion", None)
+
+    if kind.has_classes:
+        return RandomForestClassifier(**arguments)
+    return RandomForestRegressor(**arguments)
 
 
-def _places(
-    client: "Client", x: Sequence[Any], y: Sequence[Any]
-) -> dict[str, tuple[list[int], float]]:
-    """Return the workers that grow trees, the numbers of the parts that each uses, and its share of
-    the trees.
+def _places(client: "Client", x: Parts, y: Parts) -> dict[str, tuple[list[int], float]]:
+    """Return worker -> numbers of the parts that it uses, and its weight among the workers, by
+    which trees are shared out.
     """
     homes = holders(client, [*x, *y])
     threads = client.nthreads()
     sizes = client.nbytes([future.key for future in (*x, *y)], summary=False)
-    # A row is held twice while parts are joined, its label once more as float64; each growing tree
-    # needs about 40 bytes a row. The seven base features and the label take 32 bytes, to which the
-    # trees' share is scaled.
+    # A row is in memory twice while parts are joined, its label once more as float64; each growing
+    # tree needs about 40 bytes a row. The seven base features and the label take 32 bytes: the
+    # other numbers are scaled by that.
     need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
     limits = [worker["memory_limit"] for worker in worker_info(client).values()]
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
@@ -222,7 +223,7 @@ def _places(
 
 @travelling
 def _grow(
-    rows: tuple[Any, Any], estimator: Forest, seed: int, start: int, stop: int
+    rows: tuple[Array, Array], estimator: Forest, seed: int, start: int, stop: int
 ) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
     x, y = rows
@@ -230,13 +231,13 @@ def _grow(
     state = np.random.RandomState(seed)
     # Skip the seeds of earlier trees, drawn as scikit-learn draws them.
     state.randint(np.iinfo(np.int32).max, size=start)
-    few = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
-    forest = unfitted(estimator.kind, estimator.params, **few).fit(x, y)
-    grown = forest.estimators_
+    settings = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
+    forest = unfitted(estimator.kind, estimator.params, **settings).fit(x, y)
+
+    trees = forest.estimators_
     forest.estimators_ = []
     forest._sample_weight = None  # under class_weight, a weight for every row
-
-    return forest, grown
+    return forest, trees
 
 
 def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
@@ -261,8 +262,8 @@ class CumlForest(Estimator):
     """One forest, without early stopping; cuML reports no progress."""
 
     def check(self) -> None:
-        """Refuse parameters that cuML would; scikit-learn's forest validates the values of those
-        that it has too.
+        """Refuse parameters that cuML would; scikit-learn's forest validates the values of
+        parameters that both have.
         """
         _ = self.settings
         not_shared = (*CUML_ONLY, "max_samples")
@@ -271,42 +272,36 @@ class CumlForest(Estimator):
             for name, value in self.params.items()
             if value is not None and name not in not_shared
         }
-        base.judge(partial(unfitted, self.kind, shared), shared, self.kind)
+        base.try_params(partial(unfitted, self.kind, shared), shared, self.kind)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """``params`` by cuML's names; C001 unknown name, C003 a value that cuML takes for something
-        else.
+        """``params`` by cuML's names; C001 for an unknown name, C003 for a value that cuML takes
+        for something else.
         """
-        base.check_names(
-            "params", self.params, CUML_PARAMS, {**RESERVED, "class_weight": "backend=cpu"}
-        )
-        base.check_names("fit", self.training, (), {})
-        given = {name: value for name, value in self.params.items() if value is not None}
-        for name in set(CUML_ONLY) & set(given):
-            base.positive(f"model.params.{name}", given[name])
+        hints = {**RESERVED, "class_weight": "backend=cpu"}
+        base.check_names("params", self.params, CUML_PARAMS, hints)
+        base.check_names("fit", self.fit_settings, (), {})
 
-        share = given.get("max_samples", 1.0)
+        params = {name: value for name, value in self.params.items() if value is not None}
+        for name in set(CUML_ONLY) & set(params):
+            base.positive(f"model.params.{name}", params[name])
+
+        share = params.get("max_samples", 1.0)
         if not isinstance(share, float) or not 0 < share <= 1:
             rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
-            raise must_be(
-                "model.params.max_samples", rule, repr(share), "change it, or use backend=cpu"
-            )
-        if (criterion := given.get("criterion")) and criterion not in CRITERIA:
-            raise unknown(
-                "model.params.criterion", "criterion of cuML's", criterion, CRITERIA, "C003"
-            )
+            fix = "change it, or use backend=cpu"
+            raise must_be("model.params.max_samples", rule, repr(share), fix)
 
+        criterion = params.get("criterion")
         if criterion:
-            given["criterion"] = CRITERIA[criterion]
+            params["criterion"] = _cuml_criterion(criterion)
 
-        # To cuML null of max_features is all features, and its default of max_depth has changed
-        # between releases.
-        given |= {
-            "max_features": self.params.get("max_features", "sqrt"),
-            "max_depth": given.get("max_depth"),
-        }
-        return {CUML_NAMES.get(name, name): value for name, value in given.items()}
+        # For cuML, null means all features in max_features, and its default of max_depth has
+        # changed between releases.
+        params["max_features"] = self.params.get("max_features", "sqrt")
+        params["max_depth"] = params.get("max_depth")
+        return {CUML_NAMES.get(name, name): value for name, value in params.items()}
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in device memory, several at once."""
@@ -333,9 +328,18 @@ class CumlForest(Estimator):
             model = watched(client, workers, grow)
         return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
 
-    def _make(self, module: ModuleType, **more: Any) -> Any:
-        name = "RandomForestClassifier" if self.kind.has_classes else "RandomForestRegressor"
-        return getattr(module, name)(**self.settings, **more)
+    def _make(self, module: ModuleType, **settings: Any) -> Any:
+        """Return an unfitted forest of a module of cuML's."""
+        if self.kind.has_classes:
+            return module.RandomForestClassifier(**self.settings, **settings)
+        return module.RandomForestRegressor(**self.settings, **settings)
+
+
+def _cuml_criterion(name: str) -> str:
+    """Return cuML's name of scikit-learn's criterion; C003 for one that cuML lacks."""
+    if name not in CRITERIA:
+        raise unknown("model.params.criterion", "criterion of cuML's", name, CRITERIA, "C003")
+    return CRITERIA[name]
 
 
 def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted:

@@ -17,7 +17,7 @@ from joblib import parallel_config
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base, native
-from tipcast.models.base import Fitted, Progress, Split
+from tipcast.models.base import Fitted, Parts, Progress, Split
 from tipcast.models.estimator_type import check_type
 from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
 from tipcast.models.library_class import (
@@ -27,7 +27,7 @@ from tipcast.models.library_class import (
     importance,
     skops_content,
 )
-from tipcast.models.library_dask import DaskRows, Parts, fit_dask_class
+from tipcast.models.library_dask import DaskRows, fit_dask_class
 from tipcast.models.library_rows import LibraryRows, chosen_by_part, rows_and_sum, rows_at
 from tipcast.models.preprocessing import Preprocessing, moments
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 AUTO = "auto"
-"""Of ``fit.passes``: as many passes as a linear model needs, by the number of the rows."""
+"""Value of ``fit.passes``: as many passes as a linear model needs for the number of rows."""
 ROWS_TO_CONVERGE = 1_000_000
 """Rows of all passes together after which stochastic gradient descent has converged, as a rule;
 see https://scikit-learn.org/stable/modules/sgd.html.
@@ -43,37 +43,40 @@ see https://scikit-learn.org/stable/modules/sgd.html.
 FEWEST_PASSES = 2
 MOST_PASSES = 50
 FIT = ("rows", "standardize", "passes", "folds")
+"""Keys of ``model.fit``."""
 
 
 @final
 @dataclass(frozen=True)
 class Library(LibraryRows):
-    """A library's class on the rows of one process; its Dask class, where it has one, on those of
-    all workers.
+    """A library's class on the rows of one process, or the library's Dask class on those of all
+    workers.
 
-    Where it has none one worker fits on a sample of them, at most ``fit.rows``.
+    Without a Dask class, one worker fits on a sample of the rows, at most ``fit.rows``.
     """
 
     def check(self) -> None:
-        """Refuse parameters that the library would: it judges the values itself, on some rows."""
+        """Refuse parameters that the library would: it checks the values itself, on some rows."""
         cls = find_class(self.reference)
         for name in filter(None, (self.reference, self.library, self.distributed)):
             check_type(find_class(name), name, self.kind, f"model.classes.{self.kind}")
 
         names = set(inspect.signature(cls).parameters) - {"self", "args", "kwargs"}
         base.check_names("params", list(self.params), names - set(base.RESERVED), base.RESERVED)
-        self._check_training(cls)
+        self._check_fit_settings(cls)
 
         if self.device == "cpu":  # the driver may have no GPU
             sparse = bool(self.categorical) and not self.dense
-            model = base.judge(partial(self.make, cls, 0, 1), self.params, self.kind, sparse=sparse)
+            make = partial(self.make, cls, 0, 1)
+            model = base.try_params(make, self.params, self.kind, sparse=sparse)
             check_saved(model)
 
-    def _check_training(self, cls: Any) -> None:
+    def _check_fit_settings(self, cls: type) -> None:
         """Refuse settings of the fit that are unknown (C001), or not counts (C003)."""
-        base.check_names("fit", list(self.training), FIT, {})
-        passes = self.training.get("passes")
-        counts = {"rows": self.training.get("rows"), "folds": self.training.get("folds")}
+        settings = self.fit_settings
+        base.check_names("fit", list(settings), FIT, {})
+        passes = settings.get("passes")
+        counts = {"rows": settings.get("rows"), "folds": settings.get("folds")}
         if passes != AUTO:
             counts["passes"] = passes
 
@@ -87,13 +90,12 @@ class Library(LibraryRows):
             raise TipcastError("C003", "model.fit.passes", what, fix)
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
-        """Fit on a sample of the rows at once, or with ``fit.passes`` on all of them part by
-        part.
-        """
+        """Fit on a sample of the rows at once; with ``fit.passes``, on all rows part by part."""
         features = base.columns(rows.x)
         sides = [base.parts(side) for side in (rows.x, rows.y) if side is not None]
         if not self.by_part:
-            numbers = chosen_by_part(map(len, sides[0]), self.training.get("rows"), seed)
+            most_rows = self.fit_settings.get("rows")
+            numbers = chosen_by_part(map(len, sides[0]), most_rows, seed)
             sample = [rows_at(*part) for part in zip(numbers, *sides, strict=True)]
             return self.learn(sample, features, seed, threads)
 
@@ -110,8 +112,8 @@ class Library(LibraryRows):
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
-        """Fit by the library's Dask class; without one on a sample on one worker, or with
-        ``fit.passes`` part by part.
+        """Fit by the library's Dask class; without one, on one worker with a sample, or, with
+        ``fit.passes``, part by part.
         """
         features = base.columns(rows.x)
         sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
@@ -124,18 +126,18 @@ class Library(LibraryRows):
     def _fit_part_by_part(
         self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
     ) -> Fitted:
-        """Let the model go from part to part, where these lie: rows may be more than a worker's
-        memory holds.
+        """Send the model from part to part, where the parts lie: one worker's memory may not hold
+        all rows.
         """
         workers = workers_of(client, sides[0])
         steps = self._distributed_steps(client, sides[0], features)
         offset = self.offset(client.gather(client.map(rows_and_sum, sides[1], pure=False)))
         passes = self.passes(steps.scaler.n_samples_seen_)
 
-        given = {"steps": steps, "offset": offset, "pure": False}
+        settings = {"steps": steps, "offset": offset, "pure": False}
         learning = client.submit(self.make, find_class(self.library), seed, 1, pure=False)
         for frame, target in [*zip(*sides, strict=True)] * passes:
-            learning = client.submit(self.learnt, learning, frame, target, **given)
+            learning = client.submit(self.learnt, learning, frame, target, **settings)
 
         model = watched(client, workers, learning.result)
         return self.fitted(moved(model, offset), features, steps)
@@ -156,7 +158,7 @@ class Library(LibraryRows):
         self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
     ) -> Fitted:
         """Fit by the library's Dask class, on a sample if ``fit.rows`` asks for one."""
-        if self.training.get("rows") is not None:
+        if self.fit_settings.get("rows") is not None:
             sample = self._sample(client, sides, seed)
             sides = [client.map(itemgetter(side), sample, pure=False) for side in range(len(sides))]
 
@@ -176,8 +178,8 @@ class Library(LibraryRows):
     def _sample(self, client: "Client", sides: Sequence[Parts], seed: int) -> Parts:
         """Return futures of the rows of each part that are in the sample, with their targets."""
         sizes = client.gather(client.map(len, sides[0], pure=False))
-        numbers = chosen_by_part(sizes, self.training.get("rows"), seed)
-        # One by one: as one graph the numbers of the rows are so large that Dask warns of them.
+        numbers = chosen_by_part(sizes, self.fit_settings.get("rows"), seed)
+        # One by one: in a single graph, the numbers of the rows are so large that Dask warns.
         return [
             client.submit(rows_at, *part, pure=False) for part in zip(numbers, *sides, strict=True)
         ]
@@ -185,7 +187,7 @@ class Library(LibraryRows):
     def _distributed_steps(
         self, client: "Client", frames: Parts, features: Sequence[str]
     ) -> Preprocessing:
-        """Return what is done to rows first, from the moments of their parts."""
+        """Return the preprocessing of the rows, learnt from the moments of their parts."""
         places = self.places(features)
         parts = client.gather(client.map(moments, frames, pure=False, categories=places))
         return self.preprocessing(parts, features)
@@ -193,21 +195,21 @@ class Library(LibraryRows):
     @property
     def by_part(self) -> bool:
         """Whether a fit goes over the rows part by part; otherwise it takes them all at once."""
-        return self.kind.has_target and bool(self.training.get("passes"))
+        return self.kind.has_target and bool(self.fit_settings.get("passes"))
 
     def passes(self, rows: int) -> int:
-        """Return how often a fit goes over so many rows."""
-        passes = self.training["passes"]
+        """Return how often a fit goes over that many rows."""
+        passes = self.fit_settings["passes"]
         if passes == AUTO:
             return min(max(-(-ROWS_TO_CONVERGE // rows), FEWEST_PASSES), MOST_PASSES)
         return int(passes)
 
     def offset(self, targets: Sequence[tuple[int, float]]) -> float:
-        """Return the mean of the targets, by the rows and the sum of each part; 0 where the model
-        has no intercept for it.
+        """Return the mean of the targets, from the rows and the sum of each part; 0 if the model
+        has no intercept to add it to.
 
-        A fit on a few passes would not get that far: of sparse rows scikit-learn's intercept takes
-        steps a hundredth as large as other coefficients.
+        A fit of a few passes would not get that far: on sparse rows, the steps of scikit-learn's
+        intercept are a hundredth of those of other coefficients.
         """
         linear = self.reference.startswith("sklearn.linear_model.")
         is_number = self.kind.has_target and not self.kind.has_classes
@@ -218,8 +220,8 @@ class Library(LibraryRows):
 
     @travelling
     def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing, offset: float) -> Any:
-        """Return a model that has learnt from one more part, of whose targets ``offset`` is taken
-        off.
+        """Return a copy of a model that has learnt from one more part, whose targets are reduced by
+        ``offset``.
         """
         if not len(x):
             return model
@@ -228,28 +230,32 @@ class Library(LibraryRows):
         target = to_host(y.values)
         if offset:
             target = target.astype(np.float64) - offset
-        classes = {"classes": np.arange(self.classes or 2)} if self.kind.has_classes else {}
-        model = deepcopy(model)  # a part may be asked for again
-        return model.partial_fit(z, target, **classes)
+
+        model = deepcopy(model)  # Dask may run the task again
+        if self.kind.has_classes:
+            return model.partial_fit(z, target, classes=np.arange(self.classes or 2))
+        return model.partial_fit(z, target)
 
     @travelling
     def learn(
         self, sample: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int
     ) -> Fitted:
-        """Fit on rows of this process: frames of features and, if something is predicted, of
-        targets.
+        """Fit on rows of this process: each part is a frame of features and, if something is
+        predicted, one of targets.
         """
         frames, *targets = map(list, zip(*sample, strict=True))
         xp = module_of(frames[0].values)
         at = self.places(features)
         steps = self.preprocessing([moments(frame, at) for frame in frames], features)
+
         z = self.values(frames, steps)
-        y = self.targets(targets[0]) if targets else None
-        if y is not None:
+        y = None
+        if targets:
+            y = self.targets(targets[0])
             self.need_classes(y)
 
         model = self._unfitted(seed, threads)
-        if "folds" in self.training:  # scikit-learn's folds are in host memory
+        if "folds" in self.fit_settings:  # scikit-learn's folds are in host memory
             z = to_host(z)
             y = to_host(y)
         self._fit_rows(model, z, y)
@@ -257,23 +263,25 @@ class Library(LibraryRows):
         if not hasattr(model, "predict"):
             model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
         elif xp is not np and hasattr(model, "kneighbors"):
-            # The model is these rows. In brute force, which scikit-learn would use for a cuML
-            # model, rounding depends on the number of threads, and with it which of two rows is
-            # nearer; in a tree it does not.
+            # The model is these rows. Brute force, which scikit-learn would use for a cuML model,
+            # rounds by the number of threads, which can change which of two rows is nearer. A tree
+            # does not.
             model = self.make(find_class(self.reference), seed, threads)
             model = model.fit(to_host(z), to_host(y))
 
         return self.fitted(model, features, steps)
 
     def _unfitted(self, seed: int, threads: int) -> Any:
-        """Return an object of the class, in scikit-learn's calibration where ``fit.folds`` asks for
-        it.
+        """Return an object of the class, inside scikit-learn's calibration if ``fit.folds`` asks
+        for it.
         """
         cls = find_class(self.library)
-        # No other estimator uses these rows.
-        spare = {"copy_X": False} if "copy_X" in inspect.signature(cls).parameters else {}
-        model = self.make(cls, seed, threads, **spare)
-        if "folds" not in self.training:
+        params: dict[str, Any] = {}
+        if "copy_X" in inspect.signature(cls).parameters:
+            params["copy_X"] = False  # no other estimator uses these rows
+
+        model = self.make(cls, seed, threads, **params)
+        if "folds" not in self.fit_settings:
             return model
 
         from sklearn.calibration import CalibratedClassifierCV
@@ -281,40 +289,44 @@ class Library(LibraryRows):
         if "output_type" in model.get_params():
             # For cuML's estimators: scikit-learn's folds are in host memory.
             model.set_params(output_type="numpy")
-        return CalibratedClassifierCV(model, cv=self.training["folds"], ensemble=False)
+        return CalibratedClassifierCV(model, cv=self.fit_settings["folds"], ensemble=False)
 
     def _fit_rows(self, model: Any, z: Array, y: Array | None) -> None:
         """Fit a model in place; C003 for rows that it refuses."""
         try:
-            # Of warnings as that iterations did not suffice; processes of joblib's a worker may not
-            # start.
+            # Ignored are warnings such as too few iterations. A worker may not start processes of
+            # joblib's.
             with warnings.catch_warnings(action="ignore"), parallel_config("threading"):
-                model.fit(z) if y is None else model.fit(z, y)
+                if y is None:
+                    model.fit(z)
+                else:
+                    model.fit(z, y)
                 if hasattr(model, "predict"):
                     model.predict(z[:1])  # more neighbours than rows fail only here
         except ValueError as problem:
+            what = f"refuses the training rows: {problem}"
             fix = "choose a model that takes such rows, or other parameters"
-            raise TipcastError(
-                "C003", self.library, f"refuses the training rows: {problem}", fix
-            ) from problem
+            raise TipcastError("C003", self.library, what, fix) from problem
 
     def nearest(self, z: Array, labels: Array) -> Any:
-        """Return what gives other rows the cluster of the nearest of (n, features) rows, by their
-        (n,) labels.
+        """Return a model that gives any row the cluster of the nearest of (n, features) rows, which
+        have (n,) labels.
         """
         from sklearn.neighbors import NearestNeighbors
 
         if labels.min() < 0:
             what = f"leaves {(labels < 0).mean():.1%} of the training rows in no cluster"
-            raise TipcastError(
-                "C003", self.library, what, "choose a model that has a cluster for each"
-            )
+            fix = "choose a model that has a cluster for each"
+            raise TipcastError("C003", self.library, what, fix)
+
         neighbors = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))
         neighbors.labels_ = labels.astype(np.int64)
         return neighbors
 
     def fitted(self, model: Any, features: Sequence[str], steps: Preprocessing) -> Fitted:
-        """Return scikit-learn's object, whatever fitted it; D015 a class that no row has."""
+        """Return the fit's result with scikit-learn's object, whatever fitted it; D015 if a class
+        has no row.
+        """
         model = as_sklearn(model)
         # A fit on frames keeps names; scoring passes arrays without names.
         vars(model).pop("feature_names_in_", None)
@@ -330,9 +342,13 @@ class Library(LibraryRows):
             info["iterations"] = int(iterations)
 
         weights, kind = importance(model, steps)
+        shares: dict[str, float] = {}
+        if weights is not None:
+            shares = base.shares(features, weights)
+
         return Fitted(
             scorer=native.SklearnScorer(steps.pipeline(model)),
-            importance={} if weights is None else base.shares(features, weights),
+            importance=shares,
             importance_kind=kind,
             info=info,
             format="skops",

@@ -11,25 +11,24 @@ import numpy as np
 from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.models import base
+from tipcast.models.base import Parts
 from tipcast.models.library_class import as_sklearn, find_class
 from tipcast.models.library_rows import LibraryRows
 from tipcast.models.preprocessing import Preprocessing
 
 if TYPE_CHECKING:
     import dask.array as da
-    from distributed import Client, Future
+    from distributed import Client
 
 DASK_ML = {"LinearRegression": {"solver": "newton", "max_iter": 10}}
-"""Class of Dask-ML -> parameters that scikit-learn's of the name lacks: here the solver
+"""Class of Dask-ML -> parameters that scikit-learn's class of that name lacks: here the solver
 without a penalty.
 """
 TRIES = 5
-"""Fits by a Dask class of cuML's. Beside other processes on a GPU least squares of 26.10 get wrong
-coefficients now and then, from rows that stay as they are (a race like that of
-https://github.com/rapidsai/cuml/pull/4539)."""
-
-Parts = Sequence["Future[Any]"]
-"""Futures of frames, or of their targets."""
+"""Fits by a Dask class of cuML's, at most. If other processes use the GPU, least squares of cuML
+26.10 sometimes returns wrong coefficients for unchanged rows, a race like that of
+https://github.com/rapidsai/cuml/pull/4539.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,23 +51,23 @@ def fit_dask_class(library: LibraryRows, rows: DaskRows, seed: int) -> Any:
     return _fit_cuml(library, cls, rows, seed)
 
 
-def _fit_dask_ml(library: LibraryRows, cls: Any, rows: DaskRows, seed: int) -> Any:
+def _fit_dask_ml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any:
     """Fit a class of Dask-ML on arrays with a chunk for each part."""
     groups = [[number] for number in range(len(rows.homes))]
     converters = (partial(library.values, steps=rows.steps), base.joined)
-    dtype = np.float64 if library.kind.has_target else np.float32
+    dtype: type[np.floating[Any]] = np.float32
+    if library.kind.has_target:
+        dtype = np.float64
 
-    # Made of futures themselves Dask-ML's tasks would lose what they need.
+    # Without persist, Dask-ML's tasks would lose the futures that their arrays are made of.
     persisted = [array.astype(dtype).persist() for array in _dask_arrays(rows, groups, converters)]
     with warnings.catch_warnings(action="ignore"):
         model = library.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*persisted)
-        return _of_dask_ml(library, model)
+        return _from_dask_ml(library, model)
 
 
-def _of_dask_ml(library: LibraryRows, model: Any) -> Any:
-    """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML's has
-    found.
-    """
+def _from_dask_ml(library: LibraryRows, model: Any) -> Any:
+    """Return scikit-learn's estimator with the centres or the coefficients that Dask-ML found."""
     reference = find_class(library.reference)
     if not library.kind.has_target:
         centres = np.asarray(model.cluster_centers_, dtype=np.float64)
@@ -77,16 +76,17 @@ def _of_dask_ml(library: LibraryRows, model: Any) -> Any:
     linear = reference(**library.params)
     linear.coef_ = np.asarray(model.coef_, dtype=np.float64)
     linear.n_features_in_ = len(model.coef_)
-    has_intercept = library.params.get("fit_intercept", True)
-    linear.intercept_ = float(model.intercept_) if has_intercept else 0.0
+    linear.intercept_ = 0.0
+    if library.params.get("fit_intercept", True):
+        linear.intercept_ = float(model.intercept_)
     return linear
 
 
-def _fit_cuml(library: LibraryRows, cls: Any, rows: DaskRows, seed: int) -> Any:
-    """Fit a class of cuML on arrays with a chunk for each worker; C003 where its coefficients are
-    wrong again and again.
+def _fit_cuml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any:
+    """Fit a class of cuML on arrays with a chunk for each worker; C003 if the coefficients are
+    wrong in every try.
     """
-    # One array a worker: of each part that is none cuML's classes keep a copy in its place.
+    # One array for each worker: cuML's classes would copy parts that are not arrays.
     groups = [
         [number for number, home in enumerate(rows.homes) if home == address]
         for address in sorted(set(rows.homes))
@@ -114,8 +114,9 @@ def _dask_arrays(
     groups: Sequence[Sequence[int]],
     converters: Sequence[Callable[..., Array]],
 ) -> "list[da.Array]":
-    """Return Dask's arrays of features and targets, with a chunk for each group of parts, made by
-    a converter on the worker that holds the group.
+    """Return Dask arrays of features and targets.
+
+    Each group of parts becomes a chunk, made by a converter on the worker that holds the group.
     """
     import dask.array as da  # takes a third of a second, which a fit on one worker saves
 
@@ -132,14 +133,10 @@ def _dask_arrays(
             for group in groups
         ]
         shapes = client.gather(client.map(_shape_of, chunks, pure=False))
-        arrays.append(
-            da.concatenate(
-                [
-                    da.from_delayed(chunk, *shape)
-                    for chunk, shape in zip(chunks, shapes, strict=True)
-                ]
-            )
-        )
+        chunk_arrays = [
+            da.from_delayed(chunk, *shape) for chunk, shape in zip(chunks, shapes, strict=True)
+        ]
+        arrays.append(da.concatenate(chunk_arrays))
 
     return arrays
 
@@ -157,18 +154,26 @@ def _explains(library: LibraryRows, rows: DaskRows, model: Any) -> bool:
     sums = rows.client.gather(
         rows.client.map(count, *rows.sides, model=model, steps=rows.steps, pure=False)
     )
-    number, total, squares, left = np.sum(sums, axis=0)
-    spread = squares - total**2 / number if library.params.get("fit_intercept", True) else squares
-    return bool(left <= spread + 1e-6 * squares)
+    number, total, squares, residual_squares = np.sum(sums, axis=0)
+
+    spread = squares
+    if library.params.get("fit_intercept", True):
+        spread = squares - total**2 / number
+    return bool(residual_squares <= spread + 1e-6 * squares)
 
 
 def _squares(
     library: LibraryRows, x: Frame, y: Frame, model: Any, steps: Preprocessing
 ) -> list[float]:
-    """Return a part's rows, its targets' sum and sum of squares, and the sum of squares that
-    predictions leave.
+    """Return the number of a part's rows, the sum of its targets, the sum of their squares, and
+    that of the squared residuals.
     """
     z = library.values([x], steps).astype(np.float64, copy=False)
     target = y.values.astype(np.float64)
-    off = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
-    return [float(len(target)), float(target.sum()), float(target @ target), float(off @ off)]
+    residuals = target - z @ module_of(z).asarray(model.coef_) - model.intercept_
+    return [
+        float(len(target)),
+        float(target.sum()),
+        float(target @ target),
+        float(residuals @ residuals),
+    ]

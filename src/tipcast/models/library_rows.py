@@ -1,4 +1,4 @@
-"""Rows as a library's class gets them: which, sampled or all, and with what done to them."""
+"""Rows as a library's class gets them: all or a sample, and preprocessed."""
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +13,13 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import base
 from tipcast.models.base import Estimator
 from tipcast.models.library_class import find_class
-from tipcast.models.preprocessing import Preprocessing
+from tipcast.models.preprocessing import Moments, Preprocessing
 
 TREES = ("sklearn.ensemble.", "sklearn.tree.", "cuml.ensemble.")
 """Beginnings of the names of classes that grow trees."""
 MOST_DENSE_COLUMNS = 4_096
-"""Columns of 0 and 1 that a library gets of categories where it takes no sparse matrix: of a
-million rows 33 GB.
+"""Most columns of 0 and 1 for categories if a library takes no sparse matrix: 33 GB for a million
+rows.
 """
 
 
@@ -30,6 +30,7 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
     ends = np.cumsum(list(rows))
     if most is None or ends[-1] <= most:
         return [slice(None)] * len(ends)  # no part is copied
+
     numbers = np.sort(np.random.default_rng(seed).choice(ends[-1], most, replace=False))
     by_part = np.split(numbers, np.searchsorted(numbers, ends[:-1]))
     starts = [0, *ends[:-1]]
@@ -37,9 +38,7 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
 
 
 def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
-    """Return some rows of a part, and of their targets, where they are; neither these nor the part
-    keep an index.
-    """
+    """Return some rows of a part, and of its targets, on their device and without their index."""
     return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
 
 
@@ -58,18 +57,18 @@ class LibraryRows(Estimator):
     distributed: str = ""
     """The library's own Dask class, as cuML and Dask-ML have them."""
     reference: str = ""
-    """The class whose parameters count: a GPU's class takes them under the same names."""
+    """The class whose parameters are valid: a GPU's class has them under the same names."""
     on_gpu: bool = False
-    """Whether the model has a class for GPUs too: both are given the same features."""
+    """Whether the model has a class for GPUs too: both get the same features."""
 
-    def make(self, cls: Any, seed: int, threads: int, **more: Any) -> Any:
-        """Return an unfitted object of a class with the parameters that it knows."""
+    def make(self, cls: type, seed: int, threads: int, **params: Any) -> Any:
+        """Return an unfitted object of a class, with ``params`` in place of the model's own."""
         accepted = set(inspect.signature(cls).parameters)
         if "kwargs" in accepted:  # cuML's Dask classes pass on what they do not name
             accepted |= set(inspect.signature(find_class(self.reference)).parameters) - {"n_jobs"}
         settings = {"random_state": seed, "n_jobs": threads}
         accepted_settings = {name: value for name, value in settings.items() if name in accepted}
-        return cls(**{**accepted_settings, **self.params, **more})
+        return cls(**{**accepted_settings, **self.params, **params})
 
     @property
     def takes_categories(self) -> bool:
@@ -78,28 +77,29 @@ class LibraryRows(Estimator):
 
     @property
     def takes_missing(self) -> bool:
-        """Where scikit-learn says that the class does, and it alone fits the model."""
-        if self.on_gpu or self.training.get("standardize"):
+        """Yes, if scikit-learn says so of the class, and no other class fits the model."""
+        if self.on_gpu or self.fit_settings.get("standardize"):
             return False
         return bool(self._tags.allow_nan)
 
     @property
     def one_hot(self) -> bool:
-        """All but trees, which can split codes as often as it takes."""
+        """Yes, except for trees, which can split codes as often as it takes."""
         return not self.reference.startswith(TREES)
 
     @property
     def dense(self) -> bool:
-        """Whether the class takes no sparse matrix, or is better without: neighbours are found in
-        trees.
+        """Whether the class takes no sparse matrix, or is better without one: neighbours are found
+        in trees.
         """
         cls = find_class(self.reference)
-        whole = self.device == "cpu" and not self.distributed and hasattr(cls, "predict")
-        return not whole or hasattr(cls, "kneighbors") or not self._tags.sparse
+        if self.device != "cpu" or self.distributed or not hasattr(cls, "predict"):
+            return True
+        return hasattr(cls, "kneighbors") or not self._tags.sparse
 
     def check_width(self, values: Mapping[str, int]) -> None:
-        """Refuse (C003) categories of more values than there can be dense columns; sparse ones may
-        be any number.
+        """Refuse (C003) categories with more values than there can be dense columns; there is no
+        limit to sparse ones.
         """
         columns = sum(values.values())
         if not self.dense or columns <= MOST_DENSE_COLUMNS:
@@ -126,21 +126,23 @@ class LibraryRows(Estimator):
             return InputTags(sparse=False)
 
     @property
-    def precision(self) -> Any:
-        """Type of the rows that the library gets: float32 sums of 10M squares are off by
-        percents.
+    def precision(self) -> type[np.floating[Any]]:
+        """Type of the rows that the library gets.
+
+        It is float64 if the rows are standardised or have categories: float32 sums of ten million
+        squares are off by percents.
         """
-        return np.float64 if self.training.get("standardize") or self.categorical else np.float32
+        if self.fit_settings.get("standardize") or self.categorical:
+            return np.float64
+        return np.float32
 
     def places(self, features: Sequence[str]) -> list[int]:
         """Return where the categories are among the features."""
         return [features.index(name) for name in self.categorical]
 
-    def preprocessing(self, parts: Sequence[Any], features: Sequence[str]) -> Preprocessing:
-        """Return what is done to rows before the library gets them, from the ``moments`` of their
-        parts.
-        """
-        standardize = bool(self.training.get("standardize"))
+    def preprocessing(self, parts: Sequence[Moments], features: Sequence[str]) -> Preprocessing:
+        """Return the steps before the library, learnt from the moments of all parts."""
+        standardize = bool(self.fit_settings.get("standardize"))
         dense = bool(self.categorical) and self.dense
         steps = Preprocessing.of_parts(
             parts, self.places(features), standardize=standardize, dense=dense
@@ -154,8 +156,10 @@ class LibraryRows(Estimator):
         return steps.transform(base.joined(frames, order, self.precision), order)
 
     def targets(self, parts: list[Frame]) -> Array:
-        """Return parts of the targets as (n,) classes or values of the rows' type; empties their
+        """Return parts of the targets as (n,) classes, or values of the rows' type; empties their
         list.
         """
         y = base.joined(parts)
-        return y.astype(self.precision) if y.dtype.kind == "f" else y
+        if y.dtype.kind == "f":
+            return y.astype(self.precision)
+        return y

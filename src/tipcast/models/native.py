@@ -18,7 +18,10 @@ from typing import Any
 
 import numpy as np
 
-MISSING = "missing"  # booster attribute: the value that means missing; absent: NaN does
+Array = Any  # a NumPy or CuPy array: the device decides
+Rows = Any  # such an array, or a pandas or cuDF frame
+
+MISSING_ATTRIBUTE = "missing"  # of a booster: the value that means missing; absent: NaN does
 ROWS_OF_THREAD = 500  # fewer rows cost less than another thread
 DENSE_VALUES = 1 << 24  # rows x columns of 0 and 1 that are made at a time: 128 MB of float64
 BOOSTERS: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -34,7 +37,7 @@ def _free() -> None:
 
 
 def booster_names(features: list[str]) -> list[str]:
-    """Return features' names as XGBoost takes them: without [ ] and <, which it refuses, and no two
+    """Return names of features that XGBoost takes: without [ ] and <, which it refuses, and no two
     alike.
     """
     # A set, for quick lookup: there may be thousands of features.
@@ -49,31 +52,31 @@ def booster_names(features: list[str]) -> list[str]:
 
 
 def shared_out(
-    function: Callable[[Any], Any], rows: Any, threads: int, least: int, most: int | None = None
+    function: Callable[[Any], Any], rows: Rows, threads: int, least: int, most: int | None = None
 ) -> Any:
-    """Apply a function to slices of rows on threads; return all that it returned.
+    """Apply a function to slices of rows on threads; return its results as one array.
 
-    A slice has at least so many rows, but never more than ``most``.
+    A slice has at least ``least`` rows, but never more than ``most``.
     """
     step = max(-(-len(rows) // threads), least)
-    step = step if most is None else min(step, most)
+    if most is not None:
+        step = min(step, most)
     if len(rows) <= step:
         return function(rows)
 
+    slices = [rows[start : start + step] for start in range(0, len(rows), step)]
     with ThreadPoolExecutor(threads) as pool:
-        return np.concatenate(
-            [*pool.map(function, [rows[at : at + step] for at in range(0, len(rows), step)])]
-        )
+        return np.concatenate([*pool.map(function, slices)])
 
 
 def rows_at_once(columns: int) -> int:
-    """Return how many dense rows of so many columns are made at a time."""
+    """Return how many dense rows of that many columns are made at a time."""
     return max(DENSE_VALUES // max(columns, 1), 1)
 
 
 def columns_of(encoder: Any) -> int:
-    """Return the columns that a fitted ColumnTransformer makes: one for each value of a category,
-    and the other features.
+    """Return how many columns a fitted ColumnTransformer makes: one for each value of a category,
+    and one for each other feature.
     """
     categories = encoder.named_transformers_["categories"].categories_
     numbers = int(encoder.n_features_in_) - len(categories)
@@ -81,12 +84,12 @@ def columns_of(encoder: Any) -> int:
 
 
 class OneHotRows:
-    """Rows with a column of 0 and 1 for each value of a category: dense where a slice is taken.
+    """Rows with a column of 0 and 1 for each value of a category; only slices of them are dense.
 
-    Of many values all rows at once would be more than the memory holds.
+    With many values, all dense rows at once would be more than the memory holds.
     """
 
-    def __init__(self, rows: Any, encoder: Any) -> None:
+    def __init__(self, rows: Array, encoder: Any) -> None:
         self._rows = rows
         self._encoder = encoder
         self.shape = (len(rows), columns_of(encoder))
@@ -94,17 +97,22 @@ class OneHotRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, slice_of_rows: slice) -> Any:
+    def __getitem__(self, slice_of_rows: slice) -> Array:
         """Return (rows, columns) on the device of the rows."""
         rows = self._rows[slice_of_rows]
-        on_host = isinstance(rows, np.ndarray)
-        columns = self._encoder.transform(rows if on_host else rows.get())
-        dense = columns.toarray() if hasattr(columns, "toarray") else columns
-        if on_host:
-            return dense
+        if isinstance(rows, np.ndarray):
+            return self._encoded(rows)
+
         import cupy
 
-        return cupy.asarray(dense)
+        return cupy.asarray(self._encoded(rows.get()))
+
+    def _encoded(self, rows: Array) -> Array:
+        """Return dense (rows, columns) on the host."""
+        columns = self._encoder.transform(rows)
+        if hasattr(columns, "toarray"):  # a sparse matrix
+            return columns.toarray()
+        return columns
 
 
 class Scorer:
@@ -112,7 +120,7 @@ class Scorer:
 
     device = "cpu"
 
-    def score(self, x: Any) -> Any:
+    def score(self, x: Rows) -> Array:
         """Score (n, features) rows.
 
         Returns P(1) or values, (n,); P of each of several classes, (n, classes); or label and
@@ -120,15 +128,16 @@ class Scorer:
         """
         return self._apply(self._score, x)
 
-    def judged(self, x: Any) -> Any:
-        """Return (n, features) rows as clusters of them are judged: where codes have no order, a
-        column for each.
+    def one_hot_rows(self, x: Rows) -> Any:
+        """Return (n, features) rows, with a column for each value of a category if the model needs
+        that: clusters are evaluated on these.
         """
         return x
 
-    def _apply(self, function: Callable[[Any], Any], x: Any) -> Any:
-        """Call a function of an array with rows where the device can read them; libraries refuse to
-        score no rows.
+    def _apply(self, function: Callable[[Array], Array], x: Rows) -> Array:
+        """Call a function with the rows as an array on the scorer's device.
+
+        Libraries refuse to score no rows: the function gets one row in their place.
         """
         values = getattr(x, "values", x)
         if self.device != "cpu" and isinstance(values, np.ndarray):
@@ -137,16 +146,17 @@ class Scorer:
             values = cupy.asarray(values)
         if len(values):
             return function(values)
+
         module = sys.modules[type(values).__module__.partition(".")[0]]  # numpy or cupy
         return function(module.zeros((1, values.shape[1]), dtype=np.float32))[:0]
 
-    def _score(self, values: Any) -> Any:
+    def _score(self, values: Array) -> Array:
         raise NotImplementedError
 
 
 class SavedScorer(Scorer):
-    """Scores by the content of a model's file, which alone travels: the library's object is made
-    where it scores.
+    """Scores by the content of a model's file. Only the content is pickled: the library's object is
+    made where it scores.
     """
 
     def __init__(self, content: bytes, threads: int = 1, device: str = "cpu") -> None:
@@ -171,27 +181,33 @@ class XGBoostScorer(SavedScorer):
         BOOSTERS.add(booster)
         return booster
 
-    def contributions(self, x: Any) -> Any:
+    def contributions(self, x: Rows) -> Array:
         """Return what each feature, and last the bias, adds to the margin of each row, before the
         link function.
 
-        (n, features + 1) float32 on the host; of several classes (n, classes, features + 1). By
-        TreeSHAP (Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9).
+        The array is (n, features + 1) float32 on the host; (n, classes, features + 1) with several
+        classes. By TreeSHAP (Lundberg et al. 2020, https://doi.org/10.1038/s42256-019-0138-9).
         """
         return self._apply(self._contributions, x)
 
-    def _score(self, values: Any) -> Any:
-        missing = float(self.booster.attr(MISSING) or "nan")
-        return self.booster.inplace_predict(values, missing=missing, validate_features=False)
+    @property
+    def _missing(self) -> float:
+        """The value that means missing."""
+        return float(self.booster.attr(MISSING_ATTRIBUTE) or "nan")
 
-    def _contributions(self, values: Any) -> Any:
+    def _score(self, values: Array) -> Array:
+        return self.booster.inplace_predict(values, missing=self._missing, validate_features=False)
+
+    def _contributions(self, values: Array) -> Array:
         import xgboost
 
-        how = {
-            "missing": float(self.booster.attr(MISSING) or "nan"),
-            "feature_types": self.booster.feature_types,
-        }
-        matrix = xgboost.DMatrix(values, nthread=self.threads, enable_categorical=True, **how)
+        matrix = xgboost.DMatrix(
+            values,
+            missing=self._missing,
+            feature_types=self.booster.feature_types,
+            nthread=self.threads,
+            enable_categorical=True,
+        )
         return self.booster.predict(matrix, pred_contribs=True, validate_features=False)
 
 
@@ -208,9 +224,10 @@ class NvForestScorer(SavedScorer):
             model = treelite.Model.deserialize_bytes(self.content)
             return nvforest.load_from_treelite_model(model, device="gpu")
 
-    def _score(self, values: Any) -> Any:
+    def _score(self, values: Array) -> Array:
         if not hasattr(self.model, "predict_proba"):
             return self.model.predict(values).reshape(-1)
+
         # The mean of many ones may round to more than 1.
         return _second_of_two(self.model.predict_proba(values).clip(0, 1))
 
@@ -218,9 +235,9 @@ class NvForestScorer(SavedScorer):
 class SklearnScorer(Scorer):
     """Scores by an estimator of scikit-learn's, or a pipeline of them, on the processor: float64.
 
-    ``dtype`` is what the model computes with: a forest converts any other than float32 by a copy.
-    ``threads`` score parts of the rows side by side. A forest's own threads add up its trees in any
-    order, which moves the last digit.
+    ``dtype`` is what the model computes with: a forest copies any rows that are not float32.
+    ``threads`` score parts of the rows side by side. The threads of a forest itself would add up
+    its trees in any order, which changes the last digit.
     """
 
     def __init__(self, model: Any, dtype: Any = np.float64, threads: int = 1) -> None:
@@ -228,64 +245,89 @@ class SklearnScorer(Scorer):
         self.dtype = dtype
         self.threads = threads
 
-    def judged(self, x: Any) -> Any:
-        """Return rows with a column of 0 and 1 for each value of a category, first; frames as they
-        are without one.
+    def one_hot_rows(self, x: Rows) -> Any:
+        """Return rows with a column of 0 and 1 for each value of a category, first; without
+        categories, the rows as they are.
         """
         encoder = self._encoder
-        return x if encoder is None else OneHotRows(getattr(x, "values", x), encoder)
+        if encoder is None:
+            return x
+        return OneHotRows(getattr(x, "values", x), encoder)
 
     @property
     def _encoder(self) -> Any:
-        """What gives each value of a category a column; None: the model has no categories."""
+        """The step that gives each value of a category a column; None without categories."""
         return getattr(self.model, "named_steps", {}).get("encoder")
 
     @property
     def _most_rows(self) -> int | None:
-        """Rows that are scored at a time; None: as many as there are."""
+        """Rows that are scored at a time; None for all."""
         encoder = self._encoder
         if encoder is None or encoder.sparse_output_:
             return None
         return rows_at_once(columns_of(encoder))
 
-    def _score(self, values: Any) -> Any:
+    def _score(self, values: Array) -> Array:
         if isinstance(values, np.ndarray):
             return self._score_slices(values)
+
         import cupy
 
         # The scores go back to the GPU, where the rows are.
         return cupy.asarray(self._score_slices(values.get()))
 
-    def _score_slices(self, values: Any) -> Any:
+    def _score_slices(self, values: Array) -> Array:
         rows = values.astype(self.dtype, copy=False)
-        return shared_out(self._on_host, rows, self.threads, ROWS_OF_THREAD, self._most_rows)
+        return shared_out(self._score_rows, rows, self.threads, ROWS_OF_THREAD, self._most_rows)
 
-    def _on_host(self, values: Any) -> Any:
-        from scipy.special import expit, softmax
+    def _score_rows(self, rows: Array) -> Array:
+        """Score (n, features) rows on the host, see ``score``."""
         from sklearn.base import is_classifier, is_regressor
 
         if is_regressor(self.model):
-            return np.asarray(self.model.predict(values), dtype=np.float64).reshape(-1)
+            return np.asarray(self.model.predict(rows), dtype=np.float64).reshape(-1)
         if is_classifier(self.model):
-            if hasattr(self.model, "predict_proba"):
-                return _second_of_two(self.model.predict_proba(values))
-            # These are not calibrated: the logistic function only keeps the order of margins.
-            margin = self.model.decision_function(values)
-            return expit(margin) if margin.ndim == 1 else softmax(margin, axis=1)
-        last = self.model[-1] if hasattr(self.model, "steps") else self.model
-        # Only rows of the fit have a cluster, see models.library: others take the nearest row's.
-        if not hasattr(last, "predict"):
-            far, places = last.kneighbors(
-                values if last is self.model else self.model[:-1].transform(values)
-            )
-            return np.column_stack([last.labels_[places[:, 0]], far])
-        labels = np.asarray(self.model.predict(values), dtype=np.float64)
-        far = (
-            self.model.transform(values).min(axis=1)
-            if hasattr(self.model, "transform")
-            else np.zeros(len(values))
-        )
-        return np.stack([labels, far], axis=1)
+            return self._class_scores(rows)
+
+        last_step = self.model
+        if hasattr(self.model, "steps"):  # a pipeline
+            last_step = self.model[-1]
+        if hasattr(last_step, "predict"):
+            return self._predicted_clusters(rows)
+        return self._nearest_clusters(rows, last_step)
+
+    def _class_scores(self, rows: Array) -> Array:
+        """Return P(1), (n,), or P of each of several classes, (n, classes)."""
+        if hasattr(self.model, "predict_proba"):
+            return _second_of_two(self.model.predict_proba(rows))
+
+        from scipy.special import expit, softmax
+
+        # These are not calibrated: the logistic function only keeps the order of margins.
+        margin = self.model.decision_function(rows)
+        if margin.ndim == 1:
+            return expit(margin)
+        return softmax(margin, axis=1)
+
+    def _predicted_clusters(self, rows: Array) -> Array:
+        """Return label and distance from the centre, (n, 2); the distance is 0 if the model has no
+        centres.
+        """
+        labels = np.asarray(self.model.predict(rows), dtype=np.float64)
+        distances = np.zeros(len(rows))
+        if hasattr(self.model, "transform"):
+            distances = self.model.transform(rows).min(axis=1)
+        return np.stack([labels, distances], axis=1)
+
+    def _nearest_clusters(self, rows: Array, neighbors: Any) -> Array:
+        """Return the label of the nearest row of the fit, and the distance from it, (n, 2).
+
+        Only rows of the fit have a cluster, see ``models.library``.
+        """
+        if neighbors is not self.model:
+            rows = self.model[:-1].transform(rows)
+        distances, places = neighbors.kneighbors(rows)
+        return np.column_stack([neighbors.labels_[places[:, 0]], distances])
 
 
 PATHS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -297,7 +339,7 @@ PATHS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "skops": {"sklearn": ("sklearn", "skops")},
 }
-"""Format -> the ways to score it, best first -> the packages that each needs."""
+"""Format -> way to score it, best first -> packages that the way needs."""
 FILES = {"xgboost-ubj": "model.ubj", "treelite": "model.tl", "skops": "model.skops"}
 """Format -> name of a saved model's file."""
 NEEDS = {
@@ -305,7 +347,7 @@ NEEDS = {
     "treelite": (("treelite",), ("scikit-learn",)),
     "skops": (("scikit-learn",), ("skops",)),
 }
-"""Format -> what a machine needs to score it, in the first of the builds that is installed here."""
+"""Format -> packages that a machine needs to score it; of several builds, one is enough."""
 TRUSTED = (
     "scipy.sparse._csr.csr_array",
     "scipy.sparse._csr.csr_matrix",
@@ -327,33 +369,38 @@ def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str
     """
     if format not in PATHS:
         raise ValueError(f"unknown model format {format!r}")
-    ways = (way for way in PATHS[format] if ("cuda" if way.endswith("-cuda") else "cpu") in devices)
-    # Asking for a GPU's way initializes the GPU.
-    return [way for way in ways if _works(format, way)]
+    # A way is tried only if its device is asked for: trying a GPU's way initializes the GPU.
+    return [way for way in PATHS[format] if _device_of(way) in devices and _works(format, way)]
+
+
+def _device_of(way: str) -> str:
+    if way.endswith("-cuda"):
+        return "cuda"
+    return "cpu"
 
 
 def _works(format: str, way: str) -> bool:
+    """Tell whether this machine has the packages and the device of a way."""
     if any(importlib.util.find_spec(name) is None for name in PATHS[format][way]):
         return False
-    if way == "xgboost-cuda" and not importlib.import_module("xgboost").build_info().get(
-        "USE_CUDA"
-    ):
-        return False
-    return not way.endswith("-cuda") or gpus() > 0
+    if way == "xgboost-cuda":
+        build = importlib.import_module("xgboost").build_info()
+        if not build.get("USE_CUDA"):
+            return False
+    return _device_of(way) == "cpu" or gpus() > 0
 
 
 def gpus() -> int:
-    """Return how many NVIDIA GPUs this process sees: CUDA's driver tells, without a package."""
+    """Return how many NVIDIA GPUs this process sees. CUDA's driver is asked, without a package."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return 0
+
     count = ctypes.c_int()
-    return (
-        count.value
-        if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
-        else 0
-    )
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
 
 
 def load(
@@ -363,26 +410,19 @@ def load(
     threads: int = 1,
     through: str | None = None,
 ) -> Any:
-    """Load a saved model of one of the formats of ``PATHS``; ValueError for another.
+    """Load a saved model in one of the formats of ``PATHS``; ValueError for another format.
 
-    ``path`` is a file, or its content, whose digest the caller has checked: a damaged one can crash
-    the process. ``device`` is ``cpu`` or ``cuda``. ``threads`` are those of one call of ``score``;
-    0 takes all cores. ``through`` is one of ``available(format)``; None takes the first of the
-    device.
+    ``path`` is a file, or its content, whose digest the caller has checked: a damaged file can
+    crash the process. ``device`` is ``cpu`` or ``cuda``. ``threads`` is the number of threads of
+    one call of ``score``; 0 takes all cores. ``through`` is one of ``available(format)``; None
+    takes the first way that works on the device.
 
     Returns an object with ``score(x)``: (n, features) float32 -> (n,) P(1) or values, (n, classes)
     P of each of several classes, or (n, 2) label of the cluster and distance.
     """
-    # What skops saves is scored by the processor beside a GPU too.
-    ways = [through] if through else available(format, ["cpu" if format == "skops" else device])
-    if not ways:
-        needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
-        raise ValueError(
-            f"nothing that is installed here scores {format} on {device}; a processor "
-            f"needs {needed}"
-        )
+    way = through or _first_way(format, device)
     content = path if isinstance(path, bytes) else Path(path).read_bytes()
-    way = ways[0]
+
     if way.startswith("xgboost"):
         scorer = XGBoostScorer(content, threads, way.partition("-")[2])
         scorer.booster.num_features()  # a file that is no booster is refused here
@@ -390,39 +430,67 @@ def load(
     if way == "nvforest-cuda":
         return NvForestScorer(content, threads, "cuda")
     if way == "scikit-learn":
-        import treelite.sklearn
+        return _load_forest(content, threads)
 
-        # treelite warns of files of newer releases that it can read, and refuses others.
-        with warnings.catch_warnings(action="ignore", category=UserWarning):
-            model = treelite.Model.deserialize_bytes(content)
-        forest = treelite.sklearn.export_model(model)
-        return SklearnScorer(forest, np.float32, threads or os.cpu_count() or 1)
     import skops.io
 
     return SklearnScorer(skops.io.loads(content, trusted=list(TRUSTED)))
 
 
-def _second_of_two(scores: Any) -> Any:
-    """Return P(1) where there are two classes, (n,), as well as the one column of values; else P of
-    each class.
+def _first_way(format: str, device: str) -> str:
+    """Return the best way to score a format on a device; ValueError if none works here."""
+    devices = [device]
+    if format == "skops":  # the processor scores these models beside a GPU too
+        devices = ["cpu"]
+    ways = available(format, devices)
+    if ways:
+        return ways[0]
+
+    needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
+    raise ValueError(
+        f"nothing that is installed here scores {format} on {device}; a processor needs {needed}"
+    )
+
+
+def _load_forest(content: bytes, threads: int) -> SklearnScorer:
+    """Make scikit-learn's forest of a treelite checkpoint."""
+    import treelite.sklearn
+
+    # treelite warns of files of newer releases that it can read, and refuses others.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        model = treelite.Model.deserialize_bytes(content)
+    forest = treelite.sklearn.export_model(model)
+    return SklearnScorer(forest, np.float32, threads or os.cpu_count() or 1)
+
+
+def _second_of_two(scores: Array) -> Array:
+    """Return P(1), (n,), for two classes, and the only column if there is one; otherwise P of each
+    class.
     """
-    return scores[:, -1] if scores.shape[1] <= 2 else scores
+    if scores.shape[1] <= 2:
+        return scores[:, -1]
+    return scores
 
 
-def facts(path: str | os.PathLike[str], format: str) -> dict[str, Any]:
-    """Load a model; return its number of features, their names where its file has them, and what
-    two rows get.
+def describe_model(path: str | os.PathLike[str], format: str) -> dict[str, Any]:
+    """Load a model; return its number of features, their names if its file has them, and its
+    predictions of two rows of zeros.
     """
     scorer = load(path, format, threads=1)
     booster = getattr(scorer, "booster", None)
-    number = int(scorer.model.n_features_in_ if booster is None else booster.num_features())
-    scores = np.asarray(scorer.score(np.zeros((2, number), dtype=np.float32)), dtype=np.float64)
+    if booster is None:
+        n_features = int(scorer.model.n_features_in_)
+    else:
+        n_features = int(booster.num_features())
+
+    rows = np.zeros((2, n_features), dtype=np.float32)
+    predictions = np.asarray(scorer.score(rows), dtype=np.float64)
     return {
-        "number": number,
+        "number": n_features,
         "names": getattr(booster, "feature_names", None),
-        "predictions": scores.tolist(),
+        "predictions": predictions.tolist(),
     }
 
 
 if __name__ == "__main__":  # a process of its own: a file of unknown origin may crash it
-    print(json.dumps(facts(*sys.argv[1:3])))
+    print(json.dumps(describe_model(*sys.argv[1:3])))

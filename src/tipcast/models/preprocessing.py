@@ -1,5 +1,5 @@
-"""What a library's class is given: standardised numbers, and a column of 0 and 1 for each value of
-a category.
+"""Preprocessing for a library's class: standardised numbers, and a column of 0 and 1 for each value
+of a category.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,9 @@ def moments(part: Frame, categories: Sequence[int] = ()) -> Moments:
     features.
     """
     values = part.values.astype(np.float64)
-    mean = values.mean(axis=0) if len(values) else module_of(values).zeros(values.shape[1])
+    mean = module_of(values).zeros(values.shape[1])
+    if len(values):
+        mean = values.mean(axis=0)
     squares = ((values - mean) ** 2).sum(axis=0)
 
     distinct = []
@@ -113,21 +115,24 @@ class Preprocessing:
     def transform(self, z: Array, order: str = "F") -> Array:
         """Return (rows, features) values as the library gets them; standardises them in place.
 
-        On a GPU, and where ``of_parts`` says so, categories are dense columns; otherwise the result
-        is sparse. ``order`` is that of dense columns on a GPU, ``F`` or ``C``.
+        On a GPU, and if ``of_parts`` has decided so, categories are dense columns; otherwise the
+        result is sparse. ``order`` is that of dense columns on a GPU, ``F`` or ``C``.
         """
         xp = module_of(z)
-        # In place: in double precision these rows are most of what is in memory.
+        # In place: in double precision these rows take most of the memory.
         if self.standardize:
             z -= xp.asarray(self.scaler.mean_)  # the scaler itself takes no rows on a GPU
             z /= xp.asarray(self.scaler.scale_)
+
         if self.encoder is None:
             return z
-        return self.encoder.transform(z) if xp is np else self.dense(z, order)
+        if xp is np:
+            return self.encoder.transform(z)
+        return self.dense(z, order)
 
     def dense(self, z: Array, order: str) -> Array:
-        """Return (rows, features) values with the columns of the encoder on their device, each
-        written once.
+        """Return (rows, features) values with the encoder's columns, on their device; each column
+        is written once.
         """
         xp = module_of(z)
         numbers = [at for at in range(z.shape[1]) if at not in self.categories]
@@ -142,22 +147,27 @@ class Preprocessing:
         return columns
 
     def pipeline(self, model: Any) -> Any:
-        """Return the model with the steps before it, or the model alone where there are none."""
-        steps = [("model", model)]
-        if self.encoder is not None:
-            steps = [("encoder", self.encoder), *steps]
+        """Return the model with the steps before it, or the model alone if there are none."""
+        steps: list[tuple[str, Any]] = []
         if self.standardize:
-            steps = [("scaler", self.scaler), *steps]
-        return Pipeline(steps) if len(steps) > 1 else model
+            steps.append(("scaler", self.scaler))
+        if self.encoder is not None:
+            steps.append(("encoder", self.encoder))
+
+        if not steps:
+            return model
+        return Pipeline([*steps, ("model", model)])
 
     def spread(self, coefficients: Array) -> Array:
         """Return how much each feature's part of a linear model varies over the training rows.
 
-        ``coefficients`` are (outputs, columns) of what ``transform`` returns. Of a number it is the
-        standardised coefficient, of a category the standard deviation of the coefficients of its
-        values; (features,), the mean of the outputs.
+        ``coefficients`` are (outputs, columns) for what ``transform`` returns. For a number the
+        result is the standardised coefficient, for a category the standard deviation of the
+        coefficients of its values. Returns (features,), the mean over the outputs.
         """
-        scale = np.ones_like(self.scaler.scale_) if self.standardize else self.scaler.scale_
+        scale = self.scaler.scale_
+        if self.standardize:
+            scale = np.ones_like(scale)
         numbers = [at for at in range(len(scale)) if at not in self.categories]
         spread = np.empty((len(coefficients), len(scale)))
 
@@ -199,9 +209,12 @@ def scaler_of(parts: Sequence[Moments]) -> StandardScaler:
 
 
 def _merged(values: Sequence[Array], counts: Sequence[Array]) -> tuple[Array, Array]:
-    """Return the values of all parts, sorted, and the rows of each; the value 0 where no part has
-    one.
+    """Return the values of all parts, sorted, and the rows of each; the value 0, with no rows, if
+    there are no values.
     """
     distinct, places = np.unique(np.concatenate(values), return_inverse=True)
+    if not len(distinct):
+        return np.zeros(1), np.zeros(1)
+
     rows = np.bincount(places, weights=np.concatenate(counts), minlength=len(distinct))
-    return (distinct, rows) if len(distinct) else (np.zeros(1), np.zeros(1))
+    return distinct, rows

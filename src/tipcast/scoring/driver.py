@@ -1,4 +1,4 @@
-"""Act, in the driver: a task for each file of the plan, and what becomes of them."""
+"""Act, in the driver: start a task for each file of the plan, and collect the results."""
 
 import logging
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def finished_files(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | R
 
 
 def create_folders(plan: ScorePlan) -> None:
-    """Make the folders of scores on a disk, in the driver: a late worker must bring none back."""
+    """Make the folders of scores on a disk, in the driver: no late worker must make one again."""
     folder = plan.folder.path
     if address.scheme(folder):
         return
@@ -82,12 +82,12 @@ def create_folders(plan: ScorePlan) -> None:
 
 
 def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
-    """Submit a task for each file that is due; return future of its ``ScoredFile`` -> name."""
+    """Submit a task for each file that is due; return future of a ``ScoredFile`` -> file's name."""
     model = plan.model
     scorer = send_saved_scorer(workers.client, model.path, model.format, workers.device)
     work = shared_work(workers, plan)
 
-    # Where files are few, idle cores read the parts of each.
+    # If there are few files, idle cores read their parts.
     threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
     rows_at_once = min(workers.frames.batch_rows, ROW_GROUP)
     names = {}

@@ -23,24 +23,22 @@ LOG = logging.getLogger("tipcast")
 
 MANIFEST = "_manifest.json"
 FOOTER = b"tipcast"
-"""Of a scored Parquet file's metadata: the key of what the file says of itself."""
+"""Key of ``Entry.footer`` in a scored Parquet file's metadata."""
 KIND = {"kind": "tipcast scores", "version": 1}
-"""Of the manifest: what tells it from a file of others."""
+"""Keys of the manifest by which it is recognized as tipcast's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the manifest says of one scored file; the file itself knows recipe, input's digest, and
-    rows.
-    """
+    """The manifest's entry for one scored file; the file's footer has some of it too."""
 
     input: str = ""
     """The file that was scored, without credentials."""
     input_stamp: str = ""
-    """What it looked like from outside, see ``file_stamp``."""
+    """Its stamp when it was scored, see ``file_stamp``."""
     input_sha256: str = ""
     recipe: str
-    """Digest of all that the scored file depends on beside its input."""
+    """Digest of all that the scored file depends on, except its input."""
     rows: int = 0
     bytes: int = 0
     sha256: str = ""
@@ -49,8 +47,8 @@ class Entry:
 
     @property
     def footer(self) -> dict[str, Any]:
-        """What the scored file says of itself, so that an interrupted job does not score its rows
-        again.
+        """What the scored file itself holds, so that its rows are not scored again after an
+        interrupted job.
         """
         return {"recipe": self.recipe, "input_sha256": self.input_sha256, "unscored": self.unscored}
 
@@ -64,16 +62,16 @@ class ScoreFolder:
     files: Mapping[str, Entry] = field(default_factory=dict)
     """Path in the folder -> entry."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest says beside the files: model, configuration, run, refused files. Empty
+    """What the manifest holds besides the entries: model, configuration, run, refused files. Empty
     without a manifest that names exactly these files.
     """
 
 
 def read_folder(output: str, options: Mapping[str, Any]) -> ScoreFolder:
-    """Read which scores a folder has, and change nothing.
+    """Read which scores a folder has; change nothing.
 
-    ``options`` are the user's for fsspec. Raises C004 or C011 if the folder must not get scores,
-    T008 or D022 if it cannot be read.
+    ``options`` are the user's options for fsspec. Raises C004 or C011 if the folder must not get
+    scores, T008 or D022 if it cannot be read.
     """
     path = _absolute(output)
     storage = address.storage(path, options)
@@ -92,13 +90,13 @@ def read_folder(output: str, options: Mapping[str, Any]) -> ScoreFolder:
             entry = entries.get(name) or _read_footer(uri, storage)
             if entry is None:
                 what = f"holds {name}, which is none of tipcast's scores"
-                raise bad_output(
-                    output, what, "name a new or an empty folder, or move the file away"
-                )
+                fix = "name a new or an empty folder, or move the file away"
+                raise bad_output(output, what, fix)
             files[name] = entry
 
-    complete = files.keys() == entries.keys()
-    return ScoreFolder(path, files, about if complete else {})
+    if files.keys() != entries.keys():
+        about = {}
+    return ScoreFolder(path, files, about)
 
 
 def _absolute(output: str) -> str:
@@ -130,15 +128,15 @@ def _list_files(output: str, path: str, storage: Mapping[str, Any]) -> Iterator[
         return (f"s3://{key}" for key in store.find(path))
 
     _refuse_link(output, Path(path), Path(path, MANIFEST))
-    # One folder after another: the first that is refused ends the listing, as of a home folder.
+    # One folder after another: in a home folder, the first that is refused ends the listing.
     return _walk_files(output, Path(path))
 
 
 def _walk_files(output: str, folder: Path) -> Iterator[str]:
     """Yield all files below a folder that may not exist.
 
-    Raises C011 at a link, as what is written through it is elsewhere, and OSError if a folder
-    cannot be read, which is not to say that it is empty.
+    Raises C011 at a link, as files written through it would be elsewhere, and OSError if a folder
+    cannot be read: it may not be empty.
     """
     if not folder.exists():
         return
@@ -162,8 +160,8 @@ def _refuse_link(output: str, folder: Path, path: Path) -> None:
 def _read_manifest(
     uri: str, storage: Mapping[str, Any]
 ) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
-    """Read a manifest's files and what it says beside them; nothing where it is missing or another
-    file's.
+    """Read a manifest: its entries, and what else it holds; both are empty if it is missing or is
+    not tipcast's.
     """
     try:
         with address.opened(uri, storage) as file:
@@ -176,13 +174,13 @@ def _read_manifest(
         if problem.code != "D001":
             raise
     except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # whoever wrote it: what is in the folder decides whether it may get scores
+        pass  # not tipcast's: the files in the folder decide whether it may get scores
 
     return {}, {}
 
 
 def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
-    """Return what a file of scores says of itself; None of any other file."""
+    """Return the entry in a scored file's footer; None for any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
 
@@ -197,9 +195,7 @@ def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
 def write_manifest(
     folder: ScoreFolder, obsolete: Collection[str], options: Mapping[str, Any]
 ) -> None:
-    """Replace the manifest of a folder in one step, then remove the scores that it does not name
-    any more.
-    """
+    """Replace the manifest of a folder in one step, then remove obsolete scores."""
     gate("manifest")
     storage = address.storage(folder.path, options)
     files = {name: asdict(entry) for name, entry in sorted(folder.files.items())}
@@ -221,11 +217,10 @@ def write_manifest(
 
 @contextlib.contextmanager
 def locked_folder(path: str) -> Iterator[None]:
-    """Keep other jobs out of a folder on a disk, and remove what killed jobs or workers left
-    unfinished.
+    """Keep other jobs out of a folder on a disk, and remove unfinished files of killed jobs.
 
-    Raises S011 if another job scores into it, T008 if the disk refuses. Stores, and disks that have
-    no locks, keep nobody out.
+    Raises S011 if another job scores into it, T008 if the disk refuses. Stores, and disks without
+    locks, keep nobody out.
     """
     if address.scheme(path):
         yield
@@ -242,11 +237,11 @@ def locked_folder(path: str) -> Iterator[None]:
 
 
 def _remove_unfinished(folder: str) -> None:
-    """Remove unfinished files, with the folders below that one that hold nothing else: they were
-    made for them.
+    """Remove unfinished files, and their folders below that one if they are empty then: they were
+    made for the files.
     """
     for path in [*Path(folder).rglob(f"{UNFINISHED}*")]:
-        with contextlib.suppress(OSError):  # a folder is no unfinished file
+        with contextlib.suppress(OSError):  # a folder cannot be unlinked
             path.unlink(missing_ok=True)
             if path.parent != Path(folder):
                 path.parent.rmdir()

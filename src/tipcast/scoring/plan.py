@@ -1,5 +1,5 @@
-"""Plan: which files are new or have changed since they were scored, which scores stay, and which
-files are refused.
+"""Plan: which files are due, since they are new or have changed, which scores stay, and which files
+are refused.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # MLflow loads while the worker processes do
 LOG = logging.getLogger("tipcast")
 
 RECIPE = 1
-"""Changes with what scoring makes of the same rows, model and configuration."""
+"""Version of scoring: it changes when the same rows, model and configuration get other scores."""
 REFUSED = "refused"
-"""Key of the manifest: name -> error of files that were refused."""
+"""Key of the manifest under which refused files are: name -> error."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class DueFile:
     storage: Mapping[str, Any]
     """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: Entry
-    """What the manifest can say before the file is scored: input, stamp and recipe."""
+    """The manifest's entry as known before the file is scored: input, stamp and recipe."""
     fragments: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
@@ -59,7 +59,7 @@ Inspected: TypeAlias = DueFile | Entry | TipcastError
 
 @dataclass(frozen=True)
 class ScorePlan:
-    """What a job has to do: decided before any worker starts, from footers and headers alone."""
+    """The work of a job, decided before any worker starts, from footers and headers alone."""
 
     config: ScoreConfig
     model: "Fetched"
@@ -68,16 +68,16 @@ class ScorePlan:
     folder: ScoreFolder
     """The folder for the scores, as it is before the job."""
     recipe: str
-    """Digest of all that scores depend on beside the rows."""
+    """Digest of all that scores depend on, except the rows."""
     due: tuple[DueFile, ...]
     unchanged: Mapping[str, Entry]
-    """Name -> entry of scores that stay, as files and scores look now."""
+    """Name -> entry of scores that stay, with the current stamps."""
     refused: Mapping[str, TipcastError]
-    """Name -> why."""
+    """Name -> error of the file."""
 
     @property
     def n_files(self) -> int:
-        """How many files the input names, without those that have no rows."""
+        """Number of files that the input names, without files that have no rows."""
         return len(self.due) + len(self.unchanged) + len(self.refused)
 
     @property
@@ -92,8 +92,9 @@ class ScorePlan:
 def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> ScorePlan:
     """List the files and decide what is to be done with each.
 
-    What lies in the folder of scores is never scored itself. Every mistake that footers and headers
-    show ends here: the only file's error is raised, those of several files are in the plan.
+    Files in the folder of scores are never scored themselves. All errors that footers and headers
+    show are found here: if there is only one file, its error is raised, otherwise errors are in
+    the plan.
     """
     manifest = model.manifest
     dataset = scorable_dataset(config, manifest)
@@ -118,8 +119,8 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
 
 
 def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
-    """Return the dataset of a model, of files as the configuration says; C003, and M006 if its rows
-    are not in files.
+    """Return a model's dataset, for files as the configuration describes them; C003, or M006 if its
+    rows are not in files.
     """
     dataset = dataset_of(manifest)
     if not isinstance(dataset, Scorable):
@@ -143,12 +144,12 @@ def check_keep(keep: Collection[str] | None, task: Task) -> None:
 def request_columns(
     config: ScoreConfig, dataset: Scorable, task: Task, manifest: Mapping[str, Any]
 ) -> ScanRequest:
-    """Return what is asked of every file: the columns of features, and of the target where there
-    are some.
+    """Return what every file must have: the columns of the features; and may have: those of the
+    target.
     """
     columns, optional = dataset.scoring_columns(task.features)
-    of_target = [name for name in task.columns if name not in columns]
-    optional = tuple(dict.fromkeys((*optional, *of_target)))
+    target_columns = [name for name in task.columns if name not in columns]
+    optional = tuple(dict.fromkeys((*optional, *target_columns)))
 
     check_names(dataset, config.columns, "columns")
 
@@ -163,9 +164,9 @@ def request_columns(
 
 
 def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
-    """Return a digest of all that scores depend on beside the rows.
+    """Return a digest of all that scores depend on, except the rows.
 
-    The device is not in it: scores agree within 1e-5.
+    The device is not part of it: scores of devices agree within 1e-5.
     """
     recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.file_options.values()]
     if config.columns:
@@ -173,29 +174,25 @@ def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
-def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str]:
+def output_names(paths: object, request: ScanRequest, folder: str) -> dict[str, str]:
     """Find the files of a path, glob, folder or address, or of a list of them; return name of the
     scores -> address.
 
-    A folder's files keep their paths below it, those of a glob below its fixed part, others their
-    last name; those of CSV files end in ``.parquet``. What lies in ``folder``, of the scores, is
-    left out. Raises C003 if two files' scores would have one name, C011 if no file is left; see
-    ``expand`` for other errors.
+    The files of a folder keep their paths below it, those of a glob the paths below its fixed part;
+    other files keep their last name. Scores of CSV files end in ``.parquet``. Files in ``folder``,
+    which gets the scores, are left out. Raises C003 if two files' scores would have one name, C011
+    if no file is left; see ``expand`` for other errors.
     """
     files: dict[str, str] = {}
-    for pattern in patterns(given, "input"):
+    for pattern in patterns(paths, "input"):
         for path, uri in expand(pattern, request).items():
-            # A link may lead into the output folder.
-            place = uri if address.scheme(uri) else os.path.realpath(uri)
-            if place.startswith(f"{folder}/"):
+            if _is_inside(uri, folder):
                 continue
 
             name = output_name(path, uri)
             if files.setdefault(name, uri) != uri:
-                what = (
-                    f"scores of {address.shown(files[name])} and {address.shown(uri)} would "
-                    f"both be {name}"
-                )
+                both = f"{address.shown(files[name])} and {address.shown(uri)}"
+                what = f"scores of {both} would both be {name}"
                 fix = "score them into two folders, or name a folder above both"
                 raise TipcastError("C003", "input", what, fix)
 
@@ -205,11 +202,20 @@ def output_names(given: Any, request: ScanRequest, folder: str) -> dict[str, str
     return dict(sorted(files.items()))
 
 
+def _is_inside(uri: str, folder: str) -> bool:
+    """Tell whether a file lies in the folder of scores, also if a link leads there."""
+    if not address.scheme(uri):
+        uri = os.path.realpath(uri)
+    return uri.startswith(f"{folder}/")
+
+
 def output_name(path: str, uri: str) -> str:
-    """Return the name of a file's scores, given its path below what the input names; C003 if it
-    leads elsewhere.
+    """Return the name of a file's scores, given its path below the named folder or glob; C003 if
+    the path leads out of it.
     """
-    name = path if path.lower().endswith(PARQUET) else f"{path}.parquet"
+    name = path
+    if not path.lower().endswith(PARQUET):
+        name = f"{path}.parquet"
     if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
         what = f"scores of {address.shown(uri)} would leave their folder"
         raise TipcastError("C003", "input", what, "rename it")
@@ -247,14 +253,15 @@ def inspect_file(
 
 
 def unchanged_entry(file: DueFile, folder: ScoreFolder, options: Mapping[str, Any]) -> Entry | None:
-    """Return the entry of scores that stay, as file and scores look now; None if the file is due.
+    """Return the entry of scores that stay, with current stamps; None if the file is due.
 
-    A file that only looks different is read: a copy on a disk has a time of its own.
+    A file of which only the stamp has changed is read: a copy on a disk has a new time.
     """
     entry = folder.files.get(file.name)
     now = file.entry
-    # An interrupted job has left "" as input and stamp.
-    if not entry or entry.recipe != now.recipe or entry.input not in ("", now.input):
+    if not entry or entry.recipe != now.recipe:
+        return None
+    if entry.input not in ("", now.input):  # "" after an interrupted job, as the stamp
         return None
 
     scores = f"{folder.path}/{file.name}"
@@ -282,10 +289,10 @@ def error_of_file(error: TipcastError) -> TipcastError:
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Tell whether an error ends the job, and not one file alone.
+    """Tell whether an error ends the job, rather than refuse one file.
 
-    It does unless it is an error of one file's data. That an object store cannot be reached has a
-    D-code too, and concerns all files.
+    Only errors of one file's data do not. An object store that cannot be reached has a D-code too,
+    but concerns all files.
     """
     if not isinstance(error, TipcastError) or error.code[0] != "D":
         return True
@@ -293,9 +300,9 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def refused_files(inspected: Mapping[str, Inspected]) -> dict[str, TipcastError]:
-    """Return name -> error of refused files; files without rows are passed over beside others.
+    """Return name -> error of refused files; files without rows are skipped if there are others.
 
-    Raises the error of the only file.
+    If there is only one file, raises its error.
     """
     refused = {name: file for name, file in inspected.items() if isinstance(file, TipcastError)}
     if len(inspected) == len(refused) == 1:

@@ -1,4 +1,4 @@
-"""Record: what an MLflow run says of a scoring, and the manifest of the folder."""
+"""Record: the results in the MLflow run, and the manifest of the folder."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from tipcast.tracking.run import Run
 
 FILES_TABLE = "tables/files.json"
 MAX_NAME = 100
-"""Characters of a dataset's name in the run."""
+"""Most characters of a dataset's name in the run."""
 
 
 def record_scores(
@@ -25,8 +25,8 @@ def record_scores(
 ) -> dict[str, float]:
     """Record metrics, input, table of files, figures and note; return the headlines.
 
-    ``measured`` are seconds and memory by their keys in MLflow; ``repeated`` is the paragraph that
-    says how to repeat the job.
+    ``measured`` are seconds and memory by their keys in MLflow; ``repeated`` is the paragraph on
+    how to repeat the job.
     """
     judge = evaluator(plan.task.kind)
     labelled: Evaluation | None = judge.of_sums(scored.sums, plan.model.manifest.get("threshold"))
@@ -68,7 +68,7 @@ def prediction_metrics(
 
 
 def pace(scored: Scored, measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the rows that were scored a second; nothing if there were none."""
+    """Return the rows scored per second; nothing if there were none."""
     if not scored.rows:
         return {}
     return {"score/rows_per_s": scored.rows / measured["seconds/score"]}
@@ -138,13 +138,15 @@ def note(
 
 
 def model_name(plan: ScorePlan) -> str:
-    """Return what people call the model: a registered version's name, else its address."""
+    """Return the model's name for people: a registered version's, otherwise its address."""
     model = plan.model
-    return f"{model.name} version {model.version}" if model.version else model.uri
+    if not model.version:
+        return model.uri
+    return f"{model.name} version {model.version}"
 
 
 def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
-    """Write a manifest of old and new scores, and remove those that it does not name any more."""
+    """Write a manifest of unchanged and new scores, and remove obsolete ones."""
     files = {**plan.unchanged, **scored.entries}
     about = manifest_of(plan, scored, run_id)
     obsolete = plan.folder.files.keys() - files.keys()
@@ -153,7 +155,7 @@ def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
 
 
 def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
-    """Return what the manifest says beside the files."""
+    """Return what the manifest holds besides the entries of files."""
     config = plan.config
     model = plan.model
     identity = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")

@@ -1,4 +1,4 @@
-"""What acting returns: of one file, and of all files of a plan."""
+"""Results of acting: one file's, and those of all files of a plan."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ class RefusedFile:
 
 @dataclass(frozen=True)
 class Scored:
-    """What became of a plan."""
+    """Results of all files of a plan."""
 
     entries: Mapping[str, Entry]
     """Name -> what the manifest says of new scores."""
@@ -42,7 +42,7 @@ class Scored:
     sums: Sums
     """The evaluator's sums over all rows that were scored."""
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Process -> most memory that it had in use."""
+    """Process -> its peak memory."""
 
     @property
     def rows(self) -> int:
@@ -59,5 +59,5 @@ class Scored:
 
 
 def nothing_scored(plan: ScorePlan) -> Scored:
-    """Return what becomes of a plan if no file is due."""
+    """Return the results of a plan in which no file is due."""
     return Scored({}, plan.refused, evaluator(plan.task.kind).total([]))

@@ -5,7 +5,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -39,11 +39,11 @@ from tipcast.tasks.base import Task
 ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
 GPU = threading.Lock()
-"""Held while a worker's GPU is used: files are read and written on the host beside it."""
+"""Held while a worker's GPU is in use; meanwhile other files are read and written on the host."""
 GPU_FILES = threading.BoundedSemaphore(8)
-"""Files that a worker with a GPU has in hand at once."""
-MISSING = -1.0
-"""What features have where they are missing."""
+"""Limits the files that a worker with a GPU has in hand at once."""
+REPLACES_INFINITE = -1.0
+"""Value of a feature in place of an infinite one."""
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -80,12 +80,12 @@ class ScoredPart:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model makes of a part's rows, on the host."""
+    """A model's predictions of a part's rows, on the host."""
 
     values: Array
     """Predictions as ``Scorer.score`` returns them."""
     invalid: Array | None
-    """(rows,) bool: rows whose prediction means nothing; None: there are none."""
+    """(rows,) bool: rows whose prediction means nothing; None if there are no such rows."""
     unscored: Mapping[str, int]
     """Reason -> rows that are invalid."""
     sums: Sums
@@ -102,10 +102,8 @@ def score_file(
     the host. If the scores replace others, the manifest goes first. Raises D005 if the input has
     changed meanwhile, T008 and D022 as ``atomic_write``.
     """
-    on_gpu = work.frames.on_gpu
-
-    with GPU_FILES if on_gpu else nullcontext(), ThreadPoolExecutor(threads + 1) as pool:
-        if on_gpu:
+    with _files_in_hand(work.frames), ThreadPoolExecutor(threads + 1) as pool:
+        if work.frames.on_gpu:
             secede()  # the worker begins its next file
 
         check_task_is_wanted()
@@ -129,6 +127,13 @@ def score_file(
     return ScoredFile(file.name, entry, sums)
 
 
+def _files_in_hand(frames: Frames) -> AbstractContextManager[object]:
+    """Return a context that waits on a GPU worker while too many files are in hand."""
+    if frames.on_gpu:
+        return GPU_FILES
+    return nullcontext()
+
+
 def check_task_is_wanted() -> None:
     """Raise CancelledError if nobody waits for this task any more: its worker is closing, or the
     job has ended without it.
@@ -146,10 +151,10 @@ def check_task_is_wanted() -> None:
 def map_ahead(
     pool: Executor, function: Callable[[Item], Result], items: Iterable[Item], most: int
 ) -> Iterator[Result]:
-    """Apply a function to items on a pool's threads; yield what it returns in order, with ``most``
-    on their way.
+    """Apply a function to items on a pool's threads, at most ``most`` ahead of the caller; yield
+    the results in order.
 
-    ``Executor.map`` does so from Python 3.14 on, with ``buffersize``.
+    From Python 3.14 on, ``Executor.map`` can do this, with ``buffersize``.
     """
     waiting: deque[Future[Result]] = deque()
     for item in items:
@@ -162,8 +167,11 @@ def map_ahead(
 
 
 def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
-    """Score all rows of a part, and add what is kept of its columns."""
-    with GPU if work.frames.on_gpu else nullcontext():
+    """Score all rows of a part, and add its passthrough columns."""
+    use_of_device: AbstractContextManager[object] = nullcontext()
+    if work.frames.on_gpu:
+        use_of_device = GPU
+    with use_of_device:
         predictions = predict_part(part, scorer, work)
 
     table = read_passthrough(part, work)
@@ -172,7 +180,7 @@ def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
 
 
 def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
-    """Make features of a part's rows and predict; count what the metrics are made of."""
+    """Compute features of a part's rows and predict; count the sums that metrics need."""
     features = work.task.features
     needed = work.dataset.needed_columns(features)
     columns = read_columns(part, work)
@@ -182,27 +190,37 @@ def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
     matrix = compute_features(columns, work)
     values = scorer.score(work.frames.frame(matrix, features))
 
-    valid = slice(None) if invalid is None else ~invalid
-    answers = None if target is None else target[valid]
-    judge = evaluator(work.task.kind)
-    sums = judge.count(values[valid], answers, threshold=work.threshold)
-
+    sums = count_predictions(values, target, invalid, work)
     return Predictions(to_host(values), to_host(invalid), unscored, sums)
 
 
+def count_predictions(
+    values: Array, target: Array | None, invalid: Array | None, work: Work
+) -> Sums:
+    """Count the evaluator's sums over the rows with a valid prediction."""
+    if invalid is not None:
+        values = values[~invalid]
+        if target is not None:
+            target = target[~invalid]
+
+    sums: Sums = evaluator(work.task.kind).count(values, target, threshold=work.threshold)
+    return sums
+
+
 def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
-    """Read the canonical columns that features and target are made of, those that the file has."""
+    """Read the canonical columns that features and target need, if the file has them."""
     dataset = work.dataset
-    needed = dataset.needed_columns(work.task.features)
-    times = [dataset.time] if dataset.time else []
-    wanted = dict.fromkeys((*times, *needed, *work.task.columns))
-    names = [name for name in wanted if name in part.columns]
+    needed = [*dataset.needed_columns(work.task.features), *work.task.columns]
+    if dataset.time:
+        needed.insert(0, dataset.time)
+    names = [name for name in dict.fromkeys(needed) if name in part.columns]
     return dataset.read(part, work.frames, names)
 
 
 def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array | None:
-    """Return the (rows,) target, -1 (classes) or NaN (values) for rows that training would drop;
-    None if the file lacks its columns.
+    """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop.
+
+    None if the file lacks the target's columns.
     """
     task = work.task
     xp = work.frames.xp
@@ -222,53 +240,57 @@ def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array
 
 
 def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
-    """Return (rows, features) float32; ``MISSING`` where a value cannot be a number."""
+    """Return (rows, features) float32, with ``REPLACES_INFINITE`` for infinite values."""
     xp = work.frames.xp
     features = work.task.features
     rows = len(next(iter(columns.values())))
     absent = [name for name in work.dataset.needed_columns(features) if name not in columns]
     nothing = {name: xp.full(rows, np.nan) for name in absent}
 
-    with np.errstate(all="ignore"):  # ``impossible`` finds values that cannot be
+    with np.errstate(all="ignore"):  # ``impossible`` finds values that are out of range
         matrix = work.dataset.compute({**columns, **nothing}, features, xp)
 
-    matrix[xp.isinf(matrix)] = MISSING  # some libraries refuse them, and all rows with them
+    matrix[xp.isinf(matrix)] = REPLACES_INFINITE  # some libraries would refuse all rows
     return matrix
 
 
 def read_passthrough(part: FilePart, work: Work) -> pa.Table:
-    """Read what is kept of a part, on the host: in its row order, without the file's metadata.
+    """Read the passthrough columns of a part, on the host, in row order, without the file's
+    metadata.
 
-    Parquet columns keep their types; those of CSV become what ``Scorable.csv_types`` says. Raises
-    D001 if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a
-    column, D022 if it cannot be reached.
+    Parquet columns keep their types; CSV columns get those of ``Scorable.csv_types``. Raises D001
+    if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a column,
+    D022 if it cannot be reached.
     """
     return part.read_kept(lambda names: kept_names(names, part, work), work.dataset.csv_types)
 
 
 def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
-    """Return the file's own names of what is kept, in the file's order; by default all but an
-    earlier scoring's.
+    """Return the passthrough columns by the file's own names, in the file's order; by default all
+    columns that scoring does not add.
     """
     if work.keep is None:
         return [name for name in names if name not in added_columns(work.task)]
 
     where = address.shown(part.uri)
     own_names = {**work.dataset.own_names(names, where), **part.columns, **part.column_names}
-    missing = [name for name in work.keep if name not in names and name not in own_names]
+    own_names |= {name: name for name in names}
+    missing = [name for name in work.keep if name not in own_names]
     if missing:
-        columns = "column" if len(missing) == 1 else "columns"
+        columns = "columns"
+        if len(missing) == 1:
+            columns = "column"
         what = f"missing {columns} {', '.join(map(repr, missing))}, which keep names"
         fix = "take what is missing out of keep, or use a file that has it"
         raise TipcastError("D007", where, what, fix)
 
-    wanted = {name if name in names else own_names[name] for name in work.keep}
-    return [name for name in names if name in wanted]
+    kept = {own_names[name] for name in work.keep}
+    return [name for name in names if name in kept]
 
 
 def with_predictions(table: pa.Table, values: Array, invalid: Array | None, work: Work) -> pa.Table:
-    """Return a table of kept columns with what scoring adds; predictions are null where
-    ``invalid``, (rows,), is true.
+    """Return the table of passthrough columns with those that scoring adds; predictions are null in
+    rows that are ``invalid``.
     """
     columns = work.task.kind.scored_values(values, work.task.classes, work.threshold)
     arrays = [pa.array(column, mask=invalid) for column in columns]
@@ -287,17 +309,17 @@ def write_parts(
     digest: Future[str],
     task: Task,
 ) -> tuple[Entry, Sums]:
-    """Write parts as row groups of one Parquet file, with a footer; return what the manifest says
-    of it, and the sums.
+    """Write parts as row groups of one Parquet file, with a footer; return the manifest's entry
+    for it, and the sums.
 
-    ``digest`` is of the input.
+    ``digest`` is the input's.
     """
     judge = evaluator(task.kind)
     sums = judge.total([])
     unscored = Counter[str]()
     rows = 0
 
-    part: Any = next(parts)  # the first has the schema
+    part: ScoredPart | None = next(parts)  # the first has the schema
     schema = part.table.schema
     with pq.ParquetWriter(output, schema, compression="zstd", write_page_checksum=True) as writer:
         while part is not None:

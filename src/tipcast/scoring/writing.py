@@ -1,5 +1,5 @@
-"""Files of an output folder: written whole or not at all, told apart by stamps and digests, and
-their errors in one line.
+"""Files of an output folder: written whole or not at all, recognized by stamps and digests, with
+errors in one line.
 """
 
 import contextlib
@@ -7,6 +7,7 @@ import hashlib
 import os
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,27 @@ from tipcast.datasets import address
 from tipcast.datasets.parquet import Hashed
 
 UNFINISHED = "_tipcast-"
-"""Begins the names of unfinished files; readers of whole folders pass over an underscore."""
+"""Prefix of unfinished files' names; readers of whole folders ignore names with an underscore."""
 MARKS = ("ETag", "Content-MD5", "Digest", "LastModified", "created")
-"""What stores and servers tell of a content, the best first; last a disk's time of any change,
-which no copy sets.
+"""Fields of fsspec's file info that change with the content, the best first. The last is a disk's
+time of any change, which no copy sets.
 """
 
 
 def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
-    """Return what a file looks like unread: its size, and a mark that changes with its content.
+    """Return a stamp of a file that is not read: its size, and a mark that changes with its
+    content.
 
-    The stamp ends in a dash if a server tells the size alone. Raises D001, D022.
+    The stamp ends with a dash if a server reports only the size. Raises D001, D022.
     """
+    path = uri
+    if not address.scheme(uri):
+        path = os.path.realpath(uri)  # the stamp is that of the file, not of a link to it
+
     with address.reaching(uri):
         store = address.filesystem(uri, storage)
-        store.invalidate_cache(uri)  # fsspec keeps what a store once said of a file
-        # The stamp is of the file, not of a link to it.
-        info = store.info(uri if address.scheme(uri) else os.path.realpath(uri))
+        store.invalidate_cache(uri)  # fsspec caches file infos
+        info = store.info(path)
 
     mark = next((str(info[name]).strip('"') for name in MARKS if info.get(name)), "")
     return f"{info.get('size')}-{mark}"
@@ -45,7 +50,7 @@ def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
 
 
 class OutputFile(Hashed):
-    """A file that says in one line what its disk or store refuses."""
+    """A file whose errors, from its disk or store, are one line."""
 
     def __init__(self, uri: str, file: Any) -> None:
         super().__init__(file)
@@ -56,42 +61,55 @@ class OutputFile(Hashed):
             super().write(content)
 
 
-@contextlib.contextmanager
-def atomic_write(uri: str, storage: Mapping[str, Any]) -> Iterator[OutputFile]:
+def atomic_write(uri: str, storage: Mapping[str, Any]) -> AbstractContextManager[OutputFile]:
     """Open a file for writing; it appears whole or not at all, and on a disk outlasts a power cut.
 
     ``uri`` is an address, or a path in a folder that exists: a folder that a job has given up must
-    not come back. Raises T008 if a disk is full or may not be written to, D022 if a store cannot be
-    reached. Errors of the block pass as they are.
+    not be made again. Raises T008 if a disk is full or may not be written to, D022 if a store
+    cannot be reached. Errors of the block pass as they are.
     """
-    remote = address.scheme(uri)
-    path = Path(uri)
-    unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+    if address.scheme(uri):
+        return _store_file(uri, storage)
+    return _disk_file(uri)
 
+
+@contextlib.contextmanager
+def _store_file(uri: str, storage: Mapping[str, Any]) -> Iterator[OutputFile]:
+    """Open an object of a store, which appears when it is closed."""
     with write_errors(uri):
-        file: Any = (
-            address.filesystem(uri, storage).open(uri, "wb") if remote else unfinished.open("xb")
-        )
+        file: Any = address.filesystem(uri, storage).open(uri, "wb")
 
     try:
         yield OutputFile(uri, file)
         with write_errors(uri):
-            if not remote:
-                file.flush()
-                os.fsync(file.fileno())  # a name may reach the disk before the content does
-            file.close()  # an object in S3 appears only now
-            if not remote:
-                unfinished.replace(path)
+            file.close()
     except BaseException:
-        # Closing may fail again, as on a full disk or with a store that is away; the first error is
-        # raised.
-        with contextlib.suppress(Exception):
-            file.discard() if remote else file.close()
-        if remote:
-            # Otherwise fsspec writes the unfinished file when the object is collected.
-            file.closed = True
-        else:
-            unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(Exception):  # the first error is raised, not one of discarding
+            file.discard()
+        # Otherwise fsspec writes the unfinished file when the object is collected.
+        file.closed = True
+        raise
+
+
+@contextlib.contextmanager
+def _disk_file(uri: str) -> Iterator[OutputFile]:
+    """Open a file beside the path, which replaces the path when it is on the disk."""
+    path = Path(uri)
+    unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
+    with write_errors(uri):
+        file = unfinished.open("xb")
+
+    try:
+        yield OutputFile(uri, file)
+        with write_errors(uri):
+            file.flush()
+            os.fsync(file.fileno())  # a name may reach the disk before the content does
+            file.close()
+            unfinished.replace(path)
+    except BaseException:
+        with contextlib.suppress(Exception):  # closing may fail again, as on a full disk
+            file.close()
+        unfinished.unlink(missing_ok=True)
         raise
 
 
@@ -103,21 +121,24 @@ def remove_file(uri: str, storage: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def write_errors(uri: str) -> Iterator[None]:
-    """Say in one line what a disk (T008) or a store (D022) refuses."""
+    """Turn errors of a disk (T008) or a store (D022) into one line."""
+    store_errors: AbstractContextManager[None] = contextlib.nullcontext()
+    if address.scheme(uri):
+        store_errors = address.reaching(uri)
+
     try:
-        with address.reaching(uri) if address.scheme(uri) else contextlib.nullcontext():
+        with store_errors:
             yield
     except OSError as problem:
-        space = f", {free(uri)}" if problem.errno in FULL else ""
-        why = f"{problem.strerror or problem}{space}"
+        why = str(problem.strerror or problem)
+        if problem.errno in FULL:
+            why += f", {free(uri)}"
         fix = "free space or change its rights, and repeat the command, or name another folder"
         raise failed_to("written", address.shown(uri), why, fix, "T008") from problem
 
 
 def as_artifact_error(error: TipcastError) -> TipcastError:
-    """Return the error of an object store as T009, one of the artifact store; any other as it
-    is.
-    """
+    """Return an object store's error as T009, the artifact store's; any other error as it is."""
     if error.code != "D022" or not error.where.startswith("s3://"):
         return error
     fix = "check the store and the access to it, then repeat"

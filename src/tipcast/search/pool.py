@@ -1,5 +1,5 @@
-"""Trials on the workers: a free slot gets the next at once, and the trial of a worker that died is
-retried.
+"""Trials on the workers: a free slot gets the next trial at once, and trials of workers that died
+are retried.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, final
 
-from distributed import Client, Future, SchedulerPlugin, as_completed
+from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
@@ -23,12 +23,13 @@ from tipcast.search.trial import Begun, Event, Failed, Proposal, Study, Trial
 from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
-"""How often the workers are looked at while nothing ends, in seconds."""
+"""Seconds between two checks of the workers while no trial ends."""
 MEMORY_TOPIC = "worker-restart-memory"
-"""Where Dask's nannies log that they end a worker for its memory."""
+"""Topic under which Dask's nannies log that they end a worker for its memory."""
 MEMORY_POLLS = 6
+"""How often the topic is read after a worker's death."""
 MEMORY_POLL_S = 0.1
-"""How often that is looked for after a worker's death, and the seconds between."""
+"""Seconds between two of these reads."""
 MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on fewer rows"
 
 
@@ -39,7 +40,7 @@ class _TrialTask:
     proposal: Proposal
     attempt: int = 1
     deaths: int = 0
-    """Worker losses of earlier attempts that count."""
+    """Worker losses of earlier attempts, not counting those out of memory."""
     alone: bool = False
     """Whether no other trial runs on its worker."""
     worker: str = ""
@@ -52,9 +53,9 @@ class _TrialTask:
 class Pool:
     """The slots of all workers, kept filled with trials.
 
-    A trial may lose ``attempts`` workers, not counting those out of memory. One that takes longer
-    than ``limit_s`` seconds has failed, and its worker is started anew. ``timeout_s`` seconds after
-    the first no further trial begins.
+    A trial may lose ``attempts`` workers, not counting those out of memory. A trial that takes
+    longer than ``limit_s`` seconds has failed, and its worker is restarted. No trial begins later
+    than ``timeout_s`` seconds after the first.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class Pool:
         self._timeout_s = timeout_s or math.inf
         self._until = math.inf
         self.timed_out = False
-        """Whether there was more to try."""
+        """Whether the timeout left proposals untried."""
         self._running: list[_TrialTask] = []
         self._waiting: deque[_TrialTask] = deque()
-        """What waits for a worker without trials."""
+        """Trials that wait for a worker without trials."""
 
     def events(self, searcher: Searcher) -> Iterator[Event]:
         """Yield events after they happen; the next trial is submitted before the end of the last is
@@ -104,7 +105,9 @@ class Pool:
             free = self._free_slots()
             # A retried trial runs alone: one worker is reserved for it, and takes no other trial
             # until it is empty.
-            reserved = self._emptiest(free) if self._waiting else None
+            reserved = None
+            if self._waiting:
+                reserved = self._emptiest(free)
             if reserved and free[reserved] == self._workers.slots[reserved]:
                 submitted.append(self._submit(self._waiting.popleft(), reserved))
                 continue
@@ -113,7 +116,9 @@ class Pool:
             if worker is None and (self._running or self._waiting):
                 return submitted
 
-            proposal = None if self._now() > self._until else searcher.next()
+            if self._now() > self._until:
+                return submitted
+            proposal = searcher.next()
             if proposal is None:
                 return submitted
 
@@ -123,7 +128,7 @@ class Pool:
                 submitted.append(self._submit(_TrialTask(proposal), worker))
 
     def _emptiest(self, free: Mapping[str, int]) -> str | None:
-        """Return the worker that runs fewest trials; None where there is no worker."""
+        """Return the worker that runs fewest trials; None without workers."""
         slots = self._workers.slots
         return min(free, key=lambda address: slots[address] - free[address], default=None)
 
@@ -132,8 +137,12 @@ class Pool:
         slots = self._workers.slots
         free = dict(slots)
         for task in self._running:
-            if task.worker in free:
-                free[task.worker] -= slots[task.worker] if task.alone else 1
+            if task.worker not in free:
+                continue
+            if task.alone:
+                free[task.worker] -= slots[task.worker]
+            else:
+                free[task.worker] -= 1
         return free
 
     def _submit(self, task: _TrialTask, worker: str) -> Begun:
@@ -142,16 +151,16 @@ class Pool:
         task.alone = task.alone or self._workers.slots[worker] == 1
         self._until = min(self._until, task.begun + self._timeout_s)
 
-        key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep}"
+        key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep_id}"
         task.future = self._workers.submit(worker, key, task.proposal, task.attempt)
         self._running.append(task)
         return Begun(task.proposal)
 
     def _ended_tasks(self) -> list[_TrialTask]:
-        """Wait until a trial ends or, where none runs, until a worker takes one; return what has
-        ended.
+        """Wait until a trial ends or, if none runs, until a worker can take one; return the trials
+        that have ended.
 
-        K003 when no worker takes trials, and none has one, for too long.
+        Raises K003 if for too long no worker takes trials and no trial runs.
         """
         idle_since = self._now()
         while True:
@@ -174,14 +183,14 @@ class Pool:
                 raise idle(self._workers.wait_s)
 
     def _is_late(self, task: _TrialTask) -> bool:
-        """Tell whether a trial that still runs has had its time; it is told once."""
+        """Tell whether a trial still runs after its time limit; True only once for a trial."""
         if task.late or task.future.done():
             return False
         return self._now() - task.begun > self._limit_s
 
     def _outcome(self, task: _TrialTask, searcher: Searcher) -> Event:
-        """Return what came of a task that has ended: of its report, where there is one, whatever
-        came after that.
+        """Return the event of a task that has ended: its report if there is one, whatever happened
+        after that.
         """
         self._running.remove(task)
         problem = _exception(task.future)
@@ -202,10 +211,10 @@ class Pool:
         return failed
 
     def _failure(self, task: _TrialTask, problem: BaseException | None) -> Failed:
-        """Return why a trial has ended without a report: S005 its worker was out of memory, S007 it
-        died, S008 the trial took too long, or what its task raised.
+        """Return why a trial has ended without a report: S005 if its worker was out of memory, S007
+        if the worker died, S008 if the trial took too long, or the error that its task raised.
 
-        Raises an error that is not the trial's.
+        Raises errors that are not the trial's.
         """
         if task.late:
             what = f"not done after {self._limit_s:g} s"
@@ -240,7 +249,9 @@ class Pool:
 
 
 def _exception(future: Future[None]) -> BaseException | None:
-    """Return what a task has ended with, None if well; Dask has no exception of a cancelled one."""
+    """Return the error of a task that has ended, None if it ended well; Dask keeps no exception for
+    a cancelled task.
+    """
     if future.status == "cancelled":
         return CancelledError(future.key)
     if future.status == "error":
@@ -250,7 +261,7 @@ def _exception(future: Future[None]) -> BaseException | None:
 
 
 def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
-    """Return the unreserved worker with most free slots; None if none is free."""
+    """Return the unreserved worker with most free slots; None if no slot is free."""
     open_to_all = {
         address: slots for address, slots in free.items() if slots > 0 and address != reserved
     }
@@ -259,7 +270,7 @@ def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
 
 @final
 class TrialWorkers:
-    """The workers of a sweep; K003 after ``wait_s`` seconds without one that can work."""
+    """The workers of a sweep; K003 after ``wait_s`` seconds without a worker that takes trials."""
 
     def __init__(
         self,
@@ -276,19 +287,18 @@ class TrialWorkers:
         self._sleep = sleep
         self._ended: Any = None
         self.slots: dict[str, int] = {}
-        """Worker that takes trials -> how many at once; one that is paused for lack of memory takes
-        none.
-        """
+        """Worker -> how many trials it takes at once, without workers paused for lack of memory."""
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
         self.reports: dict[tuple[int, int], Trial] = {}
-        """Trial and attempt -> its result, which comes before the word that its task is done."""
+        """Trial and attempt -> its result, which arrives before Dask says that its task is done."""
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
-        """Prepare the workers for the trials, and free what they keep for them at the end."""
+        """Prepare the workers for the trials, and free their rows at the end."""
+        no_retries = NoRetries(self._plugin.name, self.study.sweep_id, self.client.id)
         self.client.register_plugin(self._plugin)
-        self.client.register_plugin(NoRetries(self._plugin.name, self.study.sweep, self.client.id))
+        self.client.register_plugin(no_retries)
         self.client.subscribe_topic(self.study.topic, self._keep_report)
         self._ended = as_completed(loop=self.client.loop)
         try:
@@ -299,16 +309,16 @@ class TrialWorkers:
                 self.client.unregister_scheduler_plugin(self._plugin.name)
                 self.client.unregister_worker_plugin(self._plugin.name)
 
-    def _keep_report(self, event: tuple[float, Any]) -> None:
+    def _keep_report(self, event: tuple[float, str]) -> None:
         """Keep the result of a trial, which ``worker.run_trial`` reports as (time, JSON)."""
         trial = Trial(**json.loads(event[1]))
         self.reports[trial.number, trial.attempt] = trial
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
-        """Have every worker read the rows; return what one of them read, by fragment and part.
+        """Have every worker read the rows; return the counts of one of them, by fragment and part.
 
-        A worker that dies meanwhile reads them when it gets its first trial. K003 where all have
-        died.
+        If a worker dies meanwhile, its successor reads them for its first trial. Raises K003 if all
+        have died.
         """
         for _ in range(attempts):
             try:
@@ -318,14 +328,14 @@ class TrialWorkers:
 
             self.update_slots()
             answers = self.client.run(
-                load_rows, self.study.sweep, workers=list(self.slots), on_error="return"
+                load_rows, self.study.sweep_id, workers=list(self.slots), on_error="return"
             )
-            for read in answers.values():
-                if not isinstance(read, BaseException):
-                    return read  # type: ignore[no-any-return]
-                # An OSError is Dask's word for a connection to a worker that has ended.
-                if not isinstance(read, OSError):
-                    raise read
+            for answer in answers.values():
+                if not isinstance(answer, BaseException):
+                    return answer  # type: ignore[no-any-return]
+                # Dask returns an OSError if the connection to a worker has ended.
+                if not isinstance(answer, OSError):
+                    raise answer
 
             if any(self.ended_for_memory(address) for address in answers):
                 break  # the next worker would run out of memory as well
@@ -333,20 +343,24 @@ class TrialWorkers:
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
     def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
-        """Send a trial to a worker; Dask would send it to a busy one, for it does not count what
-        has seceded.
+        """Send a trial to a worker. Dask itself could choose a busy one: it does not count tasks
+        that have seceded.
         """
-        where: dict[str, Any] = {"workers": [worker], "resources": {SLOT: 1}}
         future = self.client.submit(
-            run_trial, self.study.sweep, proposal, attempt, key=key, pure=False, **where
+            run_trial,
+            self.study.sweep_id,
+            proposal,
+            attempt,
+            workers=[worker],
+            resources={SLOT: 1},
+            key=key,
+            pure=False,
         )
         self._ended.add(future)
         return future
 
     def wait(self) -> list[Future[None]]:
-        """Return the tasks that have ended, waiting for the first of them for a second; look at the
-        workers.
-        """
+        """Wait up to a second for a task to end; update the slots, and return all ended tasks."""
         ended: list[Future[None]] = []
 
         async def first() -> Any:
@@ -357,95 +371,96 @@ class TrialWorkers:
         else:
             with contextlib.suppress(TimeoutError):
                 ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
-        # Only now: one of these events may be the death of a worker, which must get no further
-        # task.
+        # Only now: one of these tasks may have ended with its worker, which must get no other task.
         self.update_slots()
         return ended
 
     def update_slots(self) -> None:
-        """Count the slots of the workers that are there, and note which tasks their worker will not
-        begin.
-        """
-        # Dask's own account of the workers would come with all that it measures.
-        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep=self.study.sweep)
+        """Count the slots of all workers, and note tasks that their worker will not begin."""
+        # Dask's own report on the workers would include all that it measures.
+        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep_id=self.study.sweep_id)
         self.lost |= lost
 
     def restart(self, address: str) -> None:
-        """End a worker with all that it does; its nanny, where it has one, starts another."""
+        """End a worker and all its tasks; its nanny, if it has one, starts another."""
         # Client.restart_workers would wait for the other workers.
         scheduler: Any = self.client.scheduler
-        how = {
-            "wait_for_workers": False,
-            "on_error": "return",
-            "stimulus_id": f"tipcast-restart-{address}",
-        }
-        self.client.sync(scheduler.restart_workers, workers=[address], **how)
+        self.client.sync(
+            scheduler.restart_workers,
+            workers=[address],
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id=f"tipcast-restart-{address}",
+        )
 
     def ended_for_memory(self, address: str) -> bool:
-        """Tell whether a worker that died was ended for its memory, which may be logged a little
+        """Tell whether a worker that died was ended for its memory, which Dask may log a little
         later.
         """
-        for poll in range(MEMORY_POLLS):
-            self._sleep(MEMORY_POLL_S if poll else 0)
+        for pause in (0.0, *[MEMORY_POLL_S] * (MEMORY_POLLS - 1)):
+            self._sleep(pause)
             if any(event["worker"] == address for _, event in self.client.get_events(MEMORY_TOPIC)):
                 return True
         return False
 
 
 def idle(wait_s: float) -> TipcastError:
-    """Return the error of workers that do nothing."""
+    """Return the error if no worker takes trials."""
     what = f"not at work for {wait_s:g} s: paused for lack of memory, or gone"
     return TipcastError("K003", "all workers", what, MORE_MEMORY)
 
 
 @final
 class NoRetries(SchedulerPlugin):
-    """Disables Dask's retries of a sweep's tasks; clears up on the workers when its client
+    """Disables Dask's retries of a sweep's tasks; frees its rows on the workers when its client
     disconnects.
     """
 
     idempotent = True
 
-    def __init__(self, name: str, sweep: str, client: str) -> None:
+    def __init__(self, name: str, sweep_id: str, client: str) -> None:
         self.name = name
-        self._sweep = sweep
+        self._sweep_id = sweep_id
         self._client = client
         self._scheduler: Any = None
 
-    async def start(self, scheduler: Any) -> None:
+    async def start(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Let Dask give a task up when its worker dies: the driver decides what is retried."""
-        if finish == "processing" and str(key).endswith(self._sweep):
+        if finish == "processing" and str(key).endswith(self._sweep_id):
             task = self._scheduler.tasks[key]
-            # One more death than allowed, and Dask makes a KilledWorker of the task; other clients'
-            # keep their count.
+            # With one more death than allowed, Dask ends the task with KilledWorker. Tasks of other
+            # clients keep their count.
             task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
 
-    def remove_client(self, scheduler: Any, client: str) -> None:
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Clear up after a driver that was killed."""
         if client == self._client:
             # This hook cannot wait for a coroutine.
             scheduler.loop.add_callback(self._clear, scheduler)
 
-    async def _clear(self, scheduler: Any) -> None:
+    async def _clear(self, scheduler: Scheduler) -> None:
         with contextlib.suppress(ValueError):  # the driver cleared up itself
             scheduler.remove_plugin(self.name)
             await scheduler.unregister_worker_plugin(None, self.name)
 
 
-def scan_workers(dask_scheduler: Any, sweep: str) -> tuple[dict[str, int], set[str]]:
-    """Return the slots of each worker that takes tasks, and the keys of tasks that none will begin.
+def scan_workers(dask_scheduler: Scheduler, sweep_id: str) -> tuple[dict[str, int], set[str]]:
+    """Return worker -> slots, for workers that take tasks, and the keys of a sweep's tasks that no
+    worker will begin.
 
-    A task that has begun has seceded, and so is one of Dask's long-running ones.
+    A task that has begun has seceded: Dask counts it as long-running.
     """
-    lost = set(dask_scheduler.unrunnable)
+    scheduler: Any = dask_scheduler
+    lost = set(scheduler.unrunnable)
     slots = dict[str, int]()
-    for address, worker in dask_scheduler.workers.items():
-        if worker in dask_scheduler.running:
+    for address, worker in scheduler.workers.items():
+        if worker in scheduler.running:
             slots[address] = int(worker.resources.get(SLOT, 0))
         else:
             lost |= set(worker.processing) - worker.long_running
-    keys = {task.key for task in lost if str(task.key).endswith(sweep)}
+
+    keys = {task.key for task in lost if str(task.key).endswith(sweep_id)}
     return {address: number for address, number in slots.items() if number}, keys

@@ -1,5 +1,5 @@
-"""The space that is searched, and what is tried of it in which order: Optuna proposes, on the
-driver alone.
+"""The space that is searched, and the proposals from it in their order; Optuna runs on the driver
+alone.
 """
 
 import dataclasses
@@ -31,9 +31,9 @@ WHOLE = ("int", "int_log")
 LOGARITHMIC = ("log", "int_log")
 FORMS = "{int: [4, 12]}, {int_log: [50, 800]}, {float: [0.5, 1]}, {log: [0.01, 0.3]} or a list"
 INSIDE = 0.382
-"""Where between a range's bounds a value is tried out beforehand that is seldom a whole number."""
+"""Share of a range at which a further value is checked beforehand: it is rarely a whole number."""
 MIN_TRIALS = 8
-"""Trials below which nothing can be said of the importance of parameters."""
+"""Least trials for the importance of parameters."""
 
 
 Axis = CategoricalDistribution | FloatDistribution | IntDistribution
@@ -45,33 +45,39 @@ Finished = Mapping[int, Trial]
 
 
 def points(axis: Axis, number: int) -> tuple[Any, ...]:
-    """Return a list's values, or so many of a range with both ends."""
+    """Return the values of a list, or that many points of a range with both ends."""
     if isinstance(axis, CategoricalDistribution):
         return axis.choices
-
-    whole = isinstance(axis, IntDistribution)
     if isinstance(axis, IntDistribution) and axis.high - axis.low < number:
         return tuple(range(axis.low, axis.high + 1))
 
-    space_evenly = np.geomspace if axis.log else np.linspace
-    spaced = space_evenly(axis.low, axis.high, number).tolist()
-    # Eight digits are enough to search by, and to type again.
-    inner = [round(value) if whole else float(f"{value:.8g}") for value in spaced[1:-1]]
+    if axis.log:
+        spaced = np.geomspace(axis.low, axis.high, number)
+    else:
+        spaced = np.linspace(axis.low, axis.high, number)
+
+    inner: list[float] = spaced[1:-1].tolist()
+    if isinstance(axis, IntDistribution):
+        inner = [round(value) for value in inner]
+    else:  # eight digits are enough to search with, and to type again
+        inner = [float(f"{value:.8g}") for value in inner]
     return tuple(dict.fromkeys((axis.low, *inner, axis.high)))
 
 
 def _size(axis: Axis) -> float:
     """Return how many values an axis has."""
-    if isinstance(axis, FloatDistribution):
-        return 1 if axis.low == axis.high else math.inf
     if isinstance(axis, CategoricalDistribution):
         return len(axis.choices)
-    return axis.high - axis.low + 1
+    if isinstance(axis, IntDistribution):
+        return axis.high - axis.low + 1
+    if axis.low == axis.high:
+        return 1
+    return math.inf
 
 
 def probes(space: Space) -> list[tuple[str, Any]]:
-    """Return parameters and values that are tried out before a search: each value of a list; of a
-    range its bounds, and of numbers one between.
+    """Return parameters with values that are checked before a search: each value of a list, the
+    bounds of a range, and one value inside a range of floats.
     """
     values: list[tuple[str, Any]] = []
     for name, axis in space.items():
@@ -87,8 +93,8 @@ def probes(space: Space) -> list[tuple[str, Any]]:
 
 
 def inside(space: Space, params: Mapping[str, Any]) -> bool:
-    """Tell whether parameters are a point of a space; those of a model as it is configured need not
-    be.
+    """Tell whether parameters are a point of a space; a model's configured parameters may lie
+    outside.
     """
 
     def contains(axis: Axis, value: Any) -> bool:
@@ -101,11 +107,10 @@ def inside(space: Space, params: Mapping[str, Any]) -> bool:
 
 
 def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
-    """Read a space as yaml has it, sorted by name: parameter -> one of ``FORMS``; null leaves the
-    parameter out.
+    """Read a space as yaml has it: parameter -> one of ``FORMS``, or null to leave the parameter
+    out. The axes are sorted by name.
 
-    C003 for a form that is none of these, an empty list, a value twice, bounds that are reversed or
-    cannot be.
+    Raises C003 for another form, an empty list, a value twice, and reversed or impossible bounds.
     """
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
@@ -125,9 +130,7 @@ def _axis(name: str, form: Any) -> Axis:
 
 
 def _list_axis(values: Sequence[Any]) -> Axis | None:
-    """Return the axis of a list; None of one that is empty, has a value twice or is not of plain
-    values.
-    """
+    """Return the axis of a list; None if it is empty, has a value twice, or holds a mapping."""
     twice = any(first == second for first, second in itertools.combinations(values, 2))
     if not values or twice or any(isinstance(value, Mapping) for value in values):
         return None
@@ -139,7 +142,7 @@ def _list_axis(values: Sequence[Any]) -> Axis | None:
 
 
 def _range_axis(kind: Any, bounds: Any) -> Axis | None:
-    """Return the axis of a range; None of one of an unknown kind, or whose bounds cannot be."""
+    """Return the axis of a range; None for an unknown kind or impossible bounds."""
     if kind not in RANGES or not isinstance(bounds, list | tuple) or len(bounds) != 2:
         return None
     if not all(type(bound) in (int, float) and math.isfinite(bound) for bound in bounds):
@@ -157,11 +160,12 @@ def _range_axis(kind: Any, bounds: Any) -> Axis | None:
 
 
 def merged_space(model: ModelSpec, overrides: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
-    """Return a model's space with a user's axes in place of the model's, or the user's ``alone``
-    where there are any.
+    """Return a model's space with the user's axes in place of the model's; with ``alone``, the
+    user's axes only, if there are any.
     """
-    base: Mapping[str, Any] = {} if alone and overrides else model.space
-    return parse_space({**base, **overrides})
+    if alone and overrides:
+        return parse_space(overrides)
+    return parse_space({**model.space, **overrides})
 
 
 def check_space(
@@ -171,15 +175,14 @@ def check_space(
     categorical: Sequence[str],
     kind: Kind | None = None,
 ) -> None:
-    """Let the estimator judge what is tried out of each axis.
+    """Let the estimator check some values of each axis.
 
-    C001 a parameter that the model does not have, C003 a value that it refuses or nothing to
-    search.
+    Raises C001 for a parameter that the model lacks, C003 for a value that the model refuses and
+    for an empty space.
     """
     if not space:
-        raise TipcastError(
-            "C003", "search.space", "nothing is searched", f"name a parameter, as {FORMS}"
-        )
+        fix = f"name a parameter, as {FORMS}"
+        raise TipcastError("C003", "search.space", "nothing is searched", fix)
 
     for name, value in probes(space):
         try:
@@ -200,8 +203,8 @@ def searcher(
     finished: Finished,
     baseline: Params | None,
 ) -> "Searcher":
-    """Return what decides on the next trial; trial 0 has the parameters of the baseline, where
-    there is one.
+    """Return the searcher, which proposes the next trial; trial 0 has the parameters of the
+    baseline, if there is one.
     """
     if spec.name == "tpe":
         return Tpe(space, seed, objective, spec, finished, baseline)
@@ -214,7 +217,7 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
     """Return every combination of lists and of some points of ranges, the last parameter changing
     fastest.
 
-    C003 for more combinations than ``search.trials`` or than anyone waits for.
+    Raises C003 for more combinations than ``search.trials``, or than a sweep may have.
     """
     axes = [points(axis, spec.points) for axis in space.values()]
     number = math.prod(map(len, axes))
@@ -230,17 +233,20 @@ def grid(spec: SearchSpec, space: Space) -> list[Proposal]:
 def random(
     spec: SearchSpec, space: Space, seed: int, baseline: Params | None = None
 ) -> list[Proposal]:
-    """Return the baseline, if any, and unlike draws; a longer search begins with the trials of a
-    shorter one.
+    """Return the baseline, if any, and draws without repeats; a longer search begins with the
+    trials of a shorter one.
     """
-    wanted = spec.trials or MAX_TRIALS
-    chosen = {} if baseline is None else {repr(dict(baseline)): baseline}
+    n_trials = spec.trials or MAX_TRIALS
+    chosen: dict[str, Params] = {}
+    if baseline is not None:
+        chosen[repr(dict(baseline))] = baseline
+
     for params in _draws(space, seed):
-        if len(chosen) == wanted:
+        if len(chosen) == n_trials:
             break
         chosen.setdefault(repr(params), params)
 
-    if len(chosen) < wanted:
+    if len(chosen) < n_trials:
         logging.getLogger("tipcast").warning(
             "there are %d points to try only: as many trials", len(chosen)
         )
@@ -249,8 +255,8 @@ def random(
 
 
 def _draws(space: Space, seed: int) -> Iterator[Params]:
-    """Yield points of a space at random: of a small one each once, in an order that the seed
-    decides; of a large one without end.
+    """Yield points of a space at random: each point of a small space once, in an order that the
+    seed decides; those of a large space without end.
     """
     if math.prod(map(_size, space.values())) <= MAX_TRIALS:
         axes = [points(axis, MAX_TRIALS + 1) for axis in space.values()]
@@ -279,8 +285,10 @@ class Listed:
         self._missing = deque(proposal for proposal in proposals if proposal.number not in finished)
 
     def next(self) -> Proposal | None:
-        """Return the next trial."""
-        return self._missing.popleft() if self._missing else None
+        """Return the next trial; None after the last."""
+        if not self._missing:
+            return None
+        return self._missing.popleft()
 
     def tell(self, number: int, score: float | None) -> None:
         """Nothing: later trials do not depend on earlier ones."""
@@ -290,11 +298,11 @@ class Listed:
 class Tpe:
     """Optuna's tree-structured Parzen estimator, asked and told in the order of the trials.
 
-    A trial is proposed when all but the ``max_concurrent`` - 1 trials before it have ended, and by
-    these alone; the others count as poor, so that it spreads out. It draws by a seed of its own. So
-    a proposal depends neither on the number of workers nor on which trial ends first, and is the
-    same when a sweep is resumed. Of the baseline, trial 0, the estimator knows the parameters that
-    are inside the space.
+    A trial is proposed when all trials before it have ended except the last ``max_concurrent`` - 1.
+    Only the former's scores count; the latter are assumed to be poor, so that proposals spread out.
+    Each trial is drawn by a seed of its own. So a proposal depends neither on the number of workers
+    nor on which trial ends first, and is the same when a sweep is resumed. The estimator learns
+    those parameters of the baseline, trial 0, that are inside the space.
     """
 
     def __init__(
@@ -311,7 +319,9 @@ class Tpe:
         self._seed = seed
         self._max_concurrent = spec.max_concurrent
         self._finished = set(finished)
-        self._fixed: dict[int, Params] = {} if baseline is None else {0: baseline}
+        self._fixed: dict[int, Params] = {}
+        if baseline is not None:
+            self._fixed[0] = baseline
         self._fixed |= {number: trial.params for number, trial in finished.items()}
         self._scores: dict[int, float | None] = {
             number: trial.score for number, trial in finished.items()
@@ -322,8 +332,8 @@ class Tpe:
         self._n_told = 0
 
     def next(self) -> Proposal | None:
-        """Ask for one more, past those that an earlier run has ended; None as long as those before
-        it run.
+        """Propose the next trial that no earlier run has ended; None as long as it has to wait for
+        trials before it, and after the last.
         """
         for number in range(len(self._asked), self.total):
             params = self._fixed.get(number)
@@ -339,22 +349,23 @@ class Tpe:
         return None
 
     def _ask_fixed(self, params: Params) -> None:
-        """Let Optuna know of parameters that it does not choose, as far as they are inside the
+        """Tell Optuna about parameters that it does not choose, as far as they are inside the
         space.
         """
         axes = {name: axis for name, axis in self._space.items() if inside({name: axis}, params)}
-        # ``ask`` takes these
         self._study.enqueue_trial({name: params[name] for name in axes})
-        self._asked.append(self._study.ask({**axes}))
+        self._asked.append(self._study.ask({**axes}))  # takes the parameters enqueued
 
     def _tell_before(self, number: int) -> bool:
-        """Tell Optuna the scores of the trials before a number; False where one of them runs."""
+        """Tell Optuna the scores of the trials before a number; False if one of them still runs."""
         while self._n_told < number:
             if self._n_told not in self._scores:
                 return False
 
             score = self._scores[self._n_told]
-            state = TrialState.FAIL if score is None else TrialState.COMPLETE
+            state = TrialState.COMPLETE
+            if score is None:
+                state = TrialState.FAIL
             self._study.tell(self._asked[self._n_told], score, state)
             self._n_told += 1
 
@@ -363,7 +374,7 @@ class Tpe:
     def _ask(self, number: int) -> Params:
         """Let Optuna choose the parameters of a trial.
 
-        By a seed of its own: a sampler that goes on drawing would depend on how many it had
+        Each trial has a seed of its own: one sampler for all would depend on how many trials it had
         proposed.
         """
         (seed,) = np.random.SeedSequence([self._seed, number]).generate_state(1)
@@ -376,20 +387,22 @@ class Tpe:
         return trial.params
 
     def tell(self, number: int, score: float | None) -> None:
-        """Keep a trial's score, None of one that failed, until its turn comes."""
+        """Keep a trial's score, None if it failed, until Optuna may know it."""
         self._scores[number] = score
 
 
 Searcher = Listed | Tpe
-"""Decides on the driver what is tried; called in the order of the trials' ends."""
+"""Proposes trials, on the driver; ``tell`` is called in the order in which trials end."""
 
 
 def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
-    """Return parameter -> share of the variance of the scores, by Optuna; empty for too few trials,
-    all inside.
+    """Return parameter -> share of the scores' variance, by Optuna; empty for few or equal scores.
+
+    All trials are inside the space.
     """
     if len(trials) < MIN_TRIALS or len({trial.score for trial in trials}) == 1:
         return {}
+
     study = optuna.create_study(direction=_direction(objective))
     for trial in trials:
         params = {name: trial.params[name] for name in space}
@@ -401,4 +414,6 @@ def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> d
 
 
 def _direction(objective: Objective) -> Literal["maximize", "minimize"]:
-    return "maximize" if objective.maximize else "minimize"
+    if objective.maximize:
+        return "maximize"
+    return "minimize"

@@ -1,4 +1,4 @@
-"""Trials of a sweep as values: what is tried, what all have in common, and what happens to one."""
+"""Trials of a sweep as values: the proposal, what all trials have in common, and events."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Objective:
-    """What trials are called and ranked by."""
+    """How trials are named and ranked."""
 
-    study: str
-    """Digest of the data, the task, the model and the search: the same for sweeps that may be
-    compared.
+    study_digest: str
+    """Digest of the data, the task, the model and the search: the same for sweeps whose trials may
+    be compared.
     """
     metric: str
     """Name of the metric, computed on the validation rows."""
@@ -36,11 +36,13 @@ class Objective:
 
     def key(self, number: int) -> str:
         """Return the name that a trial has in every attempt and every resumed sweep."""
-        return f"{self.study}-{number:04d}"
+        return f"{self.study_digest}-{number:04d}"
 
     def rank(self, trial: "Trial") -> tuple[float, int]:
-        """Return what trials are sorted by, the best first; of equals the first."""
-        return -trial.score if self.maximize else trial.score, trial.number
+        """Return a sort key: the best trial comes first, and the earlier one of equals."""
+        if self.maximize:
+            return -trial.score, trial.number
+        return trial.score, trial.number
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Study:
     """What all trials of a sweep have in common; every worker gets it once."""
 
     objective: Objective
-    sweep: str
+    sweep_id: str
     """Id of this sweep alone, under which its workers keep their rows."""
     fragments: tuple[Fragment, ...]
     recipe: Recipe
@@ -64,7 +66,7 @@ class Study:
     @property
     def topic(self) -> str:
         """Topic of the Dask events by which trials report."""
-        return f"tipcast-{self.sweep}"
+        return f"tipcast-{self.sweep_id}"
 
     def estimator(self, params: Mapping[str, Any]) -> Any:
         """Make the estimator of the model with these parameters in place of its own."""
@@ -74,7 +76,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of a trial that ended well."""
+    """The result of a trial that ended well."""
 
     number: int
     params: Mapping[str, Any]
@@ -88,8 +90,8 @@ class Trial:
     attempt: int
     """How often the trial was begun, from 1."""
     curve: Sequence[float] = ()
-    """A curve to compare trials by: for two classes, true-positive rates at even false-positive
-    rates from 0 to 1.
+    """For two classes, true-positive rates at even false-positive rates from 0 to 1: a curve that
+    compares trials.
     """
     fit_info: Mapping[str, str | float] = field(default_factory=dict)
     """What the fit says of itself: device, best round."""
@@ -109,7 +111,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Failed:
-    """A trial has failed, for good or, where its worker died, until it is retried."""
+    """A trial has failed, for good or, if its worker died, until it is retried."""
 
     number: int
     problem: TipcastError

@@ -1,6 +1,4 @@
-"""What a worker does for the trials of a sweep: read the rows once, keep what fits share of them,
-fit and evaluate.
-"""
+"""A worker's part in a sweep: read the rows once, keep what fits share, fit and evaluate trials."""
 
 import asyncio
 import dataclasses
@@ -15,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from distributed import WorkerPlugin, get_worker, secede
+from distributed import Worker, WorkerPlugin, get_worker, secede
 
 from tipcast.compute.base import Frame, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
@@ -31,37 +29,38 @@ from tipcast.datasets.prepare import (
 )
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.base import bounds
-from tipcast.models.base import Split
+from tipcast.models.base import Estimator, Split
 from tipcast.models.native import Scorer
 from tipcast.search.trial import Proposal, Study, Trial
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
 MAX_PREPARED = 4
-"""Ways in which rows are held prepared at once."""
+"""Most forms of prepared rows that are kept at once."""
 
 
 @dataclass
 class WorkerCache:
-    """What one process keeps of one sweep; threads that come while it is made wait for it."""
+    """What one process keeps for one sweep; threads wait while another fills it."""
 
     study: Study
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: Split | None = None
     validation: tuple[Any, Any] | None = None
     counts: tuple[tuple[Counts, ...], ...] = ()
-    """What was read of each fragment, before and from the cutoff."""
+    """Counts of each fragment's rows, before the cutoff and from it on."""
     prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
 
-    def ready(self, estimator: Any, threads: int) -> tuple[Any, tuple[Any, Any]]:
+    def ready(self, estimator: Estimator, threads: int) -> tuple[Any, tuple[Any, Any]]:
         """Return what fits of a model with these parameters share, and the validation rows."""
         key = estimator.sharing
         with self.lock:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
-                # The rows themselves go where XGBoost's bins are enough for all trials.
-                self.rows = rows if self.study.keep_rows else None
+                self.rows = None  # XGBoost's bins may be enough for all trials
+                if self.study.keep_rows:
+                    self.rows = rows
                 while len(self.prepared) > MAX_PREPARED:
                     self.prepared.popitem(last=False)
 
@@ -70,8 +69,8 @@ class WorkerCache:
             return self.prepared[key], self.validation
 
     def _read(self, threads: int) -> Split:
-        """Read all fragments, each copied into place and dropped, so that rows are in memory about
-        once.
+        """Read all fragments. Each is copied into place and dropped, so that rows are in memory
+        about once.
         """
         study = self.study
 
@@ -82,15 +81,16 @@ class WorkerCache:
             parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
 
         self.counts = tuple(map(counted, parts))
-        sides = [[both[side] for both in parts] for side in (0, 1)]
-        parts.clear()  # the lists of both sides hold the parts now, and ``join_parts`` empties them
-        self.validation = join_parts(sides.pop(), study)
-        return Split(*join_parts(sides.pop(), study), self.validation)
+        training = [prepared[0] for prepared in parts]
+        validation = [prepared[1] for prepared in parts]
+        parts.clear()  # both lists hold the parts now, and ``join_parts`` empties them
+        self.validation = join_parts(validation, study)
+        return Split(*join_parts(training, study), self.validation)
 
 
 def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | None]:
-    """Join parts into one frame and one series (None where nothing is predicted), emptying the list
-    on the way.
+    """Join parts into one frame and one series (None if nothing is predicted); empties the list on
+    the way.
     """
     xp = study.frames.xp
     names = list(study.recipe.task.features)
@@ -98,7 +98,9 @@ def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | 
     # The order that a fit on the parts themselves would have.
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"
     x = xp.empty((rows, len(names)), dtype=xp.float32, order=order)
-    y = None if parts[0].y is None else xp.empty(rows, dtype=parts[0].y.dtype)
+    y = None
+    if parts[0].y is not None:
+        y = xp.empty(rows, dtype=parts[0].y.dtype)
 
     start = 0
     parts.reverse()
@@ -110,18 +112,20 @@ def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | 
             y[start:stop] = part.y.values
         start = stop
 
-    series = None if y is None else study.frames.series(y, "target")
-    return study.frames.frame(x, names), series
+    frame = study.frames.frame(x, names)
+    if y is None:
+        return frame, None
+    return frame, study.frames.series(y, "target")
 
 
 CACHES: dict[str, WorkerCache] = {}
-"""Sweep -> what this process keeps of it."""
+"""Id of a sweep -> what this process keeps for it."""
 
 
 @final
 class TrialSlots(WorkerPlugin):
-    """Makes a worker, also one that comes later, run a sweep's trials; clears up when it is taken
-    away.
+    """Plugin of all workers of a sweep, also of those that join later: makes them run its trials,
+    and frees the rows when it is removed.
     """
 
     idempotent = True
@@ -131,24 +135,26 @@ class TrialSlots(WorkerPlugin):
         self._study = study
         self._per_gpu = per_gpu
 
-    async def setup(self, worker: Any) -> None:
-        """Keep what all trials have in common, and say how many may run at once."""
-        CACHES.setdefault(self._study.sweep, WorkerCache(self._study))
-        number = worker.state.nthreads if self._study.device == "cpu" else self._per_gpu
+    async def setup(self, worker: Worker) -> None:
+        """Keep what all trials have in common, and set how many may run at once."""
+        CACHES.setdefault(self._study.sweep_id, WorkerCache(self._study))
+        slots = self._per_gpu
+        if self._study.device == "cpu":
+            slots = worker.state.nthreads
         # Set by the plugin: a worker that was restarted has lost its resources.
-        await worker.set_resources(**{SLOT: number})
+        await worker.set_resources(**{SLOT: slots})
 
-    def teardown(self, worker: Any) -> None:
+    def teardown(self, worker: Worker) -> None:
         """Free the rows."""
-        CACHES.pop(self._study.sweep, None)
+        CACHES.pop(self._study.sweep_id, None)
         gc.collect()
 
 
-async def load_rows(sweep: str, dask_worker: Any) -> tuple[tuple[Counts, ...], ...]:
-    """Read the rows of a sweep into this process, beside its event loop; return what was read of
-    each fragment.
+async def load_rows(sweep_id: str, dask_worker: Worker) -> tuple[tuple[Counts, ...], ...]:
+    """Read the rows of a sweep into this process, beside its event loop; return the counts of each
+    fragment.
     """
-    return await asyncio.to_thread(_fill_cache, CACHES[sweep], int(dask_worker.state.nthreads))
+    return await asyncio.to_thread(_fill_cache, CACHES[sweep_id], int(dask_worker.state.nthreads))
 
 
 @travelling
@@ -159,15 +165,15 @@ def _fill_cache(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], .
 
 
 @travelling
-def run_trial(sweep: str, proposal: Proposal, attempt: int) -> None:
+def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
     """Fit, evaluate, and report by an event: a result that Dask held would be lost with its worker.
 
-    M010 a prediction or metric that is not finite, S005 no memory, S006 an error of the library;
-    those of the estimator.
+    Raises M010 for a prediction or metric that is not finite, S005 without memory, S006 for an
+    error of the library, and the estimator's own errors.
     """
-    # The worker's resource alone limits how many trials run at once; its thread pool must not.
+    # The worker's resource limits how many trials run at once; its thread pool must not.
     secede()
-    cache = CACHES[sweep]
+    cache = CACHES[sweep_id]
     gate(f"trial-{proposal.number}")
 
     try:
@@ -218,18 +224,20 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
 def evaluate_trial(
     study: Study, scorer: Scorer, x: Frame, y: Frame | None
 ) -> tuple[Mapping[str, float], Sequence[float]]:
-    """Evaluate predictions of the validation rows; return metrics, and a curve of even steps if
-    the kind of task has one.
+    """Evaluate predictions of the validation rows; return metrics, and a curve at even steps if the
+    kind of task has one.
 
-    There are no metrics where a prediction is not finite. Clusters, which have no target, are
-    judged by the rows themselves.
+    There are no metrics if a prediction is not finite. Clusters have no target, and are evaluated
+    on the rows.
     """
     predictions = scorer.score(x)
     if not bool(study.frames.xp.isfinite(predictions).all()):
         return {}, ()
 
     judge = evaluator(study.recipe.task.kind)
-    targets = scorer.judged(x) if y is None else y
+    targets = y
+    if y is None:
+        targets = scorer.one_hot_rows(x)
     evaluation = judge.evaluate_here(predictions, targets)
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
@@ -237,7 +245,7 @@ def evaluate_trial(
 
 
 def check_score(study: Study, proposal: Proposal, metrics: Mapping[str, float]) -> float:
-    """Return the metric that trials are ranked by; M010 where it is not finite."""
+    """Return the metric that trials are ranked by; M010 if it is not finite."""
     score = float(metrics.get(study.objective.metric, math.nan))
     if math.isfinite(score):
         return score
@@ -248,7 +256,7 @@ def check_score(study: Study, proposal: Proposal, metrics: Mapping[str, float]) 
 
 
 def trial_error(where: str, problem: Exception) -> TipcastError:
-    """Return the error of a trial whose library failed: S005 of a full memory, else S006."""
+    """Return the error of a trial whose library failed: S005 for a full memory, otherwise S006."""
     text = str(problem).strip().partition("\n")[0]
     if not out_of_memory(problem):
         what = f"{type(problem).__name__}: {text}"

@@ -187,7 +187,7 @@ def check_parses(fetched: Fetched) -> None:
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-    """Return ``native.facts`` of a file, from a process that a damaged one may crash."""
+    """Return ``native.describe_model`` of a file, from a process that a damaged one may crash."""
     # -P: beside it is a file xgboost.py
     words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]
     try:

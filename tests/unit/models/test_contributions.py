@@ -51,7 +51,7 @@ def booster(kind: str) -> xgboost.Booster:
     found = xgboost.train(
         {"max_depth": 5, **OBJECTIVES[kind]}, matrix, 1 if kind == "forest" else 15
     )
-    found.set_attr(**{native.MISSING: "-1.0"})
+    found.set_attr(**{native.MISSING_ATTRIBUTE: "-1.0"})
     return found
 
 

@@ -199,7 +199,8 @@ def test_categories_of_rows_on_several_workers_are_columns_too(
             for x, _ in gaps
         ]
     estimator = build(spec(name, fit={"rows": None}), "cpu", ("pickup_weekday",), named(kind))
-    estimator = replace(estimator, training={"standardize": True, **estimator.training})
+    settings = {"standardize": True, **estimator.fit_settings}
+    estimator = replace(estimator, fit_settings=settings)
 
     x, y = joined(gaps[:3])
     targets = (None, None) if kind == "clustering" else (y, scattered(gaps[:3])[1])
@@ -215,7 +216,8 @@ def test_categories_of_rows_on_several_workers_are_columns_too(
         assert np.corrcoef(scores, expected)[0, 1] > 0.9
     else:
         np.testing.assert_allclose(scores, expected, atol=0.02)
-    assert together.scorer.judged(held_out).shape == (len(held_out), held_out.shape[1] + 5)
+    encoded = together.scorer.one_hot_rows(held_out)
+    assert encoded.shape == (len(held_out), held_out.shape[1] + 5)
 
 
 CODES = pd.DataFrame({"size": np.arange(4200.0), "code": np.arange(4200)}).astype(np.float32)

@@ -102,8 +102,8 @@ def test_dense_columns_of_categories_are_made_of_some_rows_at_a_time(monkeypatch
 @pytest.mark.parametrize("dense", [True, False])
 def test_rows_to_judge_clusters_by_are_dense_where_a_slice_is_taken(dense):
     pipeline = _encoded(Rows().fit(CODES), CODES, dense)
-    judged = native.SklearnScorer(pipeline).judged(CODES)
+    encoded = native.SklearnScorer(pipeline).one_hot_rows(CODES)
     expected = np.column_stack([CODES[:, [0]] == np.arange(9), CODES[:, 1]])
-    assert judged.shape == (len(judged), 10) == expected.shape
-    np.testing.assert_array_equal(judged[5:40], expected[5:40])
-    np.testing.assert_array_equal(judged[::7], expected[::7])
+    assert encoded.shape == (len(encoded), 10) == expected.shape
+    np.testing.assert_array_equal(encoded[5:40], expected[5:40])
+    np.testing.assert_array_equal(encoded[::7], expected[::7])

@@ -9,7 +9,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.xgboost import DEVICE
+from tipcast.models.xgboost_workers import DEVICE
 
 SMALL = {"n_estimators": 30, "max_depth": 4}
 

@@ -61,7 +61,8 @@ class Workers:
     wait_s = 60.0
 
     def __init__(self, slots: dict[str, int], act: Callable[[Any], None] | None = None) -> None:
-        self.study = SimpleNamespace(sweep="s", objective=Objective("study", "auc", maximize=True))
+        objective = Objective("study", "auc", maximize=True)
+        self.study = SimpleNamespace(sweep_id="s", objective=objective)
         self.slots, self.lost, self.memory = slots, set[str](), set[str]()
         self.reports: dict[tuple[int, int], Trial] = {}
         self.running: list[Future] = []
@@ -242,7 +243,7 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
     counts = (("counts",),)
     gone = OSError("gone")
     data = TipcastError("D007", "file", "no column", "")
-    study: Any = SimpleNamespace(sweep="s", topic="t")
+    study: Any = SimpleNamespace(sweep_id="s", topic="t")
     for answers, memory, code, asked in (
         ([counts], False, "", 1),
         ([gone, counts], False, "", 2),  # another came

@@ -130,14 +130,14 @@ def test_rows_are_read_once_and_freed(
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
-            kept = worker_side.CACHES[common.sweep]
+            kept = worker_side.CACHES[common.sweep_id]
             assert len(kept.prepared) == min(len(bins), 2)
             assert (kept.rows is not None) == again
         assert read.call_count == len(common.fragments)
         assert total([part for both in counts for part in both]).rows == pytest.approx(
             4000, rel=0.02
         )
-        assert common.sweep not in worker_side.CACHES
+        assert common.sweep_id not in worker_side.CACHES
     assert set(client.futures) <= before
 
 
@@ -184,11 +184,11 @@ def test_slots_are_a_resource_of_the_workers(
                 worker["resources"] for worker in client.scheduler_info()["workers"].values()
             ]
             assert resources == [{SLOT: 2}, {SLOT: 2}]
-            trial = workers.submit(first, f"one-{workers.study.sweep}", Proposal(0, {}), 1)
+            trial = workers.submit(first, f"one-{workers.study.sweep_id}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
             wait_until(lambda: workers.update_slots() or not workers.slots)
-            late = workers.submit(second, f"two-{workers.study.sweep}", Proposal(1, {}), 1)
+            late = workers.submit(second, f"two-{workers.study.sweep_id}", Proposal(1, {}), 1)
             wait_until(lambda: workers.update_slots() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
@@ -199,10 +199,10 @@ def test_slots_are_a_resource_of_the_workers(
             wait_until(lambda: workers.update_slots() or len(workers.slots) == 2)
             client.retire_workers([second])
             wait_until(lambda: workers.update_slots() or list(workers.slots) == [first])
-            gone = workers.submit(second, f"three-{workers.study.sweep}", Proposal(2, {}), 1)
+            gone = workers.submit(second, f"three-{workers.study.sweep_id}", Proposal(2, {}), 1)
             wait_until(lambda: workers.update_slots() or gone.key in workers.lost)
         on_gpus = TrialWorkers(
-            client, dataclasses.replace(workers.study, device="cuda", sweep="gpu"), 5, WATCHDOG_S
+            client, dataclasses.replace(workers.study, device="cuda", sweep_id="gpu"), 5, WATCHDOG_S
         )
         with on_gpus.opened():  # trials share it, whatever threads there are
             on_gpus.update_slots()
@@ -271,7 +271,7 @@ with Client(sys.argv[1]) as client:
     workers = TrialWorkers(client, common, 1, 120)
     with workers.opened():
         workers.load(1)
-        print(common.sweep, flush=True)
+        print(common.sweep_id, flush=True)
         sys.stdin.read()
 """
 
@@ -305,15 +305,15 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
         with one.opened():
             with other.opened():
                 assert (
-                    len(left(cluster, one.study.sweep))
-                    == len(left(cluster, other.study.sweep))
+                    len(left(cluster, one.study.sweep_id))
+                    == len(left(cluster, other.study.sweep_id))
                     == 3
                 )
-                keys = (f"trial-{one.study.sweep}", "of-another")
+                keys = (f"trial-{one.study.sweep_id}", "of-another")
                 tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
                 first.gather(tasks)
                 assert [before - scheduler.tasks[key].suspicious for key in keys] == [0, before]
-            assert len(left(cluster, one.study.sweep)) == 3
-            assert not left(cluster, other.study.sweep)
-        assert not left(cluster, one.study.sweep)
+            assert len(left(cluster, one.study.sweep_id)) == 3
+            assert not left(cluster, other.study.sweep_id)
+        assert not left(cluster, one.study.sweep_id)
     assert scheduler.allowed_failures == before > 0

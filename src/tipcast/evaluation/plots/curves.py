@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CURVE_STYLES = ((BLUE, 2.8), (ORANGE, 1.8))
 """Color and width of the first evaluation's curve and of the second's."""
 LEAST_ROWS = 10
-"""Of a bin of the calibration curve."""
+"""Least rows of a bin in the calibration curve."""
 
 
 @picture
@@ -87,7 +87,11 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
         solid_joinstyle="round",
     )
     show_as_shares(axes)
-    legend(axes, "lower left" if rate > 0.35 else "upper right", reverse=True)
+
+    place = "upper right"
+    if rate > 0.35:  # the curve lies above the base rate
+        place = "lower left"
+    legend(axes, place, reverse=True)
     return figure
 
 

@@ -17,15 +17,13 @@ if TYPE_CHECKING:
     from tipcast.evaluation.base import Evaluation
 
 SHADES = LinearSegmentedColormap.from_list("shares", ["white", "#7fb8d8"])
-"""Of shares 0 to 1; ink is read on all of them."""
+"""Colors of shares from 0 to 1; ink is legible on all of them."""
 FEW = 5
-"""Classes below which cells have room for their rows, too."""
+"""With fewer classes, cells have room for their number of rows, too."""
 MOST_WRITTEN = 12
-"""Classes up to which the cells of a confusion matrix have their share written in; of more only the
-shade tells.
-"""
+"""Most classes whose shares are written into the cells; with more, only the shade shows them."""
 MOST_TICKS = 25
-"""Classes that are named beside the axes."""
+"""Most classes that are named beside the axes."""
 
 
 @picture
@@ -52,13 +50,18 @@ def confusion(
 
 
 def write_cells(axes: Axes, matrix: Ints, shares: Floats) -> None:
-    """Write the share, and of few classes the rows, into each cell; of many classes nothing."""
+    """Write the share into each cell, and the rows if there are few classes; nothing if there are
+    many.
+    """
     number = len(matrix)
     if number > MOST_WRITTEN:
         return
 
     few = number < FEW
-    size = min(TEXT, 26 / number) if few else 60 / number
+    size = 60 / number
+    if few:
+        size = min(TEXT, 26 / number)
+
     for (row, column), share in np.ndenumerate(shares):
         text = percent(share, int(few))
         if few:
@@ -67,12 +70,16 @@ def write_cells(axes: Axes, matrix: Ints, shares: Floats) -> None:
 
 
 def name_classes(axes: Axes, classes: Sequence[str]) -> None:
-    """Write the classes beside both axes, of many every so many."""
+    """Write the classes beside both axes; of many classes, those at even distances."""
     number = len(classes)
-    few = number < FEW
     places = range(0, number, -(-number // MOST_TICKS))
     names = [fit(classes[at], max(3, 40 // number)) for at in places]
+    rotation = 0
+    size = 8
+    if number < FEW:
+        rotation = 90
+        size = TEXT
 
     axes.set_xticks(places, names)
-    axes.set_yticks(places, names, rotation=90 if few else 0, va="center")
-    axes.tick_params(labelsize=TEXT if few else 8)
+    axes.set_yticks(places, names, rotation=rotation, va="center")
+    axes.tick_params(labelsize=size)

@@ -28,8 +28,9 @@ TITLE = 17
 TEXT = 13
 SMALL = 11.5
 SIZE = 6.0
+"""Inches: a wider picture makes a note on MLflow's page scroll."""
 DPI = 100
-"""Inches, and dots of one: a wider picture makes a note on MLflow's page scroll."""
+"""Dots per inch."""
 BOX = (0.165, 0.125, 0.775, 0.715)
 """Left, bottom, width, height of the axes within the page."""
 DASHES = (0, (4, 3))
@@ -135,5 +136,7 @@ def percent(share: float, decimals: int = 0) -> str:
 
 
 def fit(text: str, room: int) -> str:
-    """Return a text, cut where it has more characters than there is room for."""
-    return text if len(text) <= room else text[: room - 1].rstrip() + "…"
+    """Return a text, cut if it has more characters than there is room for."""
+    if len(text) <= room:
+        return text
+    return text[: room - 1].rstrip() + "…"

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
 """From the lowest value of a feature to the highest."""
 MOST_FEATURES = 12
-"""Whose contributions are drawn, those of the largest."""
+"""Most features whose contributions are drawn, those with the largest."""
 MARKERS = "osD^vPX*"
-"""Of one clustering after another."""
+"""Markers of clusterings, in their order."""
 CENTROID: dict[str, Any] = {
     "facecolors": "none",
     "edgecolors": INK,
