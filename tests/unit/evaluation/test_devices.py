@@ -49,7 +49,7 @@ def test_a_gpu_evaluates_as_the_cpu_does(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_device_evaluates_and_counts_alike(
+def test_an_evaluation_is_the_same_on_each_device(
     backend: Session, client: Client, kind: str
 ) -> None:
     columns = ROWS[kind]()
