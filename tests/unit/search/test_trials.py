@@ -66,7 +66,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, f
     return metrics
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
@@ -115,30 +115,80 @@ def test_trials_are_those_of_a_serial_loop(
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(
-    client: Client, study: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the matrices made of them few are kept."""
-    monkeypatch.setattr(worker_side, "MAX_PREPARED", 2)
+@dataclasses.dataclass(frozen=True)
+class CacheUse:
+    """What a worker read and kept of a sweep whose trials make so many matrices of its rows."""
+
+    keep_rows: bool
+    matrices: int
+    fragments: int
+    reads: int
+    """Of fragments."""
+    rows: int
+    kept_matrices: int
+    kept_rows: bool
+    cached_afterwards: bool
+    futures_afterwards: set[Any]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(False, [256]), (True, [64, 128, 256])],
+    ids=["one_matrix", "three_matrices"],
+)
+def cache_use(request: pytest.FixtureRequest, client: Client, study: Made) -> CacheUse:
+    keep_rows, bins = request.param
     before = set(client.futures)
-    for again, bins in ((False, [256]), (True, [64, 128, 256])):
-        read = Mock(side_effect=prepare_fragment)
-        monkeypatch.setattr(worker_side, "prepare_fragment", read)
-        common = study(model("xgboost", **FAST), keep_rows=again)
-        proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
-        workers = TrialWorkers(client, common, 1, WATCHDOG_S)
+    read = Mock(side_effect=prepare_fragment)
+    common = study(model("xgboost", **FAST), keep_rows=keep_rows)
+    proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
+    workers = TrialWorkers(client, common, 1, WATCHDOG_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_side, "MAX_PREPARED", 2)
+        patch.setattr(worker_side, "prepare_fragment", read)
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
-            kept = worker_side.CACHES[common.sweep]
-            assert len(kept.prepared) == min(len(bins), 2)
-            assert (kept.rows is not None) == again
-        assert read.call_count == len(common.fragments)
-        assert total([part for both in counts for part in both]).rows == pytest.approx(
-            4000, rel=0.02
-        )
-        assert common.sweep not in worker_side.CACHES
-    assert set(client.futures) <= before
+            cache = worker_side.CACHES[common.sweep]
+            kept_matrices = len(cache.prepared)
+            kept_rows = cache.rows is not None
+
+    return CacheUse(
+        keep_rows,
+        len(bins),
+        len(common.fragments),
+        read.call_count,
+        total([part for both in counts for part in both]).rows,
+        kept_matrices,
+        kept_rows,
+        common.sweep in worker_side.CACHES,
+        set(client.futures) - before,
+    )
+
+
+def test_a_sweep_reads_each_fragment_once(cache_use: CacheUse) -> None:
+    assert cache_use.reads == cache_use.fragments
+
+
+def test_a_sweep_counts_the_rows_that_it_reads(cache_use: CacheUse) -> None:
+    assert cache_use.rows == pytest.approx(4000, rel=0.02)
+
+
+def test_at_most_so_many_matrices_are_kept(cache_use: CacheUse) -> None:
+    assert cache_use.kept_matrices == min(cache_use.matrices, 2)
+
+
+def test_rows_are_kept_where_trials_need_them_again(cache_use: CacheUse) -> None:
+    assert cache_use.kept_rows == cache_use.keep_rows
+
+
+def test_rows_are_freed_at_the_end_of_a_sweep(cache_use: CacheUse) -> None:
+    assert not cache_use.cached_afterwards
+
+
+def test_a_sweep_leaves_no_task_behind(cache_use: CacheUse) -> None:
+    assert not cache_use.futures_afterwards
 
 
 def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
