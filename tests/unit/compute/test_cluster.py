@@ -3,6 +3,7 @@ and every end.
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -465,30 +466,50 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
 # How a cluster ends
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_closing_is_bounded_and_leaves_nothing_for_later(
-    monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
-    """Where a worker has died while it started, or Ctrl-C comes meanwhile."""
-    monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
-    monkeypatch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
-    with (
-        pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
-        cluster.opened(one()) as client,
-    ):
-        started = client.cluster
-        (nanny,) = started.workers.values()
-        worker = psutil.Process(nanny.pid)
-        close = started.close
+@dataclass(frozen=True)
+class Closed:
+    """A cluster of one worker process, whose end something came between."""
+
+    surviving: list[psutil.Process]
+    """Worker processes that have not ended."""
+    closes_at_exit: bool
+    """Python closes it once more when this process ends."""
+
+
+@pytest.fixture(
+    scope="module", params=[False, True], ids=["worker_died_while_it_started", "ctrl_c"]
+)
+def closed(request: pytest.FixtureRequest) -> Closed:
+    interrupted = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "CLOSE_S", 1.0)
+        patch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
+        with (
+            pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
+            cluster.opened(one()) as client,
+        ):
+            started = client.cluster
+            (nanny,) = started.workers.values()
+            worker = psutil.Process(nanny.pid)
+            close = started.close
+            if interrupted:
+                patch.setattr(started, "close", Mock(side_effect=KeyboardInterrupt))
+            else:
+                nanny.process.status = Status.starting
+                nanny.process.running.clear()
+        _, surviving = psutil.wait_procs([worker], timeout=WATCHDOG_S)
+        closes_at_exit = started.shutdown_on_close
         if interrupted:
-            monkeypatch.setattr(started, "close", Mock(side_effect=KeyboardInterrupt))
-        else:
-            nanny.process.status = Status.starting
-            nanny.process.running.clear()
-    assert not psutil.wait_procs([worker], timeout=WATCHDOG_S)[1]
-    assert not started.shutdown_on_close
-    if interrupted:
-        close(timeout=10)
+            close(timeout=10)
+    return Closed(surviving, closes_at_exit)
+
+
+def test_a_cluster_ends_with_its_workers_whatever_comes_between(closed: Closed) -> None:
+    assert not closed.surviving
+
+
+def test_a_cluster_that_was_closed_is_not_closed_again_at_exit(closed: Closed) -> None:
+    assert not closed.closes_at_exit
 
 
 def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,7 +526,7 @@ def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -
 
 
 PROGRAM = """
-import importlib, os
+import importlib, json, os
 from pathlib import Path
 from tipcast.compute import forkserver
 from tipcast.compute.session import session
@@ -518,20 +539,55 @@ if __name__ == '__main__':
     spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment=environment)
     forkserver.own_process = True
     forkserver.start_ahead(spec, ['no.such.module'])
-    assert dict(os.environ) == before
+    changed = dict(os.environ) != before
     with session(BackendSpec('cpu'), spec) as opened:
         seen = opened.client.run(lambda: (os.getppid(), dict(os.environ)))
-        (server,) = {Path(f'/proc/{parent}/environ').read_text() for parent, _ in seen.values()}
-    assert 'MALLOC_ARENA_MAX=2' in server.split(chr(0)), 'what is read when a library is loaded'
-    parents, environments = zip(*seen.values())
-    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'
-    for environment in environments:
-        assert 'secret' not in environment.values(), environment
-        assert environment['OMP_NUM_THREADS'] == '1' and environment['MALLOC_ARENA_MAX'] == '2'
+        parents, environments = zip(*seen.values())
+        server = Path(f'/proc/{parents[0]}/environ').read_text()
+    print(json.dumps({
+        'driver': os.getpid(),
+        'driver_changed': changed,
+        'parents': parents,
+        'server': server.split(chr(0)),
+        'workers': environments,
+    }))
 """
 
 
-def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(tmp_path: Path) -> None:
-    """In a process of its own, as the server stays with whoever has started it."""
-    ended = python(tmp_path, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
+@pytest.fixture(scope="module")
+def forked_cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two workers have of which a fork server was started ahead, and what the server has.
+
+    In a process of its own, as the server stays with whoever has started it.
+    """
+    folder = tmp_path_factory.mktemp("forked")
+    ended = python(folder, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
     assert ended.returncode == 0, ended.stderr
+    result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return result
+
+
+def test_a_fork_server_changes_no_variable_of_the_driver(forked_cluster: dict[str, Any]) -> None:
+    assert not forked_cluster["driver_changed"]
+
+
+def test_the_fork_server_has_what_libraries_read_when_they_are_loaded(
+    forked_cluster: dict[str, Any],
+) -> None:
+    assert "MALLOC_ARENA_MAX=2" in forked_cluster["server"]
+
+
+def test_all_workers_are_children_of_one_fork_server(forked_cluster: dict[str, Any]) -> None:
+    (server,) = set(forked_cluster["parents"])
+    assert server != forked_cluster["driver"]
+
+
+def test_a_forked_worker_gets_no_secret(forked_cluster: dict[str, Any]) -> None:
+    for environment in forked_cluster["workers"]:
+        assert "secret" not in environment.values(), environment
+
+
+def test_a_forked_worker_has_the_variables_of_its_cluster(forked_cluster: dict[str, Any]) -> None:
+    for environment in forked_cluster["workers"]:
+        assert environment["OMP_NUM_THREADS"] == "1"
+        assert environment["MALLOC_ARENA_MAX"] == "2"

@@ -69,21 +69,35 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("output", "about"), [("scored", ABOUT), ("empty", {}), ("new/deep", {})])
-def test_folder_of_scores_is_read_and_not_changed(
+def test_folder_of_scores_is_read_in_every_form_of_its_address(
     here: Path, form: str, output: str, about: dict[str, Any]
 ) -> None:
-    before = contents(here)
     folder = read_folder(form.format(output, here=here), {})
     assert folder == ScoreFolder(str(here / output), {}, about)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("output", ["scored", "empty", "new/deep"])
+def test_folder_of_scores_is_not_changed_when_it_is_read(
+    here: Path, form: str, output: str
+) -> None:
+    before = contents(here)
+    read_folder(form.format(output, here=here), {})
     assert contents(here) == before
 
 
 @pytest.mark.parametrize("output", REFUSED)
-def test_folder_of_others_is_refused_and_not_changed(here: Path, output: str) -> None:
-    before = contents(here)
+def test_folder_of_others_is_refused(here: Path, output: str) -> None:
     with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
         read_folder(output, {})
     assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("output", REFUSED)
+def test_folder_that_is_refused_is_not_changed(here: Path, output: str) -> None:
+    before = contents(here)
+    with pytest.raises(TipcastError):
+        read_folder(output, {})
     assert contents(here) == before
 
 
