@@ -119,7 +119,7 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
     assert children(store) == [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED")]
 
 
-def test_killed_and_resumed(tipcast: Start, store: Any) -> None:
+def test_a_sweep_that_was_killed_is_resumed_by_one_process(tipcast: Start, store: Any) -> None:
     """F10, F28: a resumed sweep begins what is missing and nothing else, in one process at a
     time.
     """
