@@ -5,6 +5,7 @@ import re
 import runpy
 import shutil
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def test_a_network_without_pytorch_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> None:
+def test_a_network_learns_in_two_processes_as_in_one(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
     reached = []
     for processes in ("1", "2"):
@@ -250,27 +251,63 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     np.testing.assert_array_equal(np.concatenate(files), classes)
 
 
-def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
-    (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
-    # without Graphviz
-    found = ran(tmp_path, "dask_tools.py", "--upload", "own_code.py", PATH="")
-    told = "".join(
-        rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
-        for each in (
-            r"cores \d+, memory [\d.]+ [GM]iB",
-            r"imports \S+own_code\.py",
-            r"partitions 1, [\d.]+ kiB",
-        )
-    )
-    told += r"graph: graph\.txt\nline: \[(.*)\]\n"
-    said = re.fullmatch(told, found)
-    assert said, found
+@dataclass(frozen=True)
+class Inspected:
+    """What examples/dask_tools.py says of a cluster of two workers, without Graphviz."""
+
+    output: str
+    tasks: str
+    """First line of the graph's text."""
+    needs: dict[str, str]
+    """Task -> the tasks that it needs."""
+
+    def matched(self, line: str) -> list[str]:
+        """Return the lines on each worker that a pattern matches."""
+        return re.findall(rf"^tcp://127\.0\.0\.1:\d+: {line}$", self.output, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> Inspected:
+    folder = tmp_path_factory.mktemp("dask_tools")
+    (folder / "own_code.py").write_text("ANSWER = 42\n")
+    output = ran(folder, "dask_tools.py", "--upload", "own_code.py", PATH="")
+    tasks, *lines = (folder / "graph.txt").read_text().splitlines()
+    return Inspected(output, tasks, dict(line.split(" <- ") for line in lines))
+
+
+def test_dask_tells_what_each_worker_has(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"cores \d+, memory [\d.]+ [GM]iB")) == 2, inspected.output
+
+
+def test_dask_sends_a_module_to_each_worker(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"imports \S+own_code\.py")) == 2, inspected.output
+
+
+def test_dask_tells_what_each_worker_holds(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"partitions 1, [\d.]+ kiB")) == 2, inspected.output
+
+
+def test_dask_fits_the_line_of_all_rows(inspected: Inspected) -> None:
+    line = re.search(r"^line: \[(.*)\]$", inspected.output, re.MULTILINE)
+    assert line, inspected.output
     rows = pd.concat(map(parts("dask_tools.py")["read_part"], range(2)))
     expected = np.polyfit(rows["group"], rows["value"], 1)
-    assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
-    first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
-    assert first == f"{len(lines)} tasks"
-    needs = dict(line.split(" <- ") for line in lines)
+    assert list(map(float, line[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_the_tools_of_dask_print_what_is_alike_together(inspected: Inspected) -> None:
+    """Three times a line of each worker, then those of the graph and of the fit."""
+    lines = "".join(
+        rf"(?:tcp://127\.0\.0\.1:\d+: {what} .*\n){{2}}"
+        for what in ("cores", "imports", "partitions")
+    )
+    lines += r"graph: graph\.txt\nline: \[.*\]\n"
+    assert re.fullmatch(lines, inspected.output), inspected.output
+
+
+def test_a_graph_is_a_text_without_graphviz(inspected: Inspected) -> None:
+    needs = inspected.needs
+    assert inspected.tasks == f"{len(needs)} tasks"
     assert {key for key in needs if needs[key] == "nothing"} == {
         key for key in needs if "read_part" in key
     }

@@ -102,7 +102,9 @@ def test_what_a_killed_preparation_left_is_gone_after_the_next(
     assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
 
 
-def test_a_scoring_that_was_killed_goes_on_where_it_was(score: Start, trips: Path, tmp_path: Path) -> None:
+def test_a_scoring_that_was_killed_goes_on_where_it_was(
+    score: Start, trips: Path, tmp_path: Path
+) -> None:
     """F20, F21: killed between two files, or before the manifest: the same command scores what is
     not there yet.
     """
