@@ -35,9 +35,9 @@ def _tables(name: str, kind: str) -> list[str]:
     """Devices that a model has a class for."""
     shipped = MODELS[name]
     return [
-        each
-        for each in MARKS
-        if shipped.get(each) or (shipped.get("classes") or {}).get(kind, {}).get(each)
+        device
+        for device in MARKS
+        if shipped.get(device) or (shipped.get("classes") or {}).get(kind, {}).get(device)
     ]
 
 

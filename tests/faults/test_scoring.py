@@ -118,15 +118,15 @@ def test_a_scoring_that_was_killed_goes_on_where_it_was(
             killed(job, point)
             assert not (out / "_manifest.json").exists()
 
-            made = {
+            written = {
                 name: at
                 for name, at in whole(out, trips).items()
                 if pq.read_schema(out / name).names[columns] == "probability"
             }
-            assert made.items() >= before.items(), "scored twice"
+            assert written.items() >= before.items(), "scored twice"
             scored = sum(point.startswith("scored-") for point, _ in job.events)
             assert scored <= FILES - len(before)
-            before = made
+            before = written
         assert len(before) == FILES
 
         job = score(keep, name=f"repeated-{columns}")

@@ -38,15 +38,15 @@ print(own.info.run_id, ended.run_id)
 def rows() -> pd.DataFrame:
     """Raw trips of one month; of the second the zone cannot be."""
     draw = np.random.default_rng(5)
-    made = pd.DataFrame(draw.integers(1, 264, (200, 2)), columns=ZONES)
-    made.insert(
+    trips = pd.DataFrame(draw.integers(1, 264, (200, 2)), columns=ZONES)
+    trips.insert(
         0,
         TIME,
         pd.Timestamp("2019-04-01") + pd.to_timedelta(draw.integers(0, 30 * 86400, 200), unit="s"),
     )
-    made.insert(1, "passenger_count", draw.choice([1.0, 2.0, np.nan], 200))
-    made.loc[1, "PULocationID"] = 300
-    return made
+    trips.insert(1, "passenger_count", draw.choice([1.0, 2.0, np.nan], 200))
+    trips.loc[1, "PULocationID"] = 300
+    return trips
 
 
 @pytest.fixture
@@ -252,14 +252,14 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
     ]
     code = warm.start(words, tmp_path, warm.environment()).wait(300)
     assert code == 0, (tmp_path / "stderr").read_text()
-    own, training = (tmp_path / "stdout").read_text().split()[-2:]
+    outer, training = (tmp_path / "stdout").read_text().split()[-2:]
     runs = {
         run.info.run_id: run
         for run in mlflow.search_runs(experiment_names=["own"], output_format="list")
     }
-    assert set(runs) == {own, training}
-    assert runs[own].data.metrics == {"mine": 1}
-    assert runs[training].data.tags["mlflow.parentRunId"] == own
+    assert set(runs) == {outer, training}
+    assert runs[outer].data.metrics == {"mine": 1}
+    assert runs[training].data.tags["mlflow.parentRunId"] == outer
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 

@@ -329,15 +329,15 @@ def test_a_scheduler_that_is_there(
 
 
 def test_a_worker_without_the_same_tipcast(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(**answers: object) -> list[str]:
+    def differences(**answers: object) -> list[str]:
         client: Any = SimpleNamespace(run=lambda *_, **__: answers)
         return doctor.differences(client)
 
     same = doctor._versions()
-    assert told(first=same, second=same) == []
-    other = told(first=same, second={**same, "tipcast": "9.9.9"})
+    assert differences(first=same, second=same) == []
+    other = differences(first=same, second={**same, "tipcast": "9.9.9"})
     assert other == [f"tipcast {tipcast.__version__} here, 9.9.9 on 1 there"]
-    lacking = told(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
+    lacking = differences(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
     assert lacking == [
         "1 of 2 workers lack tipcast, or have another version: No module named 'tipcast'"
     ]

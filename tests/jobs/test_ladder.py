@@ -200,7 +200,7 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["cores=[0]"], "must be at least 1, got 0"),
         (["cores=[]", "gpus=[]"], "nothing to run: both are empty"),
@@ -208,6 +208,6 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
         (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1"], "not on cluster=scheduler"),
     ],
 )
-def test_a_ladder_that_cannot_be(words: list[str], told: str) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*{re.escape(told)}"):
+def test_a_ladder_that_cannot_be(words: list[str], message: str) -> None:
+    with pytest.raises(TipcastError, match=f"C003.*{re.escape(message)}"):
         tipcast.ladder(overrides=words)

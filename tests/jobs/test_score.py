@@ -394,15 +394,15 @@ def test_another_model_scores_all_again(repeated: Repetitions) -> None:
 def test_any_number_of_workers_gives_the_same_files(
     score: Job, trips: Path, out: Path, monkeypatch: Any
 ) -> None:
-    made = []
+    contents = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
         score(*cluster, uri="models:/other/1")
-        made.append(
+        contents.append(
             {name: content for name, (_, content) in state(out).items() if name != "_manifest.json"}
         )
         shutil.rmtree(out)
-    assert made[0] == made[1]
-    assert set(made[0]) == set(MONTHS)
+    assert contents[0] == contents[1]
+    assert set(contents[0]) == set(MONTHS)
     monkeypatch.setattr(worker, "ROW_GROUP", 700)
     # as for a device: many rows a task, files written beside it
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
@@ -468,9 +468,9 @@ def april_trips() -> pd.DataFrame:
         "fare_amount",
         "tip_amount",
     )
-    made = sample_block((start, stop), 0, 0, 400, "yellow", names)
+    sample = sample_block((start, stop), 0, 0, 400, "yellow", names)
     columns = {
-        name: made[name].view("datetime64[us]") if "datetime" in name else made[name]
+        name: sample[name].view("datetime64[us]") if "datetime" in name else sample[name]
         for name in names
     }
     return pd.DataFrame(columns).astype(

@@ -465,14 +465,14 @@ def timed_out(store: str, client: Any, tmp_path_factory: pytest.TempPathFactory)
     few = ("search.trials=8", SPACE, *(f"search.space.{name}=null" for name in others))
     with contextlib.chdir(tmp_path_factory.mktemp("timed_out")), console_lines() as lines:
         first = run_sweep(store, *few, "search.timeout_s=1e-9")
-        told = [*lines]
+        first_lines = [*lines]
 
         experiment = client.get_experiment(first.parent.info.experiment_id).name
         stored = artifact(client, first.parent, CONFIG).decode()
         on_gpus = stored.replace("trials_per_gpu: 1", "trials_per_gpu: 2")
         client.log_text(first.said["run_id"], on_gpus, CONFIG)
         resume = ("resume=last", "search.timeout_s=null", f"tracking.experiment={experiment}")
-        return TimedOut(first, told, run_sweep(store, *resume))
+        return TimedOut(first, first_lines, run_sweep(store, *resume))
 
 
 def test_the_number_of_trials_is_said_before_the_first(timed_out: TimedOut) -> None:
@@ -528,7 +528,7 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["model.params.max_depth=7", "search.space.max_depth=[6,8]"],
@@ -539,6 +539,6 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
         (["data.limits.min_rows=1000000"], "D014.*rows"),
     ],
 )
-def test_mistakes(swept: Sweep, words: list[str], told: str) -> None:
-    with pytest.raises(TipcastError, match=told):
+def test_mistakes(swept: Sweep, words: list[str], message: str) -> None:
+    with pytest.raises(TipcastError, match=message):
         swept(*words)

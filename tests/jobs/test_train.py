@@ -242,8 +242,8 @@ def test_one_partition_a_worker_has_the_same_rows(job: Callable[..., Ended]) -> 
     for block in (1000, 20_000):  # many parts on each worker; of test rows one part on one of them
         more = (*words, f"data.block_rows={block}")
         parts, joined = (
-            job(*more, f"cluster.partition_per_worker={each}").run.data.metrics
-            for each in (False, True)
+            job(*more, f"cluster.partition_per_worker={joins}").run.data.metrics
+            for joins in (False, True)
         )
         assert parts["test/partitions"] == 20_000 // block
         for split in ("train", "validation", "test"):

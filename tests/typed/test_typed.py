@@ -113,7 +113,7 @@ def test_a_command_runs_as_typed(
         assert not [server for server in servers if server.poll() is not None], said()
     assert "Traceback" not in output, output[-6000:]
     ended = _rows(folder, "select run_uuid, status from runs")
-    assert {status for made, status in ended if (made,) not in before} & {
+    assert {status for run_id, status in ended if (run_id,) not in before} & {
         "FAILED",
         "KILLED",
     } == set(), output

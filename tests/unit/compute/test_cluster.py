@@ -53,10 +53,10 @@ def one(**more: Any) -> schema.LocalCluster:
 
 def _listening() -> set[tuple[str, int]]:
     """Addresses and ports that this process and its children listen on."""
-    own = psutil.Process()
+    this = psutil.Process()
     sockets = [
         socket
-        for one in (own, *own.children(recursive=True))
+        for one in (this, *this.children(recursive=True))
         for socket in one.net_connections("inet")
     ]
     return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
@@ -202,7 +202,7 @@ def test_a_worker_that_dies_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "message"),
     [
         (CommClosedError("gone"), "K004"),
         (RuntimeError("Error during deserialization of the task graph. This frequently"), "K005"),
@@ -210,10 +210,10 @@ def test_a_worker_that_dies_comes_back() -> None:
         (MemoryError("of the driver"), "of the driver"),
     ],
 )
-def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> None:
+def test_failures_of_the_cluster_get_a_code(problem: Exception, message: str) -> None:
     spec = one(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
     with (
-        pytest.raises(TipcastError if told[0] == "K" else type(problem), match=told),
+        pytest.raises(TipcastError if message[0] == "K" else type(problem), match=message),
         session(CPU, spec) as opened,
     ):
         assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
@@ -315,7 +315,7 @@ def scheduler(address: str) -> SchedulerCluster:
 
 
 @pytest.mark.parametrize(
-    ("backend", "spec", "told"),
+    ("backend", "spec", "message"),
     [
         (CPU, scheduler("tcp://10.1.2.3:8786"), "C009"),
         (CPU, scheduler("tcp://127.0.0.1"), ""),
@@ -350,12 +350,12 @@ def scheduler(address: str) -> SchedulerCluster:
     ],
 )
 def test_what_is_refused(
-    backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch
+    backend: BackendSpec, spec: ClusterSpec, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine of two GPUs."""
     monkeypatch.setattr(gpus, "visible", lambda: [None, None])
     monkeypatch.setattr(gpus, "missing_packages", list)
-    with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
+    with pytest.raises(TipcastError, match=message) if message else contextlib.nullcontext():
         check(backend, spec)
 
 

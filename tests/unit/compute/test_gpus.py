@@ -90,9 +90,9 @@ def test_visible_devices_are_read_as_cuda_reads_them(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     """Two GPUs."""
-    made = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
-    monkeypatch.setattr(gpus, "visible", lambda: made)
-    return made
+    visible = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
+    monkeypatch.setattr(gpus, "visible", lambda: visible)
+    return visible
 
 
 @pytest.mark.usefixtures("two", "forked")
@@ -146,16 +146,18 @@ def test_dask_cuda_gets_the_settings(
 
 
 @pytest.mark.parametrize(
-    ("workers", "told"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")]
+    ("workers", "message"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")]
 )
-def test_workers_that_share_a_gpu_are_refused(workers: int, told: str, two: list[gpus.Gpu]) -> None:
+def test_workers_that_share_a_gpu_are_refused(
+    workers: int, message: str, two: list[gpus.Gpu]
+) -> None:
     if workers == 1:
         two.clear()
     options = {"processes": False, "threads_per_worker": 1, **NO_PAGES}
     with (
-        distributed.LocalCluster(n_workers=workers, **options) as made,
-        Client(made, set_as_default=False) as client,
-        pytest.raises(TipcastError, match=f"K006.*{told}.*dask cuda worker"),
+        distributed.LocalCluster(n_workers=workers, **options) as local,
+        Client(local, set_as_default=False) as client,
+        pytest.raises(TipcastError, match=f"K006.*{message}.*dask cuda worker"),
     ):
         session.own_gpus(client)
 

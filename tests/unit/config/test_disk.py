@@ -124,9 +124,9 @@ def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(
             command, env=os.environ | {"TMPDIR": str(shared)}, capture_output=True, text=True
         )
         assert ended.returncode == (-signal.SIGKILL if killed else 0), ended.stderr
-        own, sockets = map(Path, ended.stdout.split())
-        assert own.parent == shared
-        assert own.exists() == sockets.exists() == bool(killed)
+        folder, sockets = map(Path, ended.stdout.split())
+        assert folder.parent == shared
+        assert folder.exists() == sockets.exists() == bool(killed)
     script.write_text("from tipcast.config import disk; disk.remove_abandoned()")
     subprocess.run(
         [sys.executable, str(script)], env=os.environ | {"TMPDIR": str(shared)}, check=True

@@ -133,9 +133,9 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_options_of_one_s_own_are_explained_too(
-    own: Path, capsys: pytest.CaptureFixture[str]
+    own_conf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = shown(capsys, "train", "--config-dir", str(own), "task=mine", "--help")
+    text = shown(capsys, "train", "--config-dir", str(own_conf), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith(

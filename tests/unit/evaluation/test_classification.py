@@ -236,9 +236,10 @@ def difference(
     *predictions, targets = (
         spread(client, values, (700, 701, 2200)) for values in (*scores, labels)
     )
-    both = [JUDGE.evaluate(client, each, targets) for each in predictions]
+    both = [JUDGE.evaluate(client, values, targets) for values in predictions]
     if binned:  # as of many rows, whose scores are not kept
-        both = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in both]
+        none = np.zeros((2, 0))
+        both = [replace(found, sums=replace(found.sums, ranked=none)) for found in both]
     return JUDGE.difference(Parts([*predictions, targets], client), both)
 
 
@@ -272,7 +273,7 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
     # and of one positive nothing is known
     labels = np.array([0, 0, 1])
     scores = np.array([0.1, 0.5, 0.3])
-    both = [JUDGE.evaluate_here(each, labels) for each in (scores, scores[::-1])]
+    both = [JUDGE.evaluate_here(values, labels) for values in (scores, scores[::-1])]
     parts = Parts([[scores], [scores[::-1]], [labels]])
     assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
 

@@ -195,7 +195,7 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
     axes = drawn[0].axes[0]
     assert axes.get_xlabel() == f"first component ({first} of variance)"
     assert axes.get_ylabel() == f"second component ({second})"
-    rows, centres = (each.get_offsets() for each in axes.collections)
+    rows, centres = (dots.get_offsets() for dots in axes.collections)
     assert np.asarray(rows.std(axis=0)) == pytest.approx(np.sqrt(values[:2]))
     np.testing.assert_allclose(centres, rows[:5])
 

@@ -80,11 +80,11 @@ def test_no_bar(written: Callable[[], str], capfd: pytest.CaptureFixture[str]) -
 def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
     written()
     turns = Turns()
-    with shown(logging.INFO), progress("search", wait=turns.wait) as told:
-        told(3, 8, "best 0.6")
+    with shown(logging.INFO), progress("search", wait=turns.wait) as advance:
+        advance(3, 8, "best 0.6")
         turns.take(2)
         module.LOG.info("trial 3 (4/8)")
-        told(4, 8)
+        advance(4, 8)
         turns.take()
     cleared, line, after = written().partition("trial 3 (4/8)")
     assert re.search(r"search 3/8 \|.*best 0.6.* \r$", cleared, re.DOTALL), (
@@ -139,10 +139,10 @@ def timed(caplog: pytest.LogCaptureFixture) -> Clock:
             ("swap", []),
             ("list", []),
         ):
-            with clock.phase(name) as told:
-                told += facts
-        with pytest.raises(ZeroDivisionError), clock.phase("fit") as told:
-            told.append("3 rounds")
+            with clock.phase(name) as notes:
+                notes += facts
+        with pytest.raises(ZeroDivisionError), clock.phase("fit") as notes:
+            notes.append("3 rounds")
             raise ZeroDivisionError
     return clock
 

@@ -100,8 +100,8 @@ def test_a_closed_scheduler_ends_the_wait():
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """A scheduler that other processes reach; looked at often."""
     monkeypatch.setattr(fits, "WAIT_S", 0.3)
-    with LocalCluster(n_workers=0, processes=False, protocol="tcp", **NO_PAGES) as made:
-        yield made
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", **NO_PAGES) as opened:
+        yield opened
 
 
 def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:

@@ -35,13 +35,13 @@ def theirs() -> np.ndarray:
 
 
 def test_rows_of_all_parts_become_what_scikit_learn_makes_of_them() -> None:
-    made = steps().transform(ROWS.to_numpy(float))
-    np.testing.assert_allclose(made, theirs(), rtol=1e-6, atol=1e-6)
+    prepared = steps().transform(ROWS.to_numpy(float))
+    np.testing.assert_allclose(prepared, theirs(), rtol=1e-6, atol=1e-6)
 
 
 def test_many_columns_stay_sparse_where_the_library_takes_that() -> None:
-    made = steps(dense=False).transform(ROWS.to_numpy(float))
-    np.testing.assert_allclose(made.toarray(), theirs(), rtol=1e-6, atol=1e-6)
+    prepared = steps(dense=False).transform(ROWS.to_numpy(float))
+    np.testing.assert_allclose(prepared.toarray(), theirs(), rtol=1e-6, atol=1e-6)
 
 
 def test_few_columns_are_dense_so_that_ridge_is_solved_exactly() -> None:

@@ -292,7 +292,7 @@ def test_forms_that_cannot_be(form: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "code", "words"),
+    ("name", "given_space", "code", "words"),
     [
         ("xgboost", {}, "", []),
         ("random_forest", {}, "", []),
@@ -325,9 +325,9 @@ def test_forms_that_cannot_be(form: Any) -> None:
         ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
     ],
 )
-def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
+def test_what_the_model_refuses(name: str, given_space: Any, code: str, words: list[str]) -> None:
     """Nothing of the models' own spaces."""
     spec = model(name)
     with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
-        check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
+        check_space(spec, merged_space(spec, given_space, alone=False), "cpu", ())
     assert [word for word in words if word not in str(caught.value)] == []

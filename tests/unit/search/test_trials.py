@@ -36,7 +36,7 @@ from tipcast.search.worker import SLOT
 from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
-Made = Callable[..., Study]
+MakeStudy = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
@@ -70,7 +70,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, f
 def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
-    def made(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
+    def make_study(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
         data = schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
@@ -82,22 +82,22 @@ def study() -> Callable[..., Study]:
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
-    return made
+    return make_study
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """Two workers of two threads in this process, and a scheduler that others reach."""
     options = {"processes": False, "protocol": "tcp", "memory_limit": 0, **NO_PAGES}
-    with LocalCluster(n_workers=2, threads_per_worker=2, **options) as made:
-        yield made
+    with LocalCluster(n_workers=2, threads_per_worker=2, **options) as opened_cluster:
+        yield opened_cluster
 
 
 @pytest.mark.parametrize(
     ("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})]
 )
 def test_trials_are_those_of_a_serial_loop(
-    cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
+    cluster: LocalCluster, study: MakeStudy, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
     common = study(model(name, **more), keep_rows=name != "xgboost")
@@ -136,7 +136,7 @@ class CacheUse:
     params=[(False, [256]), (True, [64, 128, 256])],
     ids=["one_matrix", "three_matrices"],
 )
-def cache_use(request: pytest.FixtureRequest, client: Client, study: Made) -> CacheUse:
+def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) -> CacheUse:
     keep_rows, bins = request.param
     before = set(client.futures)
     read = Mock(side_effect=prepare_fragment)
@@ -191,7 +191,7 @@ def test_a_sweep_leaves_no_task_behind(cache_use: CacheUse) -> None:
     assert not cache_use.futures_afterwards
 
 
-def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
+def test_a_failing_trial_does_not_stop_the_others(client: Client, study: MakeStudy) -> None:
     spec = model("xgboost", **FAST, min_child_weight=0, reg_lambda=0)
     spec.fit = {}  # else the rounds before the numbers overflow would be kept
     tried = [
@@ -211,7 +211,7 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -
 
 
 def test_slots_are_a_resource_of_the_workers(
-    cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, study: MakeStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
     begun = threading.Event()
@@ -260,7 +260,7 @@ def test_slots_are_a_resource_of_the_workers(
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None:
+def test_real_workers_that_are_started_anew(study: MakeStudy, tmp_path: Path) -> None:
     """Neither trial is begun again: one had its time, nothing ran beside the other."""
     hangs = tmp_path / "hangs"
     hungry = tmp_path / "hungry"
