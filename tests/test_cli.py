@@ -243,7 +243,7 @@ def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.main([*words]) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
@@ -253,17 +253,17 @@ def test_cfg_shows_the_configuration_with_overrides_of_hydra_s_grammar(
 ) -> None:
     words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
     shown = yaml.safe_load(
-        said(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words)
+        output_of(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words)
     )
     params = shown["model"]["params"]
     assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
     assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
     assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert "hydra" not in shown
-    assert "categorical:\n  - PULocationID\n" in said(
+    assert "categorical:\n  - PULocationID\n" in output_of(
         capsys, "sweep", "-c", "job", "experiment=categorical_zones"
     )
-    assert said(capsys, "train", "--version") == said(capsys, "-V")
+    assert output_of(capsys, "train", "--version") == output_of(capsys, "-V")
 
 
 def test_config_dir(own_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,7 +273,7 @@ def test_config_dir(own_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         [f"--config-dir={own_conf}"],
     ):
         assert (
-            yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"][
+            yaml.safe_load(output_of(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"][
                 "threshold"
             ]
             == 0.3
@@ -289,7 +289,7 @@ def test_config_dir(own_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "print=json",
         "cluster.processes=false",
     ]
-    text = said(capsys, "prepare", "--config-dir", str(own_conf), "--multirun", *words)
+    text = output_of(capsys, "prepare", "--config-dir", str(own_conf), "--multirun", *words)
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["out"], line["written"]) for line in lines] == [("one", 1), ("two", 1)] * 2
     assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"

@@ -111,10 +111,10 @@ class Job:
         last line.
         """
         assert self.process.wait(LIMIT_S) == code, self.err
-        wait_until(lambda: not self.left(), LIMIT_S, self.left)
+        wait_until(lambda: not self.living_processes(), LIMIT_S, self.living_processes)
         return self.err.splitlines()[-1] if self.err else ""
 
-    def left(self) -> list[psutil.Process]:
+    def living_processes(self) -> list[psutil.Process]:
         """Return the processes of the session that still run."""
         found = []
         for process in psutil.process_iter():
@@ -133,7 +133,7 @@ def jobs() -> Iterator[list[Job]]:
     started: list[Job] = []
     yield started
     for job in started:
-        for process in job.left():
+        for process in job.living_processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
         job.process.wait(LIMIT_S)

@@ -417,7 +417,7 @@ def test_as_a_user_sees_it(promote: Job, client: Any, capsys: pytest.CaptureFixt
 
 
 @pytest.fixture
-def shown(
+def promotion_lines(
     store: str, client: Any, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], list[str]]:
     """Promote a version; return the lines that people see."""
@@ -431,19 +431,21 @@ def shown(
     return lines
 
 
-def test_lines_are_the_same_with_a_holder_as_without(shown: Callable[[str], list[str]]) -> None:
+def test_lines_are_the_same_with_a_holder_as_without(
+    promotion_lines: Callable[[str], list[str]],
+) -> None:
     """The check of the champion has its line beside that of the alias of this name."""
-    without = [line.split("  ")[0] for line in shown(WORSE)]
-    names = [line.split("  ")[0] for line in shown(BETTER)]
+    without = [line.split("  ")[0] for line in promotion_lines(WORSE)]
+    names = [line.split("  ")[0] for line in promotion_lines(BETTER)]
     assert names == [*without[:3], "champion", *without[3:]]
     assert without[2:5] == ["digests", "comparison", "alias"]
 
 
 def test_a_version_that_holds_the_alias_is_said_in_words(
-    shown: Callable[[str], list[str]], client: Any
+    promotion_lines: Callable[[str], list[str]], client: Any
 ) -> None:
     _hold(client, BETTER)
-    assert shown(BETTER) == ["alias  champion version 2 already"]
+    assert promotion_lines(BETTER) == ["alias  champion version 2 already"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:

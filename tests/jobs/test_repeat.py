@@ -25,7 +25,7 @@ from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")
 HERE = (*QUICK[1:], *QUICK_TRAIN)
-Again = Callable[..., Any]
+TrainAgain = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture
-def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
+def train_again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
     """Train again, from another folder."""
     (tmp_path / "mine").mkdir()
     os.chdir(tmp_path / "mine")  # the fixture ``_alone`` puts it back
@@ -96,7 +96,7 @@ def measured(run: Any) -> dict[str, float]:
     }
 
 
-def test_a_sweep_around_a_run(again: Again, shared: Shared) -> None:
+def test_a_sweep_around_a_run(train_again: TrainAgain, shared: Shared) -> None:
     trained = shared.train
     done = tipcast.sweep(
         repeat=trained.run_id[:8],
@@ -264,26 +264,26 @@ def test_the_command_of_a_repetition_has_its_overrides(overridden: Overridden, t
     assert f"model.params.n_estimators={trees}" in overridden.commands[trees]
 
 
-def test_a_multirun_is_not_repeated(overridden: Overridden, again: Again) -> None:
+def test_a_multirun_is_not_repeated(overridden: Overridden, train_again: TrainAgain) -> None:
     with pytest.raises(TipcastError, match="M023.*is not of train or sweep"):
-        again(overridden.run_id)
+        train_again(overridden.run_id)
 
 
 def test_another_model_has_no_parameters_of_the_one_that_is_repeated(
-    shared: Shared, again: Again
+    shared: Shared, train_again: TrainAgain
 ) -> None:
-    run, _ = again(shared.train.run_id, model="logistic")
+    run, _ = train_again(shared.train.run_id, model="logistic")
     assert run.data.params["model.name"] == "logistic"
     assert "model.params.subsample" not in run.data.params
 
 
 def test_other_data_are_refused(
-    shared: Shared, again: Again, tmp_path: Path, logged: list[str]
+    shared: Shared, train_again: TrainAgain, tmp_path: Path, logged: list[str]
 ) -> None:
     shutil.copytree(shared.folder / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
-    run, _ = again(shared.train.run_id, *named)
+    run, _ = train_again(shared.train.run_id, *named)
     assert measured(run) == measured(
         mlflow.MlflowClient(shared.store).get_run(shared.train.run_id)
     ), "a copy is the same"
@@ -291,8 +291,8 @@ def test_other_data_are_refused(
     with pytest.raises(
         TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"
     ):
-        again(shared.train.run_id, *named)
-    run, _ = again(shared.train.run_id, *named, "other_data=true")
+        train_again(shared.train.run_id, *named)
+    run, _ = train_again(shared.train.run_id, *named, "other_data=true")
     assert run.data.tags["repeat.of"] == shared.train.run_id
     assert any("the data here are not those" in line for line in logged)
 
@@ -342,16 +342,18 @@ def test_the_configuration_of_a_repetition_is_shown(
 
 
 @pytest.mark.parametrize("name", ["f" * 32, "123e4", "nothing"])
-def test_a_run_that_is_not_there_is_not_repeated(again: Again, name: str) -> None:
+def test_a_run_that_is_not_there_is_not_repeated(train_again: TrainAgain, name: str) -> None:
     with pytest.raises(TipcastError, match=f"T004.*run {name}"):
-        again(name)
+        train_again(name)
 
 
-def test_a_record_with_an_expression_is_not_repeated(shared: Shared, again: Again) -> None:
+def test_a_record_with_an_expression_is_not_repeated(
+    shared: Shared, train_again: TrainAgain
+) -> None:
     client = mlflow.MlflowClient(shared.store)
     run_id = client.create_run(
         client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"}
     ).info.run_id
     client.log_text(run_id, "model: {params: {x: '${oc.env:HOME}'}}", "config.yaml")
     with pytest.raises(TipcastError, match="M023"):
-        again(run_id)
+        train_again(run_id)

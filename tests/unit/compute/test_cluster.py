@@ -46,7 +46,7 @@ CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
 cuda = partial(LocalCudaCluster, "local_cuda")
 
 
-def one(**more: Any) -> schema.LocalCluster:
+def one_worker(**more: Any) -> schema.LocalCluster:
     """A cluster of one worker of one thread."""
     return schema.LocalCluster(**{"kind": "local", "n_workers": 1, "threads_per_worker": 1, **more})
 
@@ -90,7 +90,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
             patch.setenv(name, SECRET)
         for name in WAITING:
             patch.delenv(name, raising=False)
-        with session(CPU, one(environment=variables, dashboard=True)) as opened:
+        with session(CPU, one_worker(environment=variables, dashboard=True)) as opened:
             addresses = [address for address, _ in _listening() - before]
             return _observe(opened.client, addresses, tmp_path_factory.mktemp("report"))
 
@@ -184,7 +184,7 @@ def test_a_worker_process_that_is_started_again_leaves_all_words_to_the_driver(
 def test_a_worker_that_dies_comes_back() -> None:
     """However long it takes, and whenever it was killed."""
     closing = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"})
-    with closing, session(CPU, one()) as opened:
+    with closing, session(CPU, one_worker()) as opened:
         client = opened.client
         (nanny,) = client.cluster.workers.values()
         first = nanny.process
@@ -211,7 +211,7 @@ def test_a_worker_that_dies_comes_back() -> None:
     ],
 )
 def test_failures_of_the_cluster_get_a_code(problem: Exception, message: str) -> None:
-    spec = one(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
+    spec = one_worker(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
     with (
         pytest.raises(TipcastError if message[0] == "K" else type(problem), match=message),
         session(CPU, spec) as opened,
@@ -237,7 +237,7 @@ def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.Monk
     monkeypatch.setattr(sessions, "GpuFrames", CpuFrames)
     with (
         pytest.raises(TipcastError) as caught,
-        session(GPU, one(processes=False)) as opened,
+        session(GPU, one_worker(processes=False)) as opened,
     ):
         opened.client.submit(_fill_memory, pure=False).result()
     assert re.fullmatch(
@@ -266,7 +266,7 @@ def test_workers_that_stay_paused_end_the_job(
     with (
         # whoever notices first, Dask or we
         pytest.raises(TipcastError, match="K003.*paused for lack of memory"),
-        session(CPU, one(n_workers=2, wait_s=1.0, processes=False)) as opened,
+        session(CPU, one_worker(n_workers=2, wait_s=1.0, processes=False)) as opened,
     ):
         opened.client.run(_pause)
         opened.client.submit(sum, [1, 2], pure=False).result()
@@ -284,7 +284,7 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(
     turns = Turns()
     seconds = [0.0]
     gate = tmp_path / "gate"
-    with session(CPU, one(processes=False)) as opened:
+    with session(CPU, one_worker(processes=False)) as opened:
         local = opened.client
         running = local.submit(lambda: wait_until(gate.exists), pure=False)
         wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
@@ -322,22 +322,26 @@ def scheduler(address: str) -> SchedulerCluster:
         (CPU, scheduler("localhost:8786"), ""),
         (CPU, scheduler("tcp://[::1]:8786"), ""),
         (CPU, scheduler("tls://10.1.2.3:8786"), "C004"),
-        (BackendSpec("abacus"), one(), "C003.*unknown backend 'abacus'"),
+        (BackendSpec("abacus"), one_worker(), "C003.*unknown backend 'abacus'"),
         (
             CPU,
-            one(memory_limit="8 gigs"),
+            one_worker(memory_limit="8 gigs"),
             r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB",
         ),
         (
             CPU,
-            one(processes=False, environment={"A": "1"}),
+            one_worker(processes=False, environment={"A": "1"}),
             r"C003.*cluster\.environment: cannot be combined with",
         ),
-        (CPU, one(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
+        (CPU, one_worker(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
         (CPU, ClusterSpec("cloud"), r"C003.*cluster\.kind"),
-        (CPU, one(kind="nope"), r"C003.*cluster\.kind.*must be local, got nope.*cluster=local"),
+        (
+            CPU,
+            one_worker(kind="nope"),
+            r"C003.*cluster\.kind.*must be local, got nope.*cluster=local",
+        ),
         (CPU, cuda(), "C003.*cluster=local_cuda.*use cluster=local"),
-        (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
+        (GPU, one_worker(), "C003.*cluster=local.*use cluster=local_cuda"),
         (
             GPU,
             cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"),
@@ -486,7 +490,7 @@ def closed(request: pytest.FixtureRequest) -> Closed:
         patch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
         with (
             pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
-            cluster.opened(one()) as client,
+            cluster.opened(one_worker()) as client,
         ):
             started = client.cluster
             (nanny,) = started.workers.values()

@@ -228,17 +228,17 @@ def test_importance_of_nothing_is_a_picture(nothing: dict[str, float]) -> None:
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
-    def held() -> list[int]:
+    def pyplot_figures() -> list[int]:
         """Return the figures that pyplot keeps: other libraries' may be among them."""
         module = sys.modules.get("matplotlib.pyplot")
         return [] if module is None else module.get_fignums()
 
-    before = held()
+    before = pyplot_figures()
     kinds = KINDS[::3]
     alone = [draw(kind, evaluation) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda kind: draw(kind, evaluation), kinds)) == alone
-    assert held() == before
+    assert pyplot_figures() == before
 
 
 def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:

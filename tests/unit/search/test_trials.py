@@ -218,12 +218,12 @@ def test_slots_are_a_resource_of_the_workers(
     gate = threading.Event()
     fit_trial = worker_side.fit_trial
 
-    def held(*given: Any) -> Trial:
+    def wait_and_fit(*given: Any) -> Trial:
         begun.set()
         gate.wait(WATCHDOG_S)
         return fit_trial(*given)
 
-    monkeypatch.setattr(worker_side, "fit_trial", held)
+    monkeypatch.setattr(worker_side, "fit_trial", wait_and_fit)
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
@@ -326,7 +326,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
-def left(cluster: LocalCluster, sweep: str) -> list[Any]:
+def traces(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
@@ -343,9 +343,9 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
     ) as driver:
         assert driver.stdout is not None
         sweep = driver.stdout.readline().strip()
-        assert len(left(cluster, sweep)) == 3
+        assert len(traces(cluster, sweep)) == 3
         driver.kill()
-    wait_until(lambda: not left(cluster, sweep))
+    wait_until(lambda: not traces(cluster, sweep))
     scheduler = cluster.scheduler
     before = scheduler.allowed_failures
     with Client(cluster) as first, Client(cluster) as second:
@@ -355,15 +355,15 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
         with one.opened():
             with other.opened():
                 assert (
-                    len(left(cluster, one.study.sweep))
-                    == len(left(cluster, other.study.sweep))
+                    len(traces(cluster, one.study.sweep))
+                    == len(traces(cluster, other.study.sweep))
                     == 3
                 )
                 keys = (f"trial-{one.study.sweep}", "of-another")
                 tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
                 first.gather(tasks)
                 assert [before - scheduler.tasks[key].suspicious for key in keys] == [0, before]
-            assert len(left(cluster, one.study.sweep)) == 3
-            assert not left(cluster, other.study.sweep)
-        assert not left(cluster, one.study.sweep)
+            assert len(traces(cluster, one.study.sweep)) == 3
+            assert not traces(cluster, other.study.sweep)
+        assert not traces(cluster, one.study.sweep)
     assert scheduler.allowed_failures == before > 0

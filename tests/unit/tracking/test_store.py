@@ -68,7 +68,7 @@ def test_mlflow_uses_the_store_that_was_opened(spec: TrackingSpec) -> None:
 
 
 @pytest.fixture
-def other(spec: TrackingSpec, tmp_path: Path) -> TrackingSpec:
+def other_store(spec: TrackingSpec, tmp_path: Path) -> TrackingSpec:
     """A second store of this process, with the registered model `tips`, which is open."""
     other = TrackingSpec(uri=f"sqlite:///{tmp_path}/other.db")
     shutil.copy(tmp_path / "mlflow.db", tmp_path / "other.db")
@@ -77,18 +77,20 @@ def other(spec: TrackingSpec, tmp_path: Path) -> TrackingSpec:
     return other
 
 
-def test_models_are_registered_in_the_store_that_was_opened_last(other: TrackingSpec) -> None:
-    assert mlflow.get_registry_uri() == other.uri
+def test_models_are_registered_in_the_store_that_was_opened_last(other_store: TrackingSpec) -> None:
+    assert mlflow.get_registry_uri() == other_store.uri
 
 
-def test_a_store_has_no_models_of_another_one(spec: TrackingSpec, other: TrackingSpec) -> None:
+def test_a_store_has_no_models_of_another_one(
+    spec: TrackingSpec, other_store: TrackingSpec
+) -> None:
     assert open_store(spec).search_registered_models() == []
 
 
 def test_models_may_be_in_another_store_than_runs(
-    spec: TrackingSpec, other: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+    spec: TrackingSpec, other_store: TrackingSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other.uri))
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other_store.uri))
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
 
 
