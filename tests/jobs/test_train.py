@@ -377,7 +377,7 @@ def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(
     train, held_out, test = (
         pd.concat([part[side].x for part in parts])["word"] for side in range(3)
     )
-    (listed,) = (each.categories for each in plan.dataset.columns if each.name == "word")
+    (listed,) = (column.categories for column in plan.dataset.columns if column.name == "word")
     assert 30 < len(listed) < 60
     assert {*train, *held_out} == {*range(len(listed))}
     assert test.isna().any()

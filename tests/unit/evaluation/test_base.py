@@ -63,7 +63,7 @@ def test_parts_over_workers_are_judged_as_the_whole(client: Client, kind: str) -
 def test_metrics_are_listed_from_the_headline_on(kind: str) -> None:
     judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
     metrics = judge.evaluate_here(predictions, target).metrics
-    assert list(metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics]
+    assert list(metrics)[: len(judge.metrics)] == [listed.name for listed in judge.metrics]
 
 
 @dataclass(frozen=True)

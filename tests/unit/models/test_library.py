@@ -113,7 +113,7 @@ THEIRS = [
 @pytest.mark.parametrize(
     ("name", "kind", "most", "params", "theirs"),
     THEIRS,
-    ids=[f"{each[0]}-{each[1]}" for each in THEIRS],
+    ids=[f"{name}-{kind}" for name, kind, *_ in THEIRS],
 )
 def test_a_sample_is_fitted_as_scikit_learn_does(
     client, parts, spec, joined, scattered, tmp_path, name, kind, most, params, theirs

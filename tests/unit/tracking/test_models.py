@@ -362,8 +362,8 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
     folder = registry["treelite"].folder
     into = tmp_path / "fetched"
     inside = tmp_path / "inside"
-    for made in (into, inside):
-        made.mkdir()
+    into.mkdir()
+    inside.mkdir()
     (inside / "way").symlink_to(folder)
 
     def fetched(location: str, **options: Any) -> Fetched:
