@@ -269,7 +269,7 @@ def test_a_multirun_is_not_repeated(overridden: Overridden, train_again: TrainAg
         train_again(overridden.run_id)
 
 
-def test_another_model_has_no_parameters_of_the_one_that_is_repeated(
+def test_a_repetition_with_another_model_drops_the_old_parameters(
     shared: Shared, train_again: TrainAgain
 ) -> None:
     run, _ = train_again(shared.train.run_id, model="logistic")

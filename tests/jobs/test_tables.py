@@ -784,7 +784,7 @@ def test_true_is_another_text_than_1(flag_model: Any, flags: list[Any]) -> None:
     np.testing.assert_allclose(flag_model.predict(frame), expected, atol=0.1)
 
 
-def test_a_column_of_booleans_that_may_have_been_numbers_is_refused(flag_model: Any) -> None:
+def test_booleans_that_may_have_been_numbers_are_refused(flag_model: Any) -> None:
     with pytest.raises(MlflowException, match="True may have been 'True' or '1'"):
         flag_model.predict(pd.DataFrame({"flag": [True, False]}))
 
@@ -876,7 +876,7 @@ def test_a_cell_that_is_no_number_is_refused_by_every_way(of_form: OfForm, cell:
             of_form.serve(body, kind)
 
 
-def test_a_column_that_is_there_in_no_unicode_form_is_refused(of_form: OfForm) -> None:
+def test_a_column_missing_in_both_unicode_forms_is_refused(of_form: OfForm) -> None:
     rows = of_form.rows("1")
     with pytest.raises(MlflowException, match="missing column"):
         of_form.loaded.predict(rows.drop(columns=of_form.sent))

@@ -508,7 +508,7 @@ def closed(request: pytest.FixtureRequest) -> Closed:
     return Closed(surviving, closes_at_exit)
 
 
-def test_a_cluster_ends_with_its_workers_whatever_comes_between(closed: Closed) -> None:
+def test_workers_end_though_closing_is_disturbed(closed: Closed) -> None:
     assert not closed.surviving
 
 
@@ -575,7 +575,7 @@ def test_a_fork_server_changes_no_variable_of_the_driver(forked_cluster: dict[st
     assert not forked_cluster["driver_changed"]
 
 
-def test_the_fork_server_has_what_libraries_read_when_they_are_loaded(
+def test_the_fork_server_is_started_with_the_variables_of_the_cluster(
     forked_cluster: dict[str, Any],
 ) -> None:
     assert "MALLOC_ARENA_MAX=2" in forked_cluster["server"]

@@ -78,9 +78,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
     return yaml.safe_dump(to_plain(to_object(compose("sweep", [*MONTHS, *far])[0].config)))
 
 
-def test_a_recorded_run_decides_nothing_about_where_data_lie(
-    elsewhere: str, sweep_config: Any
-) -> None:
+def test_where_data_lie_is_not_taken_from_a_recorded_run(elsewhere: str, sweep_config: Any) -> None:
     here = to_object(compose("sweep", MONTHS)[0].config)
     assert here.data.cache == "/kept/here"
     assert source_of_tests(elsewhere, DataSpec(test=None), "run 1") == here.data

@@ -33,7 +33,7 @@ def test_no_commit_is_told_without_git(repository: Path, monkeypatch: pytest.Mon
     assert source(repository) == origin.project(repository) == Source()
 
 
-def test_files_that_no_result_comes_from_do_not_make_the_code_of_tipcast_dirty(
+def test_the_code_is_not_dirty_by_a_readme_or_a_store(
     repository: Path,
 ) -> None:
     (repository / "README.md").write_text("after\n")
@@ -46,7 +46,7 @@ def test_a_folder_of_a_checkout_is_not_the_code_of_tipcast(repository: Path) -> 
 
 
 @pytest.mark.parametrize("changed", ["src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"])
-def test_a_file_that_results_come_from_makes_the_code_of_tipcast_dirty(
+def test_the_code_is_dirty_by_a_change_of_source_or_conf(
     repository: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as a hook has it

@@ -212,7 +212,7 @@ def leave_at_300_s(workers: Workers) -> None:
         workers.lost.add(workers.running.pop().key)
 
 
-def test_a_trial_whose_worker_went_is_begun_again_on_one_that_comes() -> None:
+def test_a_trial_of_a_lost_worker_is_retried_on_a_new_one() -> None:
     def act(workers: Workers) -> None:
         leave_at_300_s(workers)
         if workers.seconds == 360:
@@ -231,7 +231,7 @@ def test_a_trial_whose_worker_went_is_begun_again_on_one_that_comes() -> None:
     ]
 
 
-def test_a_sweep_ends_where_no_worker_has_been_at_work_for_too_long() -> None:
+def test_a_sweep_without_workers_ends_after_the_wait() -> None:
     """Not while a worker that is paused has a trial."""
     workers = Workers({"a": 1}, leave_at_300_s)
     with pytest.raises(TipcastError, match="K003"):

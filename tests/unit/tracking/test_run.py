@@ -543,7 +543,7 @@ def misled(
     return TrackingSpec(uri=store_without_runs, system_metrics=False), variable, says
 
 
-def test_a_job_is_refused_where_a_variable_names_what_is_not_there(
+def test_a_variable_that_names_a_missing_run_or_experiment_is_refused(
     misled: tuple[TrackingSpec, str, str],
 ) -> None:
     spec, _, says = misled
@@ -551,7 +551,7 @@ def test_a_job_is_refused_where_a_variable_names_what_is_not_there(
         raise AssertionError("not reached")
 
 
-def test_a_variable_that_names_what_is_not_there_stays_set(
+def test_a_refused_variable_stays_set(
     misled: tuple[TrackingSpec, str, str],
 ) -> None:
     """The command line tags the launcher's run by it."""
@@ -561,7 +561,7 @@ def test_a_variable_that_names_what_is_not_there_stays_set(
     assert variable in os.environ
 
 
-def test_a_job_that_a_variable_misleads_leaves_no_run(
+def test_a_refused_variable_leaves_no_run(
     misled: tuple[TrackingSpec, str, str],
 ) -> None:
     spec, _, _ = misled
@@ -753,7 +753,7 @@ def test_a_run_whose_process_was_killed_is_closed_by_the_next_one(
     assert _status(client, killed) == "KILLED"
 
 
-def test_runs_of_which_nobody_knows_that_they_ended_stay_open(
+def test_runs_that_may_still_be_written_stay_open(
     spec: TrackingSpec, client: Any, leave_run: Callable[..., str]
 ) -> None:
     """Those of this process, of other machines and containers, and of other programs."""
@@ -782,7 +782,7 @@ def test_a_killed_run_that_cannot_be_closed_stops_no_other(
 
 
 @pytest.mark.parametrize("way", ["resume", "MLFLOW_RUN_ID"])
-def test_a_killed_run_that_is_gone_on_with_belongs_to_this_process(
+def test_a_killed_run_that_is_resumed_belongs_to_this_process(
     spec: TrackingSpec,
     client: Any,
     leave_run: Callable[..., str],
