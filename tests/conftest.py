@@ -91,16 +91,16 @@ def _store_made_once(
     """
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
-    made = folder / "made"
+    marker = folder / "made"
     file = folder / "mlflow.db"
     with filelock.FileLock(f"{folder}.lock"):
-        if not made.exists():
+        if not marker.exists():
             folder.mkdir(exist_ok=True)
             make(folder)
             # what is in the log: it is copied alone
             with contextlib.closing(sqlite3.connect(file)) as database:
                 database.execute("pragma wal_checkpoint(truncate)")
-            made.touch()
+            marker.touch()
     return file
 
 
@@ -247,7 +247,7 @@ def taxi() -> Path:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an option of one's own, which is not chosen yet."""
     monkeypatch.setenv(conf_files.OWN, "")  # set back at the end
     file = tmp_path / "own" / "task" / "mine.yaml"

@@ -110,8 +110,8 @@ print(sorted(heavy & set(sys.modules)))
 
 def test_what_the_configuration_shows_is_told_before_libraries_are_loaded(tmp_path: Path) -> None:
     ended = python(tmp_path, "-c", WITHOUT_LIBRARIES, *OF_CONFIGURATION)
-    for said, told in zip(ended.stderr.splitlines(), OF_CONFIGURATION.values(), strict=True):
-        assert said.startswith(f"error[C003] {told}")
+    for said, message in zip(ended.stderr.splitlines(), OF_CONFIGURATION.values(), strict=True):
+        assert said.startswith(f"error[C003] {message}")
         assert FORM.match(said)
     assert ended.stdout.splitlines()[-1] == "[]"
     assert not list(tmp_path.iterdir())
@@ -243,7 +243,7 @@ def test_what_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.main([*words]) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
@@ -253,28 +253,32 @@ def test_cfg_shows_the_configuration_with_overrides_of_hydra_s_grammar(
 ) -> None:
     words = ["+model.params.max_leaves=8", "~model.params.gamma", "++model.params.max_depth=3"]
     shown = yaml.safe_load(
-        said(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words)
+        output_of(capsys, "train", "--cfg", "job", "data=tlc", "data.train=2019-01", *words)
     )
     params = shown["model"]["params"]
     assert (params["max_leaves"], params["max_depth"], "gamma" in params) == (8, 3, False)
     assert (shown["data"]["train"], shown["data"]["test"]) == ("2019-01", "???")
     assert shown["data"]["cache"] == '${oc.env:TIPCAST_CACHE,"~/.cache/tipcast"}'
     assert "hydra" not in shown
-    assert "categorical:\n  - PULocationID\n" in said(
+    assert "categorical:\n  - PULocationID\n" in output_of(
         capsys, "sweep", "-c", "job", "experiment=categorical_zones"
     )
-    assert said(capsys, "train", "--version") == said(capsys, "-V")
+    assert output_of(capsys, "train", "--version") == output_of(capsys, "-V")
 
 
-def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--config-dir", str(own)], [f"-cd={own}"], [f"--config-dir={own}"]):
+def test_config_dir(own_conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (
+        ["--config-dir", str(own_conf)],
+        [f"-cd={own_conf}"],
+        [f"--config-dir={own_conf}"],
+    ):
         assert (
-            yaml.safe_load(said(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"][
+            yaml.safe_load(output_of(capsys, "train", *words, "task=mine", "--cfg", "job"))["task"][
                 "threshold"
             ]
             == 0.3
         )
-    file = own / "data" / "small.yaml"
+    file = own_conf / "data" / "small.yaml"
     file.parent.mkdir()
     file.write_text("defaults:\n  - sample\n  - _self_\n\nmonths: 2019-01\nrows: 200\n")
     words = [
@@ -285,7 +289,7 @@ def test_config_dir(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "print=json",
         "cluster.processes=false",
     ]
-    text = said(capsys, "prepare", "--config-dir", str(own), "--multirun", *words)
+    text = output_of(capsys, "prepare", "--config-dir", str(own_conf), "--multirun", *words)
     lines = [json.loads(line) for line in text.splitlines()]
     assert [(line["out"], line["written"]) for line in lines] == [("one", 1), ("two", 1)] * 2
     assert len({line["command"] for line in lines}) == 4, "each command repeats its own run"
@@ -311,15 +315,15 @@ MAKES = "{_target_: os.mkdir, path: made}"
     ],
 )
 def test_a_folder_of_one_s_own_cannot_have_hydra_run_code(
-    own: Path, keys: str, words: list[str]
+    own_conf: Path, keys: str, words: list[str]
 ) -> None:
-    (own / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
+    (own_conf / "task" / "mine.yaml").write_text(f"# @package _global_\nhydra: {keys}\n")
     here = Path.cwd()
-    compose("train", [f"--config-dir={own}", *words])
+    compose("train", [f"--config-dir={own_conf}", *words])
     assert [path.name for path in here.iterdir()] == ["own"], (
         "no object was made, no folder, no run"
     )
-    assert (Path.cwd(), os.environ[conf_files.OWN]) == (here, str(own))
+    assert (Path.cwd(), os.environ[conf_files.OWN]) == (here, str(own_conf))
 
 
 def test_keys_of_hydra_s_own_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,12 +54,20 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
-def test_every_error_code_is_documented_and_raised() -> None:
-    documented = [code for code, _, _ in ROW.findall(ERRORS)]
-    assert documented == sorted(
-        set(documented), key=lambda code: ("CDKTMS".index(code[0]), code)
-    ), "order, or twice"
-    assert set(documented) == raised_codes()
+DOCUMENTED = [code for code, _, _ in ROW.findall(ERRORS)]
+"""Codes of errors, as docs/errors.md has them."""
+
+
+def test_error_codes_are_documented_once_in_order() -> None:
+    in_order = sorted(set(DOCUMENTED), key=lambda code: ("CDKTMS".index(code[0]), code))
+    assert in_order == DOCUMENTED
+
+
+def test_documented_error_codes_are_those_that_are_raised() -> None:
+    assert set(DOCUMENTED) == raised_codes()
+
+
+def test_exit_codes_are_documented() -> None:
     table = {
         letter: int(code)
         for code, letter in re.findall(r"^\| (\d+) \| ([A-Z]) \|", ERRORS, re.MULTILINE)
@@ -118,11 +126,12 @@ def test_the_page_of_the_seeds_is_true() -> None:
         if re.match(r"\| \d+ ", line)
     ]
     assert [int(row[0]) for row in rows] == list(range(1, 72))
-    told = Counter(row[-1].strip() for row in rows)
+    states = Counter(row[-1].strip() for row in rows)
     assert (
-        f"**{told['works']} work, {told['in part']} in part, {told['not yet']} not yet.**" in text
+        f"**{states['works']} work, {states['in part']} in part, {states['not yet']} not yet.**"
+        in text
     )
-    assert set(told) <= {"works", "in part", "not yet"}
+    assert set(states) <= {"works", "in part", "not yet"}
     for *_, shown, state in rows:
         _are_there(shown)
         assert shown.strip() or state.strip() != "works"
@@ -174,7 +183,7 @@ def test_the_page_of_mlflow_is_true() -> None:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| ")
     ]
-    told = Counter[str]()
+    states = Counter[str]()
     listed = set()
     for what, state, *shown in rows:
         if what.startswith(("call", "command")):
@@ -187,14 +196,14 @@ def test_the_page_of_mlflow_is_true() -> None:
         for tests in shown:
             word = re.match(r"works|does not", state)
             assert word is not None, state
-            told[word[0]] += 1
+            states[word[0]] += 1
             _are_there(re.sub(r"`[A-Z_]+`", "", tests))
             assert bool(tests) == (word[0] == "works"), what
-    assert f"**{told['works']} work, {told['does not']} do not.**" in text
+    assert f"**{states['works']} work, {states['does not']} do not.**" in text
     lacking = [
         path
         for path in _leaves(mlflow.cli.cli)
-        if not any(path[: len(each)] == each for each in listed)
+        if not any(path[: len(command)] == command for command in listed)
     ]
     assert lacking == []
 
@@ -207,22 +216,22 @@ def test_the_columns_that_tasks_need_are_listed() -> None:
     }
     for name in ("high_tip", "high_tip_card", "tip_amount", "duration"):
         task = make_task(commands.compose_jobs("train", [f"task={name}"])[0].config.task, Taxi())
-        own = next(columns for cell, columns in rows.items() if f"`{name}`" in cell)
-        assert set(Recipe(Taxi(), task).columns) == own | rows["every task on trips"] - {"task"}, (
-            name
-        )
+        listed = next(columns for cell, columns in rows.items() if f"`{name}`" in cell)
+        listed |= rows["every task on trips"] - {"task"}
+        assert set(Recipe(Taxi(), task).columns) == listed, name
     assert rows["`prepare`"] == set(REQUIRED)
 
 
-def test_changelog_and_package_have_the_current_version() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-        "version"
-    ]
-    first = re.search(
-        r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+def test_the_package_has_the_version_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert tipcast.__version__ == project["version"]
+
+
+def test_the_changelog_begins_with_the_version_of_the_package() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    first = re.search(r"^## (\S+)", changelog, re.MULTILINE)
     assert first is not None
-    assert first.group(1) == version == tipcast.__version__
+    assert first.group(1) == tipcast.__version__
 
 
 def test_security_page_tells_what_must_be_known() -> None:

@@ -5,6 +5,7 @@ import re
 import runpy
 import shutil
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 DEVICES = ["cpu", pytest.param("gpu", marks=pytest.mark.gpu)]
 
 
-def ran(folder: Path, script: str, *words: str, code: int = 0, **variables: str) -> str:
+def run_example(folder: Path, script: str, *words: str, code: int = 0, **variables: str) -> str:
     """Run an example in a process that has its libraries; return its standard output."""
     ended = warm.start(
         [str(EXAMPLES / script), *words], folder, warm.environment() | variables
@@ -36,7 +37,7 @@ def ran(folder: Path, script: str, *words: str, code: int = 0, **variables: str)
     return (folder / "stdout").read_text()
 
 
-def parts(script: str) -> dict[str, Any]:
+def functions_of(script: str) -> dict[str, Any]:
     """Return the functions of an example."""
     return runpy.run_path(str(EXAMPLES / script))
 
@@ -54,7 +55,7 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
         + "\nassert best.metrics['test/auc'] > 0.5\n"
     )
     (tmp_path / "quickstart.py").write_text(program)
-    assert ran(tmp_path, str(tmp_path / "quickstart.py")) == ""
+    assert run_example(tmp_path, str(tmp_path / "quickstart.py")) == ""
     assert {path.name for path in tmp_path.iterdir()} >= {"mlflow.db", "trips", "scored"}
 
 
@@ -79,7 +80,7 @@ def test_a_network_without_pytorch_says_what_to_install(tmp_path: Path) -> None:
     )
 
 
-def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> None:
+def test_a_network_learns_in_two_processes_as_in_one(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
     reached = []
     for processes in ("1", "2"):
@@ -107,7 +108,7 @@ def test_a_network_learns_alike_in_one_process_and_in_two(tmp_path: Path) -> Non
 def searched(folder: Path, *words: str) -> list[tuple[Any, list[Any]]]:
     """Run the grid search; return its runs, the first model's first, with their child runs."""
     uri = f"sqlite:///{folder}/mlflow.db"
-    ran(folder, "grid_search.py", *words, MLFLOW_TRACKING_URI=uri)
+    run_example(folder, "grid_search.py", *words, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("grid_search")
     below: dict[str, list[Any]] = {"": []}
@@ -123,7 +124,7 @@ def test_a_grid_search_finds_what_scikit_learn_finds(
     process.
     """
     shutil.copy(tables, tmp_path)
-    example = parts("grid_search.py")
+    example = functions_of("grid_search.py")
     values, labels = example["read_table"](None, "")
     frame = values[:120].assign(text="a", kind=np.where(labels[:120] == 1, "yes", "no"))
     file = tmp_path / "rows.csv"
@@ -191,7 +192,7 @@ def test_monitoring_sees_the_column_that_moved(
         **shared,
     )
     tipcast.score(trained.model_uri, str(last), "scored", **shared)
-    ran(tmp_path, "monitoring.py", "scored", code=3, MLFLOW_TRACKING_URI=uri)
+    run_example(tmp_path, "monitoring.py", "scored", code=3, MLFLOW_TRACKING_URI=uri)
     client = mlflow.MlflowClient(uri)
     (run,) = client.search_runs([client.get_experiment_by_name("monitoring").experiment_id])
     assert run.data.metrics["columns_moved"] == 1
@@ -213,14 +214,16 @@ def test_a_month_with_answers_calibrates_the_next(tmp_path: Path) -> None:
         frame.loc[0, "probability"] = None  # not scored
         (tmp_path / month).mkdir()
         frame.to_parquet(tmp_path / month / "0.parquet")
-    said = ran(
+    said = run_example(
         tmp_path, "recalibrate.py", "may", "june", "--rows", "paid == 1", "--answer", "tip > 0.5"
     )
     before, after = (float(line.split()[-1]) for line in said.splitlines()[:2])
     assert before > 0.15
     assert after < 0.02
     assert set(pd.read_parquet(tmp_path / "june.calibrated.parquet")["paid"]) == {1}
-    assert ran(tmp_path, "recalibrate.py", "may", "june", "--answer", "tips > 0", code=2) == ""
+    assert (
+        run_example(tmp_path, "recalibrate.py", "may", "june", "--answer", "tips > 0", code=2) == ""
+    )
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -230,14 +233,14 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     words = ["--device", device]
     if device == "cpu":
         words += ["--scheduler", request.getfixturevalue("pair").scheduler.address]
-    said = ran(tmp_path, "knn_distributed.py", *words)
+    said = run_example(tmp_path, "knn_distributed.py", *words)
     line = (
         r"accuracy (0\.\d+), r2 (0\.\d+)\nof partitions as of files: True; as merged: "
         r"([01]\.\d+)\s*$"
     )
     (found,) = re.findall(line, said)
     accuracy, r2, alike = map(float, found)
-    example = parts("knn_distributed.py")
+    example = functions_of("knn_distributed.py")
     kept = example["make_rows"](15_000, 0)
     test = example["make_rows"](5_000, 1)
     x, asked = (rows.filter(like="x") for rows in (kept, test))
@@ -250,27 +253,63 @@ def test_neighbours_of_all_workers_are_those_of_one_index(
     np.testing.assert_array_equal(np.concatenate(files), classes)
 
 
-def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
-    (tmp_path / "own_code.py").write_text("ANSWER = 42\n")
-    # without Graphviz
-    found = ran(tmp_path, "dask_tools.py", "--upload", "own_code.py", PATH="")
-    told = "".join(
-        rf"(?:tcp://127\.0\.0\.1:\d+: {each}\n){{2}}"
-        for each in (
-            r"cores \d+, memory [\d.]+ [GM]iB",
-            r"imports \S+own_code\.py",
-            r"partitions 1, [\d.]+ kiB",
-        )
-    )
-    told += r"graph: graph\.txt\nline: \[(.*)\]\n"
-    said = re.fullmatch(told, found)
-    assert said, found
-    rows = pd.concat(map(parts("dask_tools.py")["read_part"], range(2)))
+@dataclass(frozen=True)
+class Inspected:
+    """What examples/dask_tools.py says of a cluster of two workers, without Graphviz."""
+
+    output: str
+    tasks: str
+    """First line of the graph's text."""
+    needs: dict[str, str]
+    """Task -> the tasks that it needs."""
+
+    def matched(self, line: str) -> list[str]:
+        """Return the lines on each worker that a pattern matches."""
+        return re.findall(rf"^tcp://127\.0\.0\.1:\d+: {line}$", self.output, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def inspected(tmp_path_factory: pytest.TempPathFactory) -> Inspected:
+    folder = tmp_path_factory.mktemp("dask_tools")
+    (folder / "own_code.py").write_text("ANSWER = 42\n")
+    output = run_example(folder, "dask_tools.py", "--upload", "own_code.py", PATH="")
+    tasks, *lines = (folder / "graph.txt").read_text().splitlines()
+    return Inspected(output, tasks, dict(line.split(" <- ") for line in lines))
+
+
+def test_dask_tells_what_each_worker_has(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"cores \d+, memory [\d.]+ [GM]iB")) == 2, inspected.output
+
+
+def test_dask_sends_a_module_to_each_worker(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"imports \S+own_code\.py")) == 2, inspected.output
+
+
+def test_dask_tells_what_each_worker_holds(inspected: Inspected) -> None:
+    assert len(inspected.matched(r"partitions 1, [\d.]+ kiB")) == 2, inspected.output
+
+
+def test_dask_fits_the_line_of_all_rows(inspected: Inspected) -> None:
+    line = re.search(r"^line: \[(.*)\]$", inspected.output, re.MULTILINE)
+    assert line, inspected.output
+    rows = pd.concat(map(functions_of("dask_tools.py")["read_part"], range(2)))
     expected = np.polyfit(rows["group"], rows["value"], 1)
-    assert list(map(float, said[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
-    first, *lines = (tmp_path / "graph.txt").read_text().splitlines()
-    assert first == f"{len(lines)} tasks"
-    needs = dict(line.split(" <- ") for line in lines)
+    assert list(map(float, line[1].split(", "))) == pytest.approx(expected.tolist(), abs=1e-4)
+
+
+def test_the_tools_of_dask_print_what_is_alike_together(inspected: Inspected) -> None:
+    """Three times a line of each worker, then those of the graph and of the fit."""
+    lines = "".join(
+        rf"(?:tcp://127\.0\.0\.1:\d+: {what} .*\n){{2}}"
+        for what in ("cores", "imports", "partitions")
+    )
+    lines += r"graph: graph\.txt\nline: \[.*\]\n"
+    assert re.fullmatch(lines, inspected.output), inspected.output
+
+
+def test_a_graph_is_a_text_without_graphviz(inspected: Inspected) -> None:
+    needs = inspected.needs
+    assert inspected.tasks == f"{len(needs)} tasks"
     assert {key for key in needs if needs[key] == "nothing"} == {
         key for key in needs if "read_part" in key
     }
@@ -279,7 +318,7 @@ def test_dask_tells_what_a_cluster_has_and_holds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_frames_of_each_library_train_alike(tmp_path: Path, device: str) -> None:
     frames = ["pandas", "dask", *(["cudf", "dask_cudf", "to_backend"] if device == "gpu" else [])]
-    first, *lines = ran(tmp_path, "frames.py").splitlines()
+    first, *lines = run_example(tmp_path, "frames.py").splitlines()
     assert first.startswith("no GPU" if device == "cpu" else "cupy: True, back: True")
     reached = dict(re.findall(r"(\w+): test/auc (0\.\d+)", "\n".join(lines)))
     assert list(reached) == frames
@@ -291,7 +330,7 @@ def test_a_graph_is_a_picture_with_graphviz(tmp_path: Path) -> None:
     pytest.importorskip("graphviz", reason="Graphviz's Python package is not installed")
     if shutil.which("dot") is None:
         pytest.skip("Graphviz (dot) is not installed")
-    example = parts("dask_tools.py")
+    example = functions_of("dask_tools.py")
     rows = dd.from_map(example["read_part"], range(2))
     drawn = example["write_graph"](example["fit_line"](rows), tmp_path / "graph.svg")
     assert drawn.read_text().count('class="node"') >= 20

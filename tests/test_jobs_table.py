@@ -40,17 +40,17 @@ def list_of_commands() -> str:
 
 
 @pytest.mark.parametrize(
-    ("file", "before", "after", "made"),
+    ("file", "before", "after", "write"),
     [
         ("MLproject", "entry_points:\n", "", entry_points),
         ("docs/command_line.md", "<!-- jobs -->\n", "<!-- end of jobs -->", list_of_commands),
     ],
 )
-def test_the_file_lists_all_jobs(file: str, before: str, after: str, made: object) -> None:
+def test_the_file_lists_all_jobs(file: str, before: str, after: str, write: object) -> None:
     path = ROOT / file
     pattern = rf"(?s)(?<={re.escape(before)}).*?(?={re.escape(after) or chr(92) + 'Z'})"
     text = path.read_text(encoding="utf-8")
-    expected = re.sub(pattern, lambda _: made(), text, count=1)  # type: ignore[operator]
+    expected = re.sub(pattern, lambda _: write(), text, count=1)  # type: ignore[operator]
 
     if os.environ.get("TIPCAST_WRITE_JOBS"):
         path.write_text(expected, encoding="utf-8")

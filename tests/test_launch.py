@@ -219,9 +219,11 @@ print('ended', *codes)
 """
 
 
-def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path) -> None:
-    """Python runs a script again in the processes that it spawns."""
-    (tmp_path / "script.py").write_text(SCRIPT)
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A script that has called the command from a thread, without a guard of its main module."""
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "script.py").write_text(SCRIPT)
     words = [
         "-q",
         "prepare",
@@ -230,8 +232,18 @@ def test_a_script_may_call_it_from_any_thread_and_without_a_guard(tmp_path: Path
         "out=months",
         "cluster.n_workers=1",
     ]
-    ended = python(tmp_path, "script.py", *words)
-    assert "Traceback" not in ended.stderr
-    assert ended.stdout.count("begun") == 1
-    assert ended.stdout.splitlines()[-1] == "ended 0"
+    return python(folder, "script.py", *words)
+
+
+def test_a_script_may_call_it_from_any_thread(script: subprocess.CompletedProcess[str]) -> None:
+    assert "Traceback" not in script.stderr
+    assert script.stdout.splitlines()[-1] == "ended 0"
+
+
+def test_a_script_needs_no_guard(script: subprocess.CompletedProcess[str]) -> None:
+    """Python runs a script again in the processes that it spawns."""
+    assert script.stdout.count("begun") == 1
+
+
+def test_the_command_tells_its_version(tmp_path: Path) -> None:
     assert python(tmp_path, "-m", "tipcast", "--version").stdout == f"tipcast {__version__}\n"

@@ -46,6 +46,7 @@ COMPOSE: dict[str, Any] = yaml.safe_load(
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])[^}]*)?\}")
 EXAMPLE = (ROOT / "docker" / "example.env").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 FLOORS = {"mlflow": "3.10", "hydra-core": "1.3.8", "pyarrow": "14.0.1", "s3fs": "2025"}
 """Lowest versions that SECURITY.md promises, or below which pip goes back to something unusable."""
 HOSTILE = [*PAYLOADS, "\ntouch broken\n", "${IFS}touch${IFS}broken", ""]
@@ -226,7 +227,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(folder / out.splitlines()[-1])
 
 
-def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -> None:
+def test_wheel_holds_all_files_of_the_project(wheel: zipfile.ZipFile) -> None:
+    """Sources, and the configuration beside them."""
     names = set(wheel.namelist())
     configuration = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.yaml")}
     sources = {
@@ -236,7 +238,12 @@ def test_wheel_holds_the_configuration_and_the_package(wheel: zipfile.ZipFile) -
     assert configuration
     package = {name for name in names if ".dist-info/" not in name}
     assert package == sources | {f"tipcast/{name}" for name in configuration}
-    (entry_points,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
+
+
+def test_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
+    (entry_points,) = (
+        name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt")
+    )
     assert "tipcast = tipcast.__main__:main" in wheel.read(entry_points).decode()
 
 
@@ -266,21 +273,36 @@ def test_every_service_of_docker_says_when_it_is_ready() -> None:
             )
 
 
-def test_images_of_docker_are_pinned_and_the_server_is_the_version_that_jobs_use() -> None:
+def test_images_of_docker_are_pinned() -> None:
     for name, service in SERVICES.items():
         assert "build" in service or re.search(r":.*\d", service["image"]), name
-    image = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", image, re.MULTILINE)
-    assert re.search(r"^USER (?!root)\w+$", image, re.MULTILINE)
-    # requirements/cpu.txt is held against pyproject.toml
-    (server,) = re.findall(r"mlflow==(\S+)", image)
+    assert re.search(r"^FROM python:3\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+
+
+def test_the_image_of_docker_does_not_run_as_root() -> None:
+    assert re.search(r"^USER (?!root)\w+$", DOCKERFILE, re.MULTILINE)
+
+
+def test_the_server_of_docker_has_the_version_that_jobs_use() -> None:
+    """requirements/cpu.txt is held against pyproject.toml."""
+    (server,) = re.findall(r"mlflow==(\S+)", DOCKERFILE)
     assert f"mlflow=={server} " in (ROOT / "requirements" / "cpu.txt").read_text(encoding="utf-8")
 
 
-def test_only_the_server_is_published_and_on_loopback() -> None:
-    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
-    assert list(published) == ["mlflow"]
-    assert all(port.startswith("127.0.0.1:") for port in published["mlflow"])
+PUBLISHED = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+
+
+def test_docker_publishes_the_server_alone() -> None:
+    assert list(PUBLISHED) == ["mlflow"]
+
+
+def test_docker_publishes_on_loopback_alone() -> None:
+    assert PUBLISHED
+    for name, ports in PUBLISHED.items():
+        assert all(port.startswith("127.0.0.1:") for port in ports), name
+
+
+def test_what_keeps_the_data_is_on_the_inner_network_alone() -> None:
     assert COMPOSE["networks"]["inside"]["internal"] is True
     assert {name for name, service in SERVICES.items() if service["networks"] == ["inside"]} == {
         "database",

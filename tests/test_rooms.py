@@ -164,10 +164,13 @@ def test_nothing_of_one_workplace_is_written() -> None:
             assert LEAKED.findall(content.decode("utf-8")) == [], path
 
 
-def test_only_datasets_and_tasks_know_what_a_trip_is() -> None:
+def test_no_room_above_datasets_knows_what_a_trip_is() -> None:
     for path in ABOVE_DATASETS:
         known = KNOWS_TRIPS.get(str(path.relative_to(SOURCE)), set())
         assert of_a_dataset(ast.parse(path.read_text(encoding="utf-8"))) == known, path
+
+
+def test_words_of_trips_are_found_in_a_module() -> None:
     planted = ast.parse("f(colour=row['TIP_Amount'], x=lambda zones: TripFiles)")
     assert of_a_dataset(planted) == {"colour", "tip", "zones", "trip"}
     assert not of_a_dataset(

@@ -35,9 +35,9 @@ def _tables(name: str, kind: str) -> list[str]:
     """Devices that a model has a class for."""
     shipped = MODELS[name]
     return [
-        each
-        for each in MARKS
-        if shipped.get(each) or (shipped.get("classes") or {}).get(kind, {}).get(each)
+        device
+        for device in MARKS
+        if shipped.get(device) or (shipped.get("classes") or {}).get(kind, {}).get(device)
     ]
 
 
@@ -231,33 +231,33 @@ of_each_cell = pytest.mark.parametrize(("table", "name", "kind", "reach"), CELLS
 @of_each_cell
 def test_a_cell_keeps_the_contract(cell, table, name, kind, reach):
     """It learns, in the shape of its kind."""
-    made = cell(table, name, kind, reach)
-    assert made.of_none.shape == (0, *made.scores.shape[1:])
-    _check_predictions(kind, made.scores, made.labels)
+    outcome = cell(table, name, kind, reach)
+    assert outcome.of_none.shape == (0, *outcome.scores.shape[1:])
+    _check_predictions(kind, outcome.scores, outcome.labels)
 
 
 @of_each_cell
 def test_a_seed_decides_a_fit(cell, table, name, kind, reach):
-    made = cell(table, name, kind, reach)
+    outcome = cell(table, name, kind, reach)
     # of one seed cuML's workers find other optima
     if (table, kind, reach) == ("gpu", "clustering", "distributed"):
-        mean = made.scores[:, 1].mean()
-        assert made.scores_again[:, 1].mean() == pytest.approx(mean, rel=0.1)
+        mean = outcome.scores[:, 1].mean()
+        assert outcome.scores_again[:, 1].mean() == pytest.approx(mean, rel=0.1)
     else:
         # threads add up the rows of a cluster in any order
         exact = table == "cpu" and kind != "clustering"
         np.testing.assert_allclose(
-            made.scores, made.scores_again, rtol=0, atol=0 if exact else 1e-6
+            outcome.scores, outcome.scores_again, rtol=0, atol=0 if exact else 1e-6
         )
 
 
 @of_each_cell
 def test_a_saved_model_scores_as_the_fitted_one_by_every_way(cell, table, name, kind, reach):
-    made = cell(table, name, kind, reach)
-    np.testing.assert_allclose(made.saved_scores, made.scores, atol=made.tolerance)
-    assert list(made.ways) == ["estimator", *native.available(made.fitted["format"])]
-    for way, found in made.ways.items():
-        np.testing.assert_allclose(found, made.scores, atol=made.tolerance, err_msg=way)
+    outcome = cell(table, name, kind, reach)
+    np.testing.assert_allclose(outcome.saved_scores, outcome.scores, atol=outcome.tolerance)
+    assert list(outcome.ways) == ["estimator", *native.available(outcome.fitted["format"])]
+    for way, found in outcome.ways.items():
+        np.testing.assert_allclose(found, outcome.scores, atol=outcome.tolerance, err_msg=way)
 
 
 @of_each_cell
@@ -270,9 +270,13 @@ def test_the_feature_that_says_most_has_most_importance(cell, table, name, kind,
 
 
 @of_each_cell
-def test_a_fit_tells_its_device_and_finite_losses(cell, table, name, kind, reach):
-    made = cell(table, name, kind, reach)
-    fitted = made.fitted
-    losses = [values for split in fitted["history"].values() for values in split.values()]
-    assert fitted["info"]["device"].partition(":")[0] == made.device
+def test_a_fit_tells_its_device(cell, table, name, kind, reach):
+    outcome = cell(table, name, kind, reach)
+    assert outcome.fitted["info"]["device"].partition(":")[0] == outcome.device
+
+
+@of_each_cell
+def test_losses_of_a_fit_are_finite(cell, table, name, kind, reach):
+    history = cell(table, name, kind, reach).fitted["history"]
+    losses = [values for split in history.values() for values in split.values()]
     assert all(np.isfinite(values).all() for values in losses)

@@ -98,8 +98,8 @@ class WavesPart(Fragment):
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         draw = np.random.default_rng(len(self.uri))
         phase = draw.uniform(0, 2 * np.pi, self.rows)
-        made = {"phase": phase, "height": np.sin(phase) + 0.1 * draw.normal(size=len(phase))}
-        return {name: frames.xp.asarray(made[name]) for name in columns or made}
+        waves = {"phase": phase, "height": np.sin(phase) + 0.1 * draw.normal(size=len(phase))}
+        return {name: frames.xp.asarray(waves[name]) for name in columns or waves}
 
 
 @dataclass(frozen=True)
@@ -164,13 +164,13 @@ def test_what_each_takes_is_counted() -> None:
     def python(thing: Any) -> int:
         return lines(re.sub(r'^ +""".*"""$', "", inspect.getsource(thing), flags=re.MULTILINE))
 
-    told = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-    assert f"| a model | {lines(MODEL)} lines of yaml |" in told
-    assert f"| a task | {lines(TASK)} lines of yaml, {python(far)} of Python |" in told
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    assert f"| a model | {lines(MODEL)} lines of yaml |" in page
+    assert f"| a task | {lines(TASK)} lines of yaml, {python(far)} of Python |" in page
     dataset = python(WavesPart) + python(Waves)
-    assert f"| a dataset | {lines(DATA)} lines of yaml, {dataset} of Python |" in told
+    assert f"| a dataset | {lines(DATA)} lines of yaml, {dataset} of Python |" in page
     assert dataset <= 27
-    assert f"| a metric | {python(within_a_tenth)} lines of Python |" in told
+    assert f"| a metric | {python(within_a_tenth)} lines of Python |" in page
 
 
 def test_a_task(train: Any) -> None:

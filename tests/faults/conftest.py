@@ -111,10 +111,10 @@ class Job:
         last line.
         """
         assert self.process.wait(LIMIT_S) == code, self.err
-        wait_until(lambda: not self.left(), LIMIT_S, self.left)
+        wait_until(lambda: not self.living_processes(), LIMIT_S, self.living_processes)
         return self.err.splitlines()[-1] if self.err else ""
 
-    def left(self) -> list[psutil.Process]:
+    def living_processes(self) -> list[psutil.Process]:
         """Return the processes of the session that still run."""
         found = []
         for process in psutil.process_iter():
@@ -133,7 +133,7 @@ def jobs() -> Iterator[list[Job]]:
     started: list[Job] = []
     yield started
     for job in started:
-        for process in job.left():
+        for process in job.living_processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
         job.process.wait(LIMIT_S)
@@ -142,9 +142,9 @@ def jobs() -> Iterator[list[Job]]:
 @pytest.fixture
 def store(tables: Path, tmp_path: Path) -> Iterator[Store]:
     """A store with MLflow's tables; whatever a test does to jobs, no run is left open."""
-    made = Store(Path(shutil.copy(tables, tmp_path / "mlflow.db")))
-    yield made
-    assert "RUNNING" not in made.statuses()
+    store = Store(Path(shutil.copy(tables, tmp_path / "mlflow.db")))
+    yield store
+    assert "RUNNING" not in store.statuses()
 
 
 @pytest.fixture
@@ -178,9 +178,9 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
         folder: Path | None = None,
         **more: str,
     ) -> Job:
-        own = tmp_path / name
-        own.mkdir()
-        gate = gate or own / "gate"
+        job_folder = tmp_path / name
+        job_folder.mkdir()
+        gate = gate or job_folder / "gate"
         more = {
             "TMPDIR": str(temporary),
             **more,
@@ -190,18 +190,21 @@ def tipcast(temporary: Path, jobs: list[Job], store: Store, tmp_path: Path) -> C
         variables = warm.environment() | more
         process: subprocess.Popen[bytes] | warm.Job
         if command:
-            with (own / "stdout").open("wb") as out, (own / "stderr").open("wb") as err:
+            with (
+                (job_folder / "stdout").open("wb") as out,
+                (job_folder / "stderr").open("wb") as err,
+            ):
                 process = subprocess.Popen(
                     command,
-                    cwd=folder or own,
+                    cwd=folder or job_folder,
                     env=variables,
                     stdout=out,
                     stderr=err,
                     start_new_session=True,
                 )
         else:
-            process = warm.start(words, own, variables, before)
-        jobs.append(Job(process, own, gate))
+            process = warm.start(words, job_folder, variables, before)
+        jobs.append(Job(process, job_folder, gate))
         return jobs[-1]
 
     return begin

@@ -102,7 +102,9 @@ def test_what_a_killed_preparation_left_is_gone_after_the_next(
     assert {path.name for path in job.folder.iterdir()} == {"gate", "stdout", "stderr"}
 
 
-def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
+def test_a_scoring_that_was_killed_goes_on_where_it_was(
+    score: Start, trips: Path, tmp_path: Path
+) -> None:
     """F20, F21: killed between two files, or before the manifest: the same command scores what is
     not there yet.
     """
@@ -116,15 +118,15 @@ def test_killed_and_repeated(score: Start, trips: Path, tmp_path: Path) -> None:
             killed(job, point)
             assert not (out / "_manifest.json").exists()
 
-            made = {
+            written = {
                 name: at
                 for name, at in whole(out, trips).items()
                 if pq.read_schema(out / name).names[columns] == "probability"
             }
-            assert made.items() >= before.items(), "scored twice"
+            assert written.items() >= before.items(), "scored twice"
             scored = sum(point.startswith("scored-") for point, _ in job.events)
             assert scored <= FILES - len(before)
-            before = made
+            before = written
         assert len(before) == FILES
 
         job = score(keep, name=f"repeated-{columns}")

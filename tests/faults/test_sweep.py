@@ -49,7 +49,7 @@ def parent(store: Any) -> tuple[str, str]:
     return run_id, status
 
 
-def held(job: Any, store: Any, number: int) -> None:
+def wait_until_held(job: Any, store: Any, number: int) -> None:
     """Wait until a trial is at its gate, and those before it are recorded."""
     job.reached(f"trial-{number}")
     before = [(at, 1, "FINISHED") for at in range(number)]
@@ -109,7 +109,7 @@ def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:
 def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) -> None:
     """F08, F09: everything is closed as KILLED, and the sweep says how to go on."""
     job = tipcast(*ONE, hold="trial-2")
-    held(job, store, 2)
+    wait_until_held(job, store, 2)
     # Ctrl-C of a terminal goes to every process of the group
     (os.killpg if number == "SIGINT" else os.kill)(job.process.pid, signal.Signals[number])
     assert re.fullmatch(f"{word}: a run that was open is closed as KILLED", job.ends(code))
@@ -119,12 +119,12 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
     assert children(store) == [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED")]
 
 
-def test_killed_and_resumed(tipcast: Start, store: Any) -> None:
+def test_a_sweep_that_was_killed_is_resumed_by_one_process(tipcast: Start, store: Any) -> None:
     """F10, F28: a resumed sweep begins what is missing and nothing else, in one process at a
     time.
     """
     first = tipcast(*ONE, "search=tpe", hold="trial-2", name="first")
-    held(first, store, 2)
+    wait_until_held(first, store, 2)
     os.kill(first.process.pid, signal.SIGKILL)
     first.ends(-signal.SIGKILL)
     run_id, status = parent(store)

@@ -38,7 +38,11 @@ def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.
     job = tipcast("train", *QUICK, *two, *ttl, hold="fit")
     lost, other = job.reached("fit", 2)
     assert lost != other, "they train together"
-    sockets = [(one.pid, socket) for one in job.left() for socket in one.net_connections("inet")]
+    sockets = [
+        (one.pid, socket)
+        for one in job.living_processes()
+        for socket in one.net_connections("inet")
+    ]
     listen = [
         (pid, socket.laddr.ip) for pid, socket in sockets if socket.status == psutil.CONN_LISTEN
     ]
@@ -70,7 +74,7 @@ def test_mlflow_run_is_terminated(tipcast: Start, store: Any, tmp_path: Path) ->
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     job = tipcast(command=command, hold="fit", folder=project, PATH=path)
     (worker,) = job.reached("fit")
-    assert {job.process.pid, worker} < {process.pid for process in job.left()}, (
+    assert {job.process.pid, worker} < {process.pid for process in job.living_processes()}, (
         "workers are of its session"
     )
     job.process.send_signal(signal.SIGTERM)

@@ -38,15 +38,15 @@ print(own.info.run_id, ended.run_id)
 def rows() -> pd.DataFrame:
     """Raw trips of one month; of the second the zone cannot be."""
     draw = np.random.default_rng(5)
-    made = pd.DataFrame(draw.integers(1, 264, (200, 2)), columns=ZONES)
-    made.insert(
+    trips = pd.DataFrame(draw.integers(1, 264, (200, 2)), columns=ZONES)
+    trips.insert(
         0,
         TIME,
         pd.Timestamp("2019-04-01") + pd.to_timedelta(draw.integers(0, 30 * 86400, 200), unit="s"),
     )
-    made.insert(1, "passenger_count", draw.choice([1.0, 2.0, np.nan], 200))
-    made.loc[1, "PULocationID"] = 300
-    return made
+    trips.insert(1, "passenger_count", draw.choice([1.0, 2.0, np.nan], 200))
+    trips.loc[1, "PULocationID"] = 300
+    return trips
 
 
 @pytest.fixture
@@ -56,10 +56,21 @@ def uri(registered: Path, tmp_path: Path) -> str:
     return URI
 
 
-@pytest.fixture
-def model(uri: str) -> Any:
+@pytest.fixture(scope="module")
+def loaded(registered: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The model as MLflow loads it."""
-    return mlflow.pyfunc.load_model(uri)
+    store = shutil.copy(registered, tmp_path_factory.mktemp("loaded"))
+    mlflow.set_tracking_uri(f"sqlite:///{store}")
+    try:
+        return mlflow.pyfunc.load_model(URI)
+    finally:
+        mlflow.set_tracking_uri(None)
+
+
+@pytest.fixture
+def model(uri: str, loaded: Any) -> Any:
+    """The loaded model, in a store of this test alone."""
+    return loaded
 
 
 def test_two_flavors_of_one_file(uri: str, model: Any, rows: pd.DataFrame) -> None:
@@ -110,13 +121,20 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
         assert caught.value.error_code == "INVALID_PARAMETER_VALUE"
 
 
-def test_signature_and_input_example(uri: str, model: Any) -> None:
+def test_the_signature_has_the_columns_of_raw_rows(model: Any) -> None:
     signature = model.metadata.signature
     assert signature.inputs.input_names() == [TIME, "passenger_count", *ZONES]
-    assert [str(each.type) for each in signature.outputs.inputs] == ["DataType.double"]
+    assert [str(column.type) for column in signature.outputs.inputs] == ["DataType.double"]
+
+
+def test_the_signature_has_the_parameters_of_a_prediction(model: Any) -> None:
     threshold = model.unwrap_python_model().manifest["threshold"]
-    defaults = {each.name: (each.dtype.name, each.default) for each in signature.params}
+    params = model.metadata.signature.params
+    defaults = {param.name: (param.dtype.name, param.default) for param in params}
     assert defaults == {"output": ("string", "probability"), "threshold": ("double", threshold)}
+
+
+def test_the_input_example_is_scored_as_a_server_would(uri: str, model: Any) -> None:
     example = model.input_example
     assert len(example) == 5
     with pytest.warns(FutureWarning, match="deprecated"):
@@ -136,7 +154,8 @@ def test_the_folder_moves_to_another_machine(
         assert str(ROOT).encode() not in path.read_bytes(), path
     described = yaml.safe_load((folder / "MLmodel").read_text())
     assert described["flavors"]["python_function"]["model_code_path"] == "model.py"
-    uris = {each["uri"] for each in described["flavors"]["python_function"]["artifacts"].values()}
+    artifacts = described["flavors"]["python_function"]["artifacts"].values()
+    uris = {artifact["uri"] for artifact in artifacts}
     assert uris == {str(path.relative_to(folder)) for path in (folder / "artifacts").glob("*.*")}
     np.testing.assert_array_equal(
         mlflow.pyfunc.load_model(str(folder)).predict(rows), model.predict(rows)
@@ -148,13 +167,15 @@ def test_the_folder_moves_to_another_machine(
 def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any) -> None:
     client = mlflow.MlflowClient()
     run = client.get_run(model.metadata.run_id)
-    of = {each.tags[0].value: each.dataset for each in run.inputs.dataset_inputs}
-    assert set(of) == {"train", "validation", "test"}
+    datasets = {used.tags[0].value: used.dataset for used in run.inputs.dataset_inputs}
+    assert set(datasets) == {"train", "validation", "test"}
 
     def search(split: str, condition: str) -> list[str]:
-        dataset = {"dataset_name": of[split].name, "dataset_digest": of[split].digest}
-        found = client.search_logged_models([run.info.experiment_id], condition, datasets=[dataset])
-        return [each.model_id for each in found]
+        dataset = {"dataset_name": datasets[split].name, "dataset_digest": datasets[split].digest}
+        models = client.search_logged_models(
+            [run.info.experiment_id], condition, datasets=[dataset]
+        )
+        return [model.model_id for model in models]
 
     auc = run.data.metrics["test/auc"]
     assert search("test", f"name = 'xgboost-high_tip' AND metrics.`test/auc` > {auc - 1e-6}") == [
@@ -164,33 +185,43 @@ def test_logged_models_are_searched_by_metrics_of_a_dataset(uri: str, model: Any
     assert search("validation", "metrics.`test/auc` > 0") == []
     assert search("validation", "metrics.`validation/auc` > 0") == [model.model_id]
     logged = client.get_logged_model(model.model_id)
-    names = [each.key for each in logged.metrics]
+    names = [metric.key for metric in logged.metrics]
     assert len(names) == len(set(names)), "each once"
-    assert {each.key: each.value for each in logged.metrics}.items() <= run.data.metrics.items()
+    values = {metric.key: metric.value for metric in logged.metrics}
+    assert values.items() <= run.data.metrics.items()
 
 
-def test_a_run_is_found_by_its_score_and_parameters(model: Any) -> None:
+def test_a_run_is_found_by_what_it_logged(model: Any) -> None:
     run = mlflow.get_run(model.metadata.run_id)
     condition = "metrics.`test/auc` > 0 and params.`model.name` = 'xgboost' and tags.job = 'train'"
     found = mlflow.search_runs(
         experiment_names=["tipcast"], filter_string=condition, order_by=["metrics.`test/auc` DESC"]
     ).set_index("run_id")
-    experiments = mlflow.search_experiments(filter_string="name = 'tipcast'")
     assert found.loc[run.info.run_id, "metrics.test/auc"] == run.data.metrics["test/auc"]
+
+
+def test_the_experiment_of_a_run_is_found_by_its_name(model: Any) -> None:
+    run = mlflow.get_run(model.metadata.run_id)
+    experiments = mlflow.search_experiments(filter_string="name = 'tipcast'")
     assert [experiment.name for experiment in experiments] == ["tipcast"]
     assert mlflow.get_experiment_by_name("tipcast").experiment_id == run.info.experiment_id
 
 
-def test_tables_plots_and_data_of_a_run_are_read(
-    model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_a_run_is_loaded(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "tipcast")  # what load_table searches
-    run = mlflow.get_run(model.metadata.run_id)
-    run_id = run.info.run_id
-    sources = [mlflow.data.get_source(each) for each in run.inputs.dataset_inputs]
+    run_id = model.metadata.run_id
     assert len(mlflow.load_table("tables/roc.json", run_ids=[run_id])) > 10
     assert mlflow.artifacts.load_dict(f"runs:/{run_id}/tables/roc.json")["columns"]
-    assert mlflow.artifacts.load_image(f"runs:/{run_id}/plots/roc.png").size[0] > 0
+
+
+def test_a_plot_of_a_run_is_loaded(model: Any) -> None:
+    plot = mlflow.artifacts.load_image(f"runs:/{model.metadata.run_id}/plots/roc.png")
+    assert plot.size[0] > 0
+
+
+def test_a_run_tells_where_its_rows_come_from(model: Any) -> None:
+    used = mlflow.get_run(model.metadata.run_id).inputs.dataset_inputs
+    sources = [mlflow.data.get_source(dataset) for dataset in used]
     assert {type(source).__name__ for source in sources} == {"CodeDatasetSource"}
 
 
@@ -221,39 +252,59 @@ def test_within_a_run_of_ones_own(uri: str, tmp_path: Path) -> None:
     ]
     code = warm.start(words, tmp_path, warm.environment()).wait(300)
     assert code == 0, (tmp_path / "stderr").read_text()
-    own, training = (tmp_path / "stdout").read_text().split()[-2:]
+    outer, training = (tmp_path / "stdout").read_text().split()[-2:]
     runs = {
-        each.info.run_id: each
-        for each in mlflow.search_runs(experiment_names=["own"], output_format="list")
+        run.info.run_id: run
+        for run in mlflow.search_runs(experiment_names=["own"], output_format="list")
     }
-    assert set(runs) == {own, training}
-    assert runs[own].data.metrics == {"mine": 1}
-    assert runs[training].data.tags["mlflow.parentRunId"] == own
-    assert {each.info.status for each in runs.values()} == {"FINISHED"}
+    assert set(runs) == {outer, training}
+    assert runs[outer].data.metrics == {"mine": 1}
+    assert runs[training].data.tags["mlflow.parentRunId"] == outer
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
 
 
-def test_models_are_described_and_registered_again(uri: str, model: Any) -> None:
-    client = mlflow.MlflowClient()
-    run_id = model.metadata.run_id
+def test_a_model_is_described_without_loading_it(uri: str, model: Any) -> None:
     info = mlflow.models.get_model_info(uri)
-    assert (info.run_id, Model.load(uri).signature) == (run_id, info.signature)
+    assert info.run_id == model.metadata.run_id
+    assert Model.load(uri).signature == info.signature
+
+
+@pytest.mark.usefixtures("model")
+def test_a_model_names_the_packages_that_it_needs(uri: str) -> None:
     assert "mlflow==" in Path(mlflow.pyfunc.get_model_dependencies(uri)).read_text()
-    version = mlflow.register_model(f"runs:/{run_id}/xgboost-high_tip", "again")
+
+
+@pytest.fixture
+def registered_again(uri: str, model: Any) -> tuple[str, str, str]:
+    """Addresses of the model in its run, as registered again, and as copied with an alias."""
+    client = mlflow.MlflowClient()
+    logged = f"runs:/{model.metadata.run_id}/xgboost-high_tip"
+    version = mlflow.register_model(logged, "again")
     copied = client.copy_model_version(uri, "production")
     client.set_registered_model_alias("production", "champion", copied.version)
+    return logged, f"models:/again/{version.version}", "models:/production@champion"
+
+
+def test_a_model_scores_the_same_by_every_address(
+    registered_again: tuple[str, str, str], model: Any
+) -> None:
     rows = model.input_example
-    again = (
-        f"runs:/{run_id}/xgboost-high_tip",
-        f"models:/again/{version.version}",
-        "models:/production@champion",
-    )
-    for same in again:
-        np.testing.assert_array_equal(
-            mlflow.pyfunc.load_model(same).predict(rows), model.predict(rows)
-        )
-    (found,) = mlflow.search_model_versions(filter_string="name = 'production'")
-    assert found.tags["sha256"] == client.get_model_version("tipcast", "1").tags["sha256"]
-    assert {"tipcast", "again"} <= {each.name for each in mlflow.search_registered_models()}
+    for address in registered_again:
+        scores = mlflow.pyfunc.load_model(address).predict(rows)
+        np.testing.assert_array_equal(scores, model.predict(rows), err_msg=address)
+
+
+@pytest.mark.usefixtures("registered_again")
+def test_a_copied_version_keeps_its_tags() -> None:
+    (copied,) = mlflow.search_model_versions(filter_string="name = 'production'")
+    original = mlflow.MlflowClient().get_model_version("tipcast", "1")
+    assert copied.tags["sha256"] == original.tags["sha256"]
+
+
+@pytest.mark.usefixtures("registered_again")
+def test_registered_models_are_listed() -> None:
+    names = {registered.name for registered in mlflow.search_registered_models()}
+    assert {"tipcast", "again"} <= names
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow's of whole numbers, and its libraries'
@@ -274,4 +325,4 @@ def test_evaluate_of_a_classifier(model: Any, rows: pd.DataFrame) -> None:
     )
     assert "confusion_matrix" in found.artifacts
     logged = mlflow.MlflowClient().get_logged_model(model.model_id)
-    assert "accuracy_score" in {each.key for each in logged.metrics}
+    assert "accuracy_score" in {metric.key for metric in logged.metrics}

@@ -1,11 +1,17 @@
 """`tipcast doctor`: what it finds wrong here, with made-up GPUs and packages, and how it ends."""
 
+import contextlib
+import functools
+import io
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import mlflow
 import pytest
@@ -31,50 +37,107 @@ Doctor = Callable[..., tuple[int, dict[str, Any], str]]
 CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
 
 
-@pytest.fixture
-def ask(store: str, capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """Run the command; return its exit code, check -> row of its JSON, and standard error."""
-
-    def run(*overrides: str) -> tuple[int, dict[str, Any], str]:
-        capsys.readouterr()
+def run_doctor(store: str, *overrides: str) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code of the command, check -> row of its JSON, and standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = cli.main(["doctor", "print=json", f"tracking.uri={store}", *overrides])
-        shown = capsys.readouterr()
-        said = json.loads(shown.out.splitlines()[-1])
-        assert said["command"].startswith("tipcast doctor print=json")
-        return code, {row["check"]: row for row in said["checks"]}, shown.err
-
-    return run
+    said = json.loads(out.getvalue().splitlines()[-1])
+    assert said["command"].startswith("tipcast doctor print=json")
+    return code, {row["check"]: row for row in said["checks"]}, err.getvalue()
 
 
-def fails(found: dict[str, Any]) -> dict[str, str]:
-    return {name: row["code"] for name, row in found.items() if row["state"] == "fail"}
+@pytest.fixture
+def ask(store: str) -> Doctor:
+    """Run the command."""
+    return functools.partial(run_doctor, store)
 
 
-def test_all_is_well_here_and_no_cluster_is_started(
-    ask: Doctor, store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def start(*_: object, **__: object) -> None:
-        raise AssertionError("a cluster is started")
+def fails(checks: dict[str, Any]) -> dict[str, str]:
+    return {name: row["code"] for name, row in checks.items() if row["state"] == "fail"}
 
-    monkeypatch.setattr(LocalCluster, "__init__", start)
+
+@dataclass(frozen=True)
+class Examined:
+    """What the command has said of this machine, on which all is well."""
+
+    exit_code: int
+    checks: dict[str, Any]
+    stderr: str
+    start_cluster: Mock
+
+    def finding(self, check: str) -> str:
+        return str(self.checks[check]["found"])
+
+
+@pytest.fixture(scope="module")
+def examined(store: str, tmp_path_factory: pytest.TempPathFactory) -> Examined:
     words = ("cluster.n_workers=1", "cluster.threads_per_worker=1")
-    code, found, err = ask("tracking.experiment=nowhere-yet", *words)
-    assert (code, fails(found), err) == (0, {}, "")
-    assert list(found) == ["gpus", "packages", "workers", "tracking", "data.train", "data.test"]
-    assert found["workers"]["found"].startswith("1 worker of 1 thread and ")
-    assert f"tipcast {tipcast.__version__}, python 3." in found["packages"]["found"]
-    assert (
-        f"a {'CUDA' if xgboost.build_info()['USE_CUDA'] else 'CPU'} build of XGBoost"
-        in found["packages"]["found"]
-    )
-    assert found["data.train"]["found"].endswith("yellow trips, 2019-01-01..2019-03-31")
+    start_cluster = Mock(side_effect=AssertionError("a cluster is started"))
+    with (
+        contextlib.chdir(tmp_path_factory.mktemp("examined")),
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setattr(LocalCluster, "__init__", start_cluster)
+        shown = run_doctor(store, "tracking.experiment=nowhere-yet", *words)
+    return Examined(*shown, start_cluster)
+
+
+def test_a_machine_where_all_is_well_passes(examined: Examined) -> None:
+    assert (examined.exit_code, fails(examined.checks), examined.stderr) == (0, {}, "")
+
+
+def test_the_doctor_looks_at_all_that_a_job_needs(examined: Examined) -> None:
+    looked_at = ["gpus", "packages", "workers", "tracking", "data.train", "data.test"]
+    assert list(examined.checks) == looked_at
+
+
+def test_the_doctor_starts_no_cluster(examined: Examined) -> None:
+    assert not examined.start_cluster.called
+
+
+def test_the_doctor_opens_no_run(examined: Examined, store: str) -> None:
     client = mlflow.MlflowClient(store)
-    assert client.search_runs([client.get_experiment_by_name("nowhere-yet").experiment_id]) == []
+    experiment = client.get_experiment_by_name("nowhere-yet")
+    assert client.search_runs([experiment.experiment_id]) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "failed"),
-    [
+def test_the_doctor_says_how_many_workers_there_would_be(examined: Examined) -> None:
+    assert examined.finding("workers").startswith("1 worker of 1 thread and ")
+
+
+def test_the_doctor_says_which_versions_are_here(examined: Examined) -> None:
+    assert f"tipcast {tipcast.__version__}, python 3." in examined.finding("packages")
+
+
+def test_the_doctor_says_what_xgboost_was_built_for(examined: Examined) -> None:
+    device = "CUDA" if xgboost.build_info()["USE_CUDA"] else "CPU"
+    assert f"a {device} build of XGBoost" in examined.finding("packages")
+
+
+def test_the_doctor_says_which_rows_there_are(examined: Examined) -> None:
+    finding = examined.finding("data.train")
+    assert finding.endswith("yellow trips, 2019-01-01..2019-03-31")
+
+
+@dataclass(frozen=True)
+class Ill:
+    """What the command has said where something is wrong."""
+
+    words: list[str]
+    expected_code: int
+    expected_failures: dict[str, str]
+    """Check -> code, the first first."""
+    exit_code: int
+    checks: dict[str, Any]
+    stderr: str
+    files: list[str]
+    """In the working folder."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
         (["data=files", "data.train=missing.parquet"], 3, {"data.train": "D001"}),
         (
             ["tracking.uri=SERVER", "data=files", "data.train=missing.parquet"],
@@ -84,33 +147,50 @@ def test_all_is_well_here_and_no_cluster_is_started(
         (["tracking.uri=sqlite:///file/mlflow.db"], 5, {"tracking": "T002"}),
         (["cluster=scheduler", "cluster.address=tcp://192.0.2.1:8786"], 2, {"workers": "C009"}),
     ],
+    ids=["missing_file", "no_server", "no_store", "no_scheduler"],
 )
-def test_the_first_failure_decides_the_end_and_all_is_looked_at(
-    ask: Doctor,
-    tmp_path: Path,
-    closed_port: int,
-    words: list[str],
-    code: int,
-    failed: dict[str, str],
-) -> None:
-    (tmp_path / "file").touch()
-    ended, found, err = ask(
-        *(word.replace("SERVER", f"http://127.0.0.1:{closed_port}") for word in words)
-    )
-    assert (ended, fails(found)) == (code, failed)
-    first = found[next(iter(failed))]
-    assert first["fix"]
-    assert err.splitlines()[-1].startswith(
-        f"error[{first['code']}] {first['found'].partition(': ')[0]}: "
-    )
-    assert "Traceback" not in err
-    if "data=files" in words:
-        assert "data.test" not in found, "it is not named"
+def ill(
+    request: pytest.FixtureRequest, store: str, tmp_path_factory: pytest.TempPathFactory
+) -> Ill:
+    words, code, failures = request.param
+    folder = tmp_path_factory.mktemp("ill")
+    (folder / "file").touch()
+    with contextlib.chdir(folder), socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        shown = run_doctor(store, *(word.replace("SERVER", server) for word in words))
+    files = [path.name for path in folder.iterdir()]
+    return Ill(words, code, failures, *shown, files)
+
+
+def test_the_first_failure_decides_the_exit_code(ill: Ill) -> None:
+    assert ill.exit_code == ill.expected_code
+
+
+def test_a_failure_hides_no_other(ill: Ill) -> None:
+    assert fails(ill.checks) == ill.expected_failures
+
+
+def test_a_failure_hides_no_check_that_passes(ill: Ill) -> None:
+    if "data=files" in ill.words:
+        assert "data.test" not in ill.checks, "it is not named"
     else:
-        assert found["data.test"]["state"] == "ok"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"], (
-        "nothing is left in the working folder"
-    )
+        assert ill.checks["data.test"]["state"] == "ok"
+
+
+def test_the_last_line_is_the_first_failure(ill: Ill) -> None:
+    first = ill.checks[next(iter(ill.expected_failures))]
+    where = first["found"].partition(": ")[0]
+    assert ill.stderr.splitlines()[-1].startswith(f"error[{first['code']}] {where}: ")
+    assert "Traceback" not in ill.stderr
+
+
+def test_a_failure_has_a_fix(ill: Ill) -> None:
+    assert ill.checks[next(iter(ill.expected_failures))]["fix"]
+
+
+def test_the_doctor_leaves_nothing_in_the_working_folder(ill: Ill) -> None:
+    assert ill.files == ["file"]
 
 
 def test_whatever_a_check_raises_is_a_line(
@@ -151,37 +231,53 @@ def test_a_stack_that_no_gpu_result_measures_is_a_warning(
 
 
 @pytest.fixture
-def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make GPUs up, with all that they need."""
+def set_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give the machine GPUs, with all that they need."""
 
     def make(*names: str) -> None:
-        made = [
+        visible = [
             Gpu(f"NVIDIA {name}", 143_771 << 20, "580.65.06", str(at))
             for at, name in enumerate(names)
         ]
-        monkeypatch.setattr(gpus, "visible", lambda: made)
+        monkeypatch.setattr(gpus, "visible", lambda: visible)
         monkeypatch.setattr(gpus, "missing_packages", list)
 
     return make
 
 
-def test_gpus_and_workers_are_counted(has: Callable[..., None]) -> None:
-    here = f"this machine has {count(cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
-    for memory in (None, "2GiB"):
-        cluster = schema.LocalCluster(
-            "local", n_workers=2, threads_per_worker=3, memory_limit=memory
-        )
-        shown = memory or format_bytes(MEMORY_LIMIT // 2)
-        assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown}; {here}"
-    has("H200", "H200", "L4")
+HERE = f"this machine has {count(cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
+
+
+@pytest.mark.parametrize("memory", [None, "2GiB"])
+def test_workers_on_cores_are_counted(memory: str | None) -> None:
+    cluster = schema.LocalCluster("local", n_workers=2, threads_per_worker=3, memory_limit=memory)
+    shown = memory or format_bytes(MEMORY_LIMIT // 2)
+    assert doctor.check_workers(CPU, cluster) == f"2 workers of 3 threads and {shown}; {HERE}"
+
+
+@pytest.mark.parametrize(("wanted", "words"), [(None, "3 workers"), (1, "1 worker")])
+def test_workers_on_gpus_are_counted(
+    set_gpus: Callable[..., None], wanted: int | None, words: str
+) -> None:
+    set_gpus("H200", "H200", "L4")
+    cluster = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
+    assert doctor.check_workers(GPU, cluster) == f"{words} of 1 thread and 5GiB; {HERE}"
+
+
+def test_gpus_are_counted_by_model(set_gpus: Callable[..., None]) -> None:
+    set_gpus("H200", "H200", "L4")
     assert doctor.show_gpus().startswith(
         "2 x NVIDIA H200 140.40 GiB, 1 x NVIDIA L4 140.40 GiB, driver 580.65.06"
     )
-    for wanted, words in ((None, "3 workers"), (1, "1 worker")):
-        on_gpus = LocalCudaCluster("local_cuda", n_workers=wanted, memory_limit="5GiB")
-        assert doctor.check_workers(GPU, on_gpus) == f"{words} of 1 thread and 5GiB; {here}"
-    has()
+
+
+def test_a_machine_without_a_gpu_says_so(set_gpus: Callable[..., None]) -> None:
+    set_gpus()
     assert doctor.show_gpus() == "no NVIDIA GPU is visible"
+
+
+def test_workers_on_gpus_that_are_not_there_fail(set_gpus: Callable[..., None]) -> None:
+    set_gpus()
     with pytest.raises(TipcastError, match=r"K006.*backend=cpu"):
         doctor.check_workers(GPU, LocalCudaCluster("local_cuda"))
 
@@ -209,7 +305,9 @@ def spec(address: str) -> SchedulerCluster:
     )
 
 
-def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str, has: Callable[..., None]) -> None:
+def test_a_scheduler_that_is_there(
+    ask: Doctor, scheduler: str, set_gpus: Callable[..., None]
+) -> None:
     code, found, _ = ask("cluster=scheduler", f"cluster.address={scheduler}")
     assert code == 0
     assert (
@@ -225,21 +323,21 @@ def test_a_scheduler_that_is_there(ask: Doctor, scheduler: str, has: Callable[..
     assert (code, fails(found)) == (4, {"workers": "K002"})
     with Client(scheduler) as client:
         assert len(worker_info(client)) == 1, "the cluster is not ours to end"
-    has()
+    set_gpus()
     with pytest.raises(TipcastError, match=r"K006.*several threads"):
         doctor.check_workers(GPU, spec(scheduler))
 
 
 def test_a_worker_without_the_same_tipcast(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(**answers: object) -> list[str]:
+    def differences(**answers: object) -> list[str]:
         client: Any = SimpleNamespace(run=lambda *_, **__: answers)
         return doctor.differences(client)
 
     same = doctor._versions()
-    assert told(first=same, second=same) == []
-    other = told(first=same, second={**same, "tipcast": "9.9.9"})
+    assert differences(first=same, second=same) == []
+    other = differences(first=same, second={**same, "tipcast": "9.9.9"})
     assert other == [f"tipcast {tipcast.__version__} here, 9.9.9 on 1 there"]
-    lacking = told(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
+    lacking = differences(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
     assert lacking == [
         "1 of 2 workers lack tipcast, or have another version: No module named 'tipcast'"
     ]

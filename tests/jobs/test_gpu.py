@@ -188,7 +188,7 @@ def test_a_sweep_tries_on_gpus(
 def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
     """A scheduler and one worker for each GPU, started by Dask's own commands, train as ours do."""
     words = ["train", "backend=gpu", "data.rows=100000"]
-    own = said_by(tmp_path, *words)
+    ours = said_by(tmp_path, *words)
     file = tmp_path / "scheduler.json"
     local = ["--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", str(file)]
     with contextlib.ExitStack() as stack:
@@ -207,7 +207,7 @@ def test_workers_that_dask_cuda_worker_starts(tmp_path: Path) -> None:
             f"cluster.n_workers={len(gpus.visible())}",
         ]
         theirs = said_by(tmp_path, *words, *there)
-    assert theirs["metrics"]["test/auc"] == pytest.approx(own["metrics"]["test/auc"], abs=1e-3)
+    assert theirs["metrics"]["test/auc"] == pytest.approx(ours["metrics"]["test/auc"], abs=1e-3)
 
 
 @pytest.mark.gpu

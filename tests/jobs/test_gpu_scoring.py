@@ -138,7 +138,7 @@ def test_a_table_with_categories(job: Callable[..., Any], tmp_path: Path) -> Non
         ("kmeans", None),
     ],
 )
-def test_models_on_a_gpu_get_texts_and_gaps_as_on_processors(
+def test_a_gpu_learns_from_texts_beside_gaps_as_processors_do(
     job: Callable[..., Any], tmp_path: Path, model: str, target: str | None
 ) -> None:
     r = np.random.default_rng(8)

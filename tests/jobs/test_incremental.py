@@ -40,10 +40,10 @@ def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> 
     np.testing.assert_array_equal(found.scorer.score(held_out), here.scorer.score(held_out))
     assert found.info["rows"] == here.info["rows"] == 2000
     scaler = StandardScaler().fit(np.concatenate([x.to_numpy(np.float64) for x, _ in parts]))
-    own = SGDClassifier(**PARAMS, random_state=3)
+    by_hand = SGDClassifier(**PARAMS, random_state=3)
     for x, y in [part for part in parts if len(part[0])] * 2:
-        own.partial_fit(scaler.transform(x.to_numpy(np.float64)), y, classes=[0, 1])
-    expected = own.predict_proba(scaler.transform(held_out.astype(float)))[:, 1]
+        by_hand.partial_fit(scaler.transform(x.to_numpy(np.float64)), y, classes=[0, 1])
+    expected = by_hand.predict_proba(scaler.transform(held_out.astype(float)))[:, 1]
     np.testing.assert_allclose(found.scorer.score(held_out), expected, atol=1e-6)
 
 

@@ -63,10 +63,16 @@ def climbed(store: str, forked_workers: None, tmp_path_factory: pytest.TempPathF
     return Climbed(result, "\n".join(lines), client, parent, rungs)
 
 
-def test_each_rung_is_a_run_and_the_parent_compares_them(climbed: Climbed) -> None:
+def test_each_rung_is_a_run(climbed: Climbed) -> None:
     assert climbed.rungs.keys() == {"1 core", "2 cores"}
     assert {run.info.status for run in climbed.rungs.values()} == {"FINISHED"}
+
+
+def test_the_run_of_a_ladder_has_its_verdict(climbed: Climbed) -> None:
     assert climbed.parent.data.tags["ladder.verdict"] == "equal"
+
+
+def test_the_run_of_a_ladder_has_its_plot(climbed: Climbed) -> None:
     plots = climbed.client.list_artifacts(climbed.result.run_id, "plots")
     assert [file.path for file in plots] == ["plots/ladder.png"]
 
@@ -148,15 +154,37 @@ def verdicts(*results: RungResult, tolerance: float) -> list[str]:
     return [row["verdict"] for row in compare_results(list(results), "auc", tolerance)]
 
 
-def test_speed_up_efficiency_and_agreement() -> None:
+@pytest.fixture
+def compared() -> list[dict[str, Any]]:
+    """Rows of a table of rungs on cores and on GPUs, whose scores are nearly the same."""
     rungs = [("cpu", 1, 18, 0.8), ("cpu", 4, 6, 0.79), ("gpu", 1, 2, 0.8), ("gpu", 2, 0, 0.81)]
-    rows = compare_results([a_rung(*rung) for rung in rungs], "auc", tolerance=0.0126)
-    assert [row["rung"] for row in rows] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
-    assert [row["job_s"] for row in rows] == [20, 8, 4, 2]
-    assert [row["speed_up"] for row in rows] == [1, 2.5, 5, 10]
-    assert [row["efficiency"] for row in rows] == [1, 0.625, 1, 1]
-    assert [row["difference"] for row in rows] == pytest.approx([0, 0.0125, 0, 0.0125])
-    assert {row["verdict"] for row in rows} == {"equal"}
+    return compare_results([a_rung(*rung) for rung in rungs], "auc", tolerance=0.0126)
+
+
+def test_a_rung_is_called_by_what_it_has(compared: list[dict[str, Any]]) -> None:
+    assert [row["rung"] for row in compared] == ["1 core", "4 cores", "1 GPU", "2 GPUs"]
+
+
+def test_the_time_of_a_rung_leaves_out_its_cluster(compared: list[dict[str, Any]]) -> None:
+    assert [row["job_s"] for row in compared] == [20, 8, 4, 2]
+
+
+def test_the_speed_up_of_a_rung_is_over_the_first(compared: list[dict[str, Any]]) -> None:
+    assert [row["speed_up"] for row in compared] == [1, 2.5, 5, 10]
+
+
+def test_the_efficiency_of_a_rung_is_over_the_first_of_its_device(
+    compared: list[dict[str, Any]],
+) -> None:
+    assert [row["efficiency"] for row in compared] == [1, 0.625, 1, 1]
+
+
+def test_the_difference_of_a_rung_is_that_of_its_score(compared: list[dict[str, Any]]) -> None:
+    assert [row["difference"] for row in compared] == pytest.approx([0, 0.0125, 0, 0.0125])
+
+
+def test_rungs_whose_scores_are_near_are_equal(compared: list[dict[str, Any]]) -> None:
+    assert {row["verdict"] for row in compared} == {"equal"}
 
 
 def test_rungs_whose_scores_are_apart_are_not_equal() -> None:
@@ -172,7 +200,7 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["cores=[0]"], "must be at least 1, got 0"),
         (["cores=[]", "gpus=[]"], "nothing to run: both are empty"),
@@ -180,6 +208,6 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
         (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1"], "not on cluster=scheduler"),
     ],
 )
-def test_a_ladder_that_cannot_be(words: list[str], told: str) -> None:
-    with pytest.raises(TipcastError, match=f"C003.*{re.escape(told)}"):
+def test_a_ladder_that_cannot_be(words: list[str], message: str) -> None:
+    with pytest.raises(TipcastError, match=f"C003.*{re.escape(message)}"):
         tipcast.ladder(overrides=words)

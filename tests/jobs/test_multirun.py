@@ -79,13 +79,18 @@ def test_kinds_are_ranked_apart(four: Multirun) -> None:
     ]
 
 
-def test_trainings_are_ranked_by_validation_score_and_the_best_is_the_multirun_s(
-    four: Multirun,
-) -> None:
+def test_trainings_are_ranked_by_validation_score(four: Multirun) -> None:
     scores = [row["metrics"]["validation/auc"] for row in four.said["trainings"][:2]]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_the_score_of_a_multirun_is_that_of_its_best_training(four: Multirun) -> None:
+    best = four.said["trainings"][0]["metrics"]["validation/auc"]
+    assert four.run.data.metrics["validation/auc"] == best
+
+
+def test_a_multirun_is_a_run_that_ends(four: Multirun) -> None:
     assert four.run.info.status == "FINISHED"
-    assert four.run.data.metrics["validation/auc"] == scores[0]
 
 
 def test_the_leaderboard_is_a_table_of_the_multirun(four: Multirun, store: str) -> None:
@@ -125,47 +130,95 @@ def test_a_training_that_fails_is_run_again(
     assert {row["run_id"] for row in again.said["trainings"]} == done.keys() - {ended["FAILED"]}
 
 
-def test_a_training_that_a_killed_multirun_left_open_is_closed_and_run_again(
-    store: str, job: Job
-) -> None:
+@dataclass(frozen=True)
+class Resumed:
+    """A multirun of two trainings, that was killed in the second and resumed."""
+
+    finished: str
+    """The run that had ended."""
+    killed: Any
+    """The run that was left open, as it is afterwards."""
+    trainings: set[str]
+    """Runs that the leaderboard names in the end."""
+    parent: Any
+
+
+@pytest.fixture(scope="module")
+def resumed(store: str, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
     client = mlflow.MlflowClient(store)
-    first = job("train", "-m", "seed=1,2", *FEW)
-    ended, left = (row["run_id"] for row in first.said["trainings"])
-    for run_id in (left, first.run.info.run_id):  # as after SIGKILL: nobody closes them
-        client.update_run(run_id, status="RUNNING")
-    again = job("train", "-m", "seed=1,2", *FEW, f"resume={first.run.info.run_id}")
-    closed = client.get_run(left)
-    assert closed.info.status == "KILLED"
-    assert closed.data.tags["error.message"] == "the process of its multirun was gone"
-    assert len(below(store, first.run.info.run_id)) == 3
-    runs = {row["run_id"] for row in again.said["trainings"]}
-    assert (ended in runs, left in runs) == (True, False)
-    assert client.get_run(first.run.info.run_id).info.status == "FINISHED"
+    with contextlib.chdir(tmp_path_factory.mktemp("resumed")):
+        first = run_job(store, "train", "-m", "seed=1,2", *FEW)
+        finished, left_open = (row["run_id"] for row in first.said["trainings"])
+        parent = first.run.info.run_id
+        for run_id in (left_open, parent):  # as after SIGKILL: nobody closes them
+            client.update_run(run_id, status="RUNNING")
+        again = run_job(store, "train", "-m", "seed=1,2", *FEW, f"resume={parent}")
+    trainings = {row["run_id"] for row in again.said["trainings"]}
+    return Resumed(finished, client.get_run(left_open), trainings, client.get_run(parent))
 
 
-def test_a_seed_without_effect_is_said_and_a_whole_multirun_runs_nothing(
-    store: str, job: Job, logged: Any
+def test_a_training_that_a_killed_multirun_left_open_is_closed(resumed: Resumed) -> None:
+    assert resumed.killed.info.status == "KILLED"
+    message = resumed.killed.data.tags["error.message"]
+    assert message == "the process of its multirun was gone"
+
+
+def test_a_training_that_a_killed_multirun_left_open_is_run_again(
+    resumed: Resumed, store: str
 ) -> None:
-    words = (
-        "-m",
-        "model=linear",
-        "data=regression",
-        "data.seed=3",
-        "task.validation=0",
-        "seed=1,2",
-        FEW[0],
-    )
-    first = job("train", *words)
-    names = ", ".join(row["name"] for row in first.said["trainings"])
+    assert len(below(store, resumed.parent.info.run_id)) == 3
+    assert resumed.killed.info.run_id not in resumed.trainings
+
+
+def test_a_training_that_had_ended_when_its_multirun_was_killed_stays(resumed: Resumed) -> None:
+    assert resumed.finished in resumed.trainings
+
+
+def test_a_multirun_that_is_resumed_ends(resumed: Resumed) -> None:
+    assert resumed.parent.info.status == "FINISHED"
+
+
+SAME = (
+    "-m",
+    "model=linear",
+    "data=regression",
+    "data.seed=3",
+    "task.validation=0",
+    "seed=1,2",
+    FEW[0],
+)
+"""Trainings whose seed decides nothing."""
+
+
+@pytest.fixture(scope="module")
+def same(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multirun:
+    with contextlib.chdir(tmp_path_factory.mktemp("same")), console_lines() as lines:
+        ended = run_job(store, "train", *SAME)
+    return Multirun(ended.said, ended.run, below(store, ended.run.info.run_id), lines)
+
+
+def test_trainings_that_differ_in_nothing_are_named(same: Multirun) -> None:
+    names = ", ".join(row["name"] for row in same.said["trainings"])
     remark = f"{names}: the same test metrics to the last bit"
-    assert remark in first.run.data.tags["mlflow.note.content"]
-    assert any(line.startswith(remark) for line in logged)
-    resume = f"resume={first.run.info.run_id}"
-    assert job("train", *words, resume).said["trainings"] == first.said["trainings"]
+    assert remark in same.run.data.tags["mlflow.note.content"]
+    assert any(line.startswith(remark) for line in same.lines)
+
+
+def test_a_multirun_that_is_whole_runs_nothing_when_it_is_resumed(
+    same: Multirun, store: str, job: Job, logged: list[str]
+) -> None:
+    again = job("train", *SAME, f"resume={same.run.info.run_id}")
+    assert again.said["trainings"] == same.said["trainings"]
     assert "all 2 trainings are done: there is nothing left to run" in logged
+    assert len(below(store, same.run.info.run_id)) == 2
+
+
+def test_a_multirun_is_not_resumed_with_other_trainings(
+    same: Multirun, store: str, job: Job
+) -> None:
     with pytest.raises(TipcastError, match="S003.*did not run these trainings"):
-        job("train", "-m", "seed=1,2", resume)
-    assert len(below(store, first.run.info.run_id)) == 2
+        job("train", "-m", "seed=1,2", f"resume={same.run.info.run_id}")
+    assert len(below(store, same.run.info.run_id)) == 2
 
 
 def test_trainings_of_which_one_has_no_validation_rows_are_ranked_on_test_rows(

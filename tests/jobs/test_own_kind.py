@@ -101,12 +101,18 @@ def model(folder: Path, trained: dict[str, object]) -> mlflow.pyfunc.PyFuncModel
     return mlflow.pyfunc.load_model("models:/visits/1")
 
 
-def test_a_training_logs_what_its_evaluator_and_the_user_s_metric_say(
-    folder: Path, trained: dict[str, object]
-) -> None:
+@pytest.fixture
+def metrics(folder: Path, trained: dict[str, object]) -> dict[str, float]:
+    """What the training logged."""
     client = mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    metrics = client.get_run(str(trained["run_id"])).data.metrics
+    return dict(client.get_run(str(trained["run_id"])).data.metrics)
+
+
+def test_a_training_logs_what_its_evaluator_says(metrics: dict[str, float]) -> None:
     assert metrics["test/rmse"] < metrics["baseline/rmse"]
+
+
+def test_a_training_logs_the_metric_of_the_user(metrics: dict[str, float]) -> None:
     assert metrics["test/overestimate"] == pytest.approx(0, abs=0.5)
 
 

@@ -163,11 +163,14 @@ def story(store: str, versions: None, tmp_path_factory: pytest.TempPathFactory) 
     return Story(first, repeated, better, worse, forced)
 
 
-def test_uncommitted_changes_are_told_by_run_and_version(client: Any) -> None:
+def test_a_training_of_uncommitted_code_says_so(client: Any) -> None:
     tags = _trained(client, WORSE).data.tags
     assert tags["mlflow.source.git.commit"] == COMMIT
     assert tags["mlflow.source.git.dirty"] == "true"
     assert f"uncommitted changes on commit `{COMMIT}`" in tags["mlflow.note.content"]
+
+
+def test_a_version_of_uncommitted_code_says_so(client: Any) -> None:
     assert client.get_model_version(NAME, WORSE).tags["git.dirty"] == "true"
 
 
@@ -225,14 +228,20 @@ def test_a_promotion_is_a_run_beside_the_training(story: Story, client: Any) -> 
     ]
 
 
-def test_note_and_alias_tell_why_the_alias_moved(story: Story) -> None:
-    better = story.better
-    metrics = better.run.data.metrics
+def test_the_note_tells_by_what_the_version_is_better(story: Story) -> None:
+    metrics = story.better.run.data.metrics
     difference = f"{metrics['difference/auc']:+.5f}"
     low = f"{metrics['difference/auc_low']:+.5f}"
-    assert f"{difference} ({low} to " in better.run.data.tags["mlflow.note.content"]
-    assert difference in better.tags["why"]
-    assert better.tags["previous"] == WORSE
+    assert f"{difference} ({low} to " in story.better.run.data.tags["mlflow.note.content"]
+
+
+def test_an_alias_tells_why_it_moved(story: Story) -> None:
+    difference = f"{story.better.run.data.metrics['difference/auc']:+.5f}"
+    assert difference in story.better.tags["why"]
+
+
+def test_an_alias_tells_who_had_it_before(story: Story) -> None:
+    assert story.better.tags["previous"] == WORSE
 
 
 def test_a_version_has_no_tags_of_its_alias_which_copies_would_keep(
@@ -259,19 +268,23 @@ def test_force_moves_an_alias_to_a_worse_version(story: Story) -> None:
     assert "comparison: AUC -0." in forced.tags["why"]
 
 
-def test_other_features_and_other_rows(promote: Job, client: Any) -> None:
-    tested = {
-        version: _trained(client, version).data.metrics["test/auc"]
-        for version in (BETTER, MORE_FEATURES)
-    }
+def test_versions_of_other_features_are_compared(promote: Job, client: Any) -> None:
     _hold(client, MORE_FEATURES)
     metrics = promote(BETTER, "margin=0.5").said["metrics"]
-    assert metrics["challenger/auc"] == pytest.approx(tested[BETTER], abs=1e-3)
-    assert metrics["champion/auc"] == pytest.approx(tested[MORE_FEATURES], abs=1e-3)
+    for side, version in (("challenger", BETTER), ("champion", MORE_FEATURES)):
+        tested = _trained(client, version).data.metrics["test/auc"]
+        assert metrics[f"{side}/auc"] == pytest.approx(tested, abs=1e-3)
+
+
+def test_versions_are_compared_on_a_period_that_is_named(promote: Job, client: Any) -> None:
+    tested = _trained(client, BETTER).data.metrics["test/auc"]
     _hold(client, WORSE)
     later = promote(BETTER, "data.test=2019-06").said
-    assert later["metrics"]["challenger/auc"] != pytest.approx(tested[BETTER], abs=1e-6)
+    assert later["metrics"]["challenger/auc"] != pytest.approx(tested, abs=1e-6)
     assert "2019-06" in client.get_run(later["run_id"]).data.params["test_period"]
+
+
+def test_versions_are_compared_on_data_that_are_named(promote: Job, client: Any) -> None:
     _hold(client, WORSE)
     other = promote(BETTER, "data=sample", "data.test=2019-06", "data.rows=3000").said
     assert other["metrics"]["test/rows"] == pytest.approx(3000, rel=0.02)
@@ -404,7 +417,7 @@ def test_as_a_user_sees_it(promote: Job, client: Any, capsys: pytest.CaptureFixt
 
 
 @pytest.fixture
-def shown(
+def promotion_lines(
     store: str, client: Any, capsys: pytest.CaptureFixture[str]
 ) -> Callable[[str], list[str]]:
     """Promote a version; return the lines that people see."""
@@ -418,19 +431,21 @@ def shown(
     return lines
 
 
-def test_lines_are_the_same_with_a_holder_as_without(shown: Callable[[str], list[str]]) -> None:
+def test_lines_are_the_same_with_a_holder_as_without(
+    promotion_lines: Callable[[str], list[str]],
+) -> None:
     """The check of the champion has its line beside that of the alias of this name."""
-    without = [line.split("  ")[0] for line in shown(WORSE)]
-    names = [line.split("  ")[0] for line in shown(BETTER)]
+    without = [line.split("  ")[0] for line in promotion_lines(WORSE)]
+    names = [line.split("  ")[0] for line in promotion_lines(BETTER)]
     assert names == [*without[:3], "champion", *without[3:]]
     assert without[2:5] == ["digests", "comparison", "alias"]
 
 
 def test_a_version_that_holds_the_alias_is_said_in_words(
-    shown: Callable[[str], list[str]], client: Any
+    promotion_lines: Callable[[str], list[str]], client: Any
 ) -> None:
     _hold(client, BETTER)
-    assert shown(BETTER) == ["alias  champion version 2 already"]
+    assert promotion_lines(BETTER) == ["alias  champion version 2 already"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:

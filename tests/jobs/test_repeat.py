@@ -25,7 +25,7 @@ from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")
 HERE = (*QUICK[1:], *QUICK_TRAIN)
-Again = Callable[..., Any]
+TrainAgain = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def shared(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture
-def again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
+def train_again(shared: Shared, tmp_path: Path) -> Callable[..., Any]:
     """Train again, from another folder."""
     (tmp_path / "mine").mkdir()
     os.chdir(tmp_path / "mine")  # the fixture ``_alone`` puts it back
@@ -96,7 +96,7 @@ def measured(run: Any) -> dict[str, float]:
     }
 
 
-def test_a_sweep_around_a_run(again: Again, shared: Shared) -> None:
+def test_a_sweep_around_a_run(train_again: TrainAgain, shared: Shared) -> None:
     trained = shared.train
     done = tipcast.sweep(
         repeat=trained.run_id[:8],
@@ -198,34 +198,92 @@ def test_what_the_run_registered_is_not_registered_again(
     assert repetitions(job).result.model_uri.startswith("models:/m-")
 
 
-def test_overrides_are_applied_and_recorded(shared: Shared, again: Again) -> None:
+@dataclass(frozen=True)
+class Overridden:
+    """A multirun of the training with two numbers of trees and another threshold."""
+
+    run_id: str
+    """Of the multirun."""
+    runs: dict[int, Any]
+    """Trees -> the run of the training."""
+    commands: dict[int, str]
+
+
+@pytest.fixture(scope="module")
+def overridden(shared: Shared, tmp_path_factory: pytest.TempPathFactory) -> Overridden:
     client = mlflow.MlflowClient(shared.store)
-    run_id = shared.train.run_id
-    words = ["-m", f"from={run_id}", "model.params.n_estimators=2,3", "task.threshold=0.1"]
-    (job,) = commands.compose_jobs("train", [*words, f"tracking.uri={shared.store}", *HERE])
-    said = job.run()
-    for trees, row in enumerate(sorted(said["trainings"], key=lambda row: row["name"]), 2):
-        run = client.get_run(row["run_id"])
-        asked = ("seed", "model.params.n_estimators", "model.params.subsample", "task.threshold")
-        assert [run.data.params[name] for name in asked] == ["7", str(trees), "0.7", "0.1"]
-        assert (run.data.metrics["fit/rounds"], run.data.tags["repeat.of"]) == (trees, run_id)
-        assert run.info.run_name == f"xgboost n_estimators={trees} from={run_id[:8]} threshold=0.1"
-        assert "differ: test/" in run.data.tags["mlflow.note.content"]
-        assert f"model.params.n_estimators={trees}" in row["command"]
+    words = ["-m", f"from={shared.train.run_id}", "model.params.n_estimators=2,3"]
+    words += ["task.threshold=0.1", f"tracking.uri={shared.store}", *HERE]
+    with contextlib.chdir(tmp_path_factory.mktemp("overridden")):
+        (job,) = commands.compose_jobs("train", words)
+        said = job.run()
+    rows = dict(enumerate(sorted(said["trainings"], key=lambda row: row["name"]), 2))
+    return Overridden(
+        said["run_id"],
+        {trees: client.get_run(row["run_id"]) for trees, row in rows.items()},
+        {trees: row["command"] for trees, row in rows.items()},
+    )
+
+
+of_each_override = pytest.mark.parametrize("trees", [2, 3])
+
+
+@of_each_override
+def test_overrides_of_a_repetition_are_applied(overridden: Overridden, trees: int) -> None:
+    run = overridden.runs[trees]
+    names = ("seed", "model.params.n_estimators", "model.params.subsample", "task.threshold")
+    assert [run.data.params[name] for name in names] == ["7", str(trees), "0.7", "0.1"]
+    assert run.data.metrics["fit/rounds"] == trees
+
+
+@of_each_override
+def test_a_repetition_with_overrides_is_named_by_them(
+    overridden: Overridden, shared: Shared, trees: int
+) -> None:
+    begun = shared.train.run_id[:8]
+    name = f"xgboost n_estimators={trees} from={begun} threshold=0.1"
+    assert overridden.runs[trees].info.run_name == name
+
+
+@of_each_override
+def test_a_repetition_with_overrides_names_its_run(
+    overridden: Overridden, shared: Shared, trees: int
+) -> None:
+    assert overridden.runs[trees].data.tags["repeat.of"] == shared.train.run_id
+
+
+@of_each_override
+def test_a_repetition_with_overrides_says_which_metrics_differ(
+    overridden: Overridden, trees: int
+) -> None:
+    assert "differ: test/" in overridden.runs[trees].data.tags["mlflow.note.content"]
+
+
+@of_each_override
+def test_the_command_of_a_repetition_has_its_overrides(overridden: Overridden, trees: int) -> None:
+    assert f"model.params.n_estimators={trees}" in overridden.commands[trees]
+
+
+def test_a_multirun_is_not_repeated(overridden: Overridden, train_again: TrainAgain) -> None:
     with pytest.raises(TipcastError, match="M023.*is not of train or sweep"):
-        again(said["run_id"])
-    run, _ = again(run_id, model="logistic")
+        train_again(overridden.run_id)
+
+
+def test_a_repetition_with_another_model_drops_the_old_parameters(
+    shared: Shared, train_again: TrainAgain
+) -> None:
+    run, _ = train_again(shared.train.run_id, model="logistic")
     assert run.data.params["model.name"] == "logistic"
     assert "model.params.subsample" not in run.data.params
 
 
 def test_other_data_are_refused(
-    shared: Shared, again: Again, tmp_path: Path, logged: list[str]
+    shared: Shared, train_again: TrainAgain, tmp_path: Path, logged: list[str]
 ) -> None:
     shutil.copytree(shared.folder / "trips", tmp_path / "copied")
     files = [f"{tmp_path}/copied/yellow_{month}.parquet" for month in MONTHS]
     named = [f"data.train={files[0]}", f"data.test={files[1]}"]
-    run, _ = again(shared.train.run_id, *named)
+    run, _ = train_again(shared.train.run_id, *named)
     assert measured(run) == measured(
         mlflow.MlflowClient(shared.store).get_run(shared.train.run_id)
     ), "a copy is the same"
@@ -233,51 +291,69 @@ def test_other_data_are_refused(
     with pytest.raises(
         TipcastError, match="D024.*digest of test [0-9a-f]{16}, now [0-9a-f]{16}.*other_data=true"
     ):
-        again(shared.train.run_id, *named)
-    run, _ = again(shared.train.run_id, *named, "other_data=true")
+        train_again(shared.train.run_id, *named)
+    run, _ = train_again(shared.train.run_id, *named, "other_data=true")
     assert run.data.tags["repeat.of"] == shared.train.run_id
     assert any("the data here are not those" in line for line in logged)
 
 
-def test_the_store_may_be_an_option_or_an_experiment_and_the_configuration_is_shown(
+@pytest.mark.parametrize(
+    ("words", "name", "text"),
+    [
+        (
+            ["tracking=own"],
+            "tracking/own",
+            "defaults: [/schema/tracking@_here_, _self_]\nuri: STORE\nexperiment: shared\n",
+        ),
+        (
+            ["-m", "experiment=mine"],
+            "experiment/mine",
+            "# @package _global_\ntracking:\n  uri: STORE\n  experiment: shared\n",
+        ),
+    ],
+    ids=["option", "experiment"],
+)
+def test_the_store_of_a_run_may_be_named_by_a_file(
     shared: Shared,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    name: str,
+    text: str,
 ) -> None:
     monkeypatch.setenv(conf_files.OWN, "")
-    files = {
-        "tracking/own": "defaults: [/schema/tracking@_here_, "
-        f"_self_]\nuri: {shared.store}\nexperiment: shared\n",
-        "experiment/mine": f"# @package _global_\ntracking:\n  uri: {shared.store}\n  experiment: "
-        "shared\n",
-    }
-    for name, text in files.items():
-        path = tmp_path / "own" / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    for word, several in (("tracking=own", []), ("experiment=mine", ["-m"])):
-        words = ["--config-dir=own", *several, word, f"from={shared.train.run_id}"]
-        assert [job.config.seed for job in commands.compose_jobs("train", words)] == [7]
-    assert (
-        cli.main(
-            ["train", f"from={shared.sweep.run_id}", f"tracking.uri={shared.store}", "--cfg", "job"]
-        )
-        == 0
+    path = tmp_path / "own" / f"{name}.yaml"
+    path.parent.mkdir(parents=True)
+    path.write_text(text.replace("STORE", shared.store))
+    composed = commands.compose_jobs(
+        "train", ["--config-dir=own", *words, f"from={shared.train.run_id}"]
     )
+    assert [job.config.seed for job in composed] == [7]
+
+
+def test_the_configuration_of_a_repetition_is_shown(
+    shared: Shared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [f"from={shared.sweep.run_id}", f"tracking.uri={shared.store}", "--cfg", "job"]
+    assert cli.main(["train", *words]) == 0
     shown = capsys.readouterr().out
     for line in ("subsample: 0.7", "yellow_2019-01.parquet", "seed: 7"):
         assert line in shown
 
 
-def test_no_such_run_and_what_was_recorded_is_data(shared: Shared, again: Again) -> None:
-    for name in ("f" * 32, "123e4", "nothing"):
-        with pytest.raises(TipcastError, match=f"T004.*run {name}"):
-            again(name)
+@pytest.mark.parametrize("name", ["f" * 32, "123e4", "nothing"])
+def test_a_run_that_is_not_there_is_not_repeated(train_again: TrainAgain, name: str) -> None:
+    with pytest.raises(TipcastError, match=f"T004.*run {name}"):
+        train_again(name)
+
+
+def test_a_record_with_an_expression_is_not_repeated(
+    shared: Shared, train_again: TrainAgain
+) -> None:
     client = mlflow.MlflowClient(shared.store)
-    made = client.create_run(
+    run_id = client.create_run(
         client.get_experiment_by_name("shared").experiment_id, tags={"job": "train"}
-    )
-    client.log_text(made.info.run_id, "model: {params: {x: '${oc.env:HOME}'}}", "config.yaml")
+    ).info.run_id
+    client.log_text(run_id, "model: {params: {x: '${oc.env:HOME}'}}", "config.yaml")
     with pytest.raises(TipcastError, match="M023"):
-        again(made.info.run_id)
+        train_again(run_id)

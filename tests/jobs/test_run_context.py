@@ -42,16 +42,16 @@ def test_runs_are_told_apart_by_what_was_overridden(command: str, expected: str)
 def test_trainings_of_one_command_have_names_of_their_own() -> None:
     shared = "tipcast train data=table data.train=evenings.csv task.target=tip"
     sets = [
-        f"features={each} max_depth={depth}"
-        for each in ("[bill,size]", "[bill,smoker]")
+        f"features={features} max_depth={depth}"
+        for features in ("[bill,size]", "[bill,smoker]")
         for depth in (2, 4)
     ]
     words = [
-        each.replace("features", "task.features").replace("max", "model.params.max")
-        for each in sets
+        overrides.replace("features", "task.features").replace("max", "model.params.max")
+        for overrides in sets
     ]
-    assert run_names([("xgboost", f"{shared} {each}") for each in words]) == [
-        f"xgboost {each} ..." for each in sets
+    assert run_names([("xgboost", f"{shared} {overrides}") for overrides in words]) == [
+        f"xgboost {overrides} ..." for overrides in sets
     ]
 
 
@@ -66,7 +66,7 @@ def test_trainings_of_one_command_have_names_of_their_own() -> None:
     ids=["long lists", "paths", "many", "the same twice"],
 )
 def test_no_two_names_are_the_same(words: list[str]) -> None:
-    names = run_names([("xgboost", f"tipcast train {each}") for each in words])
+    names = run_names([("xgboost", f"tipcast train {overrides}") for overrides in words])
     assert len(set(names)) == 2
     assert max(map(len, names)) <= LONGEST_NAME + len(" (2)")
 

@@ -166,30 +166,43 @@ def test_every_row_in_its_order_as_mlflow_scores_it(mixed: Scored, store: str, n
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_each_row_has_its_prediction_by_the_threshold_and_its_model(
-    mixed: Scored, name: str
-) -> None:
+def test_each_row_is_predicted_by_the_threshold(mixed: Scored, name: str) -> None:
     scored = pd.read_parquet(mixed.out / name)
     threshold = manifest(mixed.out)["model"]["threshold"]
-    models = {*zip(scored["model_name"], scored["model_version"], strict=True)}
     assert (scored["prediction"] == (scored["probability"] >= threshold)).all()
-    assert models == {("tipcast", "1")}
-
-
-def test_scores_lie_in_the_folders_of_their_trips_and_nothing_else(mixed: Scored) -> None:
-    beside = mixed.out.parent.rglob("*")
-    assert set(state(mixed.out)) == {*MIXED, "_manifest.json"}
-    assert [path for path in beside if path.name.startswith((".", "_tipcast-"))] == []
-    below = pd.read_parquet(mixed.out / "more")
-    assert len(below) == mixed.files[MIXED[1]]["rows"], "a folder is a data set as it is"
 
 
 @pytest.mark.parametrize("name", MIXED)
-def test_the_manifest_has_the_rows_and_digests_of_each_file(mixed: Scored, name: str) -> None:
-    entry = mixed.files[name]
-    assert entry["rows"] == pq.read_metadata(mixed.given / name).num_rows
+def test_each_row_names_its_model(mixed: Scored, name: str) -> None:
+    scored = pd.read_parquet(mixed.out / name)
+    models = {*zip(scored["model_name"], scored["model_version"], strict=True)}
+    assert models == {("tipcast", "1")}
+
+
+def test_scores_lie_in_the_folders_of_their_trips(mixed: Scored) -> None:
+    assert set(state(mixed.out)) == {*MIXED, "_manifest.json"}
+
+
+def test_a_scoring_leaves_no_unfinished_file(mixed: Scored) -> None:
+    beside = mixed.out.parent.rglob("*")
+    assert [path for path in beside if path.name.startswith((".", "_tipcast-"))] == []
+
+
+def test_a_folder_of_scores_is_read_as_one_data_set(mixed: Scored) -> None:
+    below = pd.read_parquet(mixed.out / "more")
+    assert len(below) == mixed.files[MIXED[1]]["rows"]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_manifest_has_the_rows_of_each_file(mixed: Scored, name: str) -> None:
+    assert mixed.files[name]["rows"] == pq.read_metadata(mixed.given / name).num_rows
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_the_manifest_has_the_digests_of_each_file(mixed: Scored, name: str) -> None:
     for digest, folder in (("sha256", mixed.out), ("input_sha256", mixed.given)):
-        assert entry[digest] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        content = (folder / name).read_bytes()
+        assert mixed.files[name][digest] == hashlib.sha256(content).hexdigest()
 
 
 def test_the_last_line_of_a_scoring_counts_all_rows(mixed: Scored) -> None:
@@ -199,18 +212,23 @@ def test_the_last_line_of_a_scoring_counts_all_rows(mixed: Scored) -> None:
     assert said["unscored"] == said["refused"] == {}
 
 
-def test_a_scoring_is_a_run_of_its_model_and_its_data(mixed: Scored, store: str) -> None:
+def test_a_scoring_is_a_run_of_its_own(mixed: Scored) -> None:
+    assert own_tags(mixed.run) == {*TAGS, "model.uri"}
+    assert (mixed.run.info.status, mixed.run.data.tags["job"]) == ("FINISHED", "score")
+
+
+def test_the_run_of_a_scoring_names_its_model(mixed: Scored, store: str) -> None:
     client = mlflow.MlflowClient(store)
-    run = mixed.run
-    (dataset,) = run.inputs.dataset_inputs
-    (used,) = run.inputs.model_inputs
+    (used,) = mixed.run.inputs.model_inputs
     training = client.get_model_version("tipcast", "1").run_id
-    assert own_tags(run) == {*TAGS, "model.uri"}
-    assert (run.info.status, run.data.tags["job"]) == ("FINISHED", "score")
-    assert run.data.tags["model.uri"] == "models:/tipcast/1"
+    assert mixed.run.data.tags["model.uri"] == "models:/tipcast/1"
+    assert client.get_logged_model(used.model_id).source_run_id == training
+
+
+def test_the_run_of_a_scoring_names_its_rows(mixed: Scored) -> None:
+    (dataset,) = mixed.run.inputs.dataset_inputs
     assert dataset.tags[0].value == "score"
     assert json.loads(dataset.dataset.profile)["rows"] == mixed.said["rows"]
-    assert client.get_logged_model(used.model_id).source_run_id == training
 
 
 def test_known_targets_are_measured_as_the_training_measured_them(
@@ -224,20 +242,30 @@ def test_known_targets_are_measured_as_the_training_measured_them(
         ), name
 
 
-def test_a_scoring_counts_its_files_and_shows_its_plots(mixed: Scored, store: str) -> None:
-    client = mlflow.MlflowClient(store)
+def test_a_scoring_counts_its_files(mixed: Scored) -> None:
     metrics = mixed.run.data.metrics
-    note = mixed.run.data.tags["mlflow.note.content"]
     counts = [metrics[f"score/{name}"] for name in ("files", "kept_files", "refused_files")]
-    paths = {
-        entry.path
-        for folder in ("plots", "tables")
-        for entry in client.list_artifacts(mixed.run.info.run_id, folder)
-    }
-    assert metrics["score/rows_per_s"] > 0
     assert counts == [2, 0, 0]
-    assert {"plots/roc.png", "tables/files.json"} <= paths
-    assert "models:/tipcast/1" in note
+
+
+def test_a_scoring_tells_its_pace(mixed: Scored) -> None:
+    assert mixed.run.data.metrics["score/rows_per_s"] > 0
+
+
+@pytest.mark.parametrize("path", ["plots/roc.png", "tables/files.json"])
+def test_a_scoring_has_its_artifacts(mixed: Scored, store: str, path: str) -> None:
+    client = mlflow.MlflowClient(store)
+    folder = path.partition("/")[0]
+    artifacts = client.list_artifacts(mixed.run.info.run_id, folder)
+    assert path in {artifact.path for artifact in artifacts}
+
+
+def test_the_note_of_a_scoring_names_the_model(mixed: Scored) -> None:
+    assert "models:/tipcast/1" in mixed.run.data.tags["mlflow.note.content"]
+
+
+def test_the_note_of_a_scoring_shows_its_curve(mixed: Scored) -> None:
+    note = mixed.run.data.tags["mlflow.note.content"]
     assert "get-artifact?path=plots%2Froc.png" in note
 
 
@@ -366,15 +394,15 @@ def test_another_model_scores_all_again(repeated: Repetitions) -> None:
 def test_any_number_of_workers_gives_the_same_files(
     score: Job, trips: Path, out: Path, monkeypatch: Any
 ) -> None:
-    made = []
+    contents = []
     for cluster in ([], ["cluster.n_workers=2", "cluster.threads_per_worker=1"]):
         score(*cluster, uri="models:/other/1")
-        made.append(
+        contents.append(
             {name: content for name, (_, content) in state(out).items() if name != "_manifest.json"}
         )
         shutil.rmtree(out)
-    assert made[0] == made[1]
-    assert set(made[0]) == set(MONTHS)
+    assert contents[0] == contents[1]
+    assert set(contents[0]) == set(MONTHS)
     monkeypatch.setattr(worker, "ROW_GROUP", 700)
     # as for a device: many rows a task, files written beside it
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
@@ -440,9 +468,9 @@ def april_trips() -> pd.DataFrame:
         "fare_amount",
         "tip_amount",
     )
-    made = sample_block((start, stop), 0, 0, 400, "yellow", names)
+    sample = sample_block((start, stop), 0, 0, 400, "yellow", names)
     columns = {
-        name: made[name].view("datetime64[us]") if "datetime" in name else made[name]
+        name: sample[name].view("datetime64[us]") if "datetime" in name else sample[name]
         for name in names
     }
     return pd.DataFrame(columns).astype(
@@ -482,10 +510,14 @@ def test_a_column_that_is_missing_is_one_without_values(odd: Scored) -> None:
     assert missing.null_count == 0
 
 
+def test_impossible_rows_are_kept(odd: Scored) -> None:
+    scored = pq.read_metadata(odd.out / ODD)
+    assert scored.num_rows == pq.read_metadata(odd.given / ODD).num_rows
+
+
 @pytest.mark.parametrize("column", ["probability", "prediction"])
-def test_impossible_rows_are_kept_and_get_no_score(odd: Scored, column: str) -> None:
+def test_impossible_rows_get_no_score(odd: Scored, column: str) -> None:
     scored = pd.read_parquet(odd.out / ODD)
-    assert len(scored) == pq.read_metadata(odd.given / ODD).num_rows
     assert set(scored.index[scored[column].isna()]) == UNSCORED
 
 
@@ -496,7 +528,7 @@ def test_rows_without_a_score_are_counted_by_their_reason(odd: Scored) -> None:
     assert (metrics["score/unscored"], metrics["unscored/bad_zone"]) == (8, 3)
 
 
-def test_rows_with_a_score_and_a_target_are_judged(odd: Scored) -> None:
+def test_only_scores_of_known_targets_are_judged(odd: Scored) -> None:
     labelled = pq.read_metadata(odd.given / ODD).num_rows - len(UNSCORED | WITHOUT_TARGET)
     of_negative_fares = 10  # at most: the sample has some of its own
     judged = odd.run.data.metrics["labelled/rows"]
@@ -512,7 +544,7 @@ def test_csv_is_scored_as_parquet_packed_or_not(odd: Scored) -> None:
     assert plain["probability"].equals(parquet["probability"])
 
 
-def test_scores_of_csv_have_types_and_row_groups(odd: Scored) -> None:
+def test_columns_of_scored_csv_have_types(odd: Scored) -> None:
     scores = pq.ParquetFile(odd.out / "c_2019-04.csv.parquet")
     types = {
         "tpep_pickup_datetime": pa.timestamp("us"),
@@ -521,7 +553,10 @@ def test_scores_of_csv_have_types_and_row_groups(odd: Scored) -> None:
         "store_and_fwd_flag": pa.string(),
     }
     assert {name: scores.schema_arrow.field(name).type for name in types} == types
-    assert scores.metadata.num_row_groups > 3
+
+
+def test_scores_of_csv_have_a_row_group_for_each_block(odd: Scored) -> None:
+    assert pq.read_metadata(odd.out / "c_2019-04.csv.parquet").num_row_groups > 3
 
 
 def test_a_scoring_is_recorded_in_the_experiment_of_the_training(
@@ -693,11 +728,15 @@ def test_trips_in_an_object_store_are_scored_below_the_same_names(
         same_rows(io.BytesIO(objects[f"2019/{name}"]), months / name)
 
 
-def test_the_manifest_in_an_object_store_tells_rows_and_digests(stored: Stored) -> None:
+def test_the_manifest_in_an_object_store_has_digests(stored: Stored) -> None:
     entries = stored.first.manifest["files"]
     assert {name: entry["sha256"] for name, entry in entries.items()} == {
         name: hashlib.sha256(stored.first.objects[name]).hexdigest() for name in IN_BUCKET
     }
+
+
+def test_the_manifest_in_an_object_store_has_all_rows(stored: Stored) -> None:
+    entries = stored.first.manifest["files"]
     assert stored.first.said["rows"] == sum(entry["rows"] for entry in entries.values())
 
 
@@ -714,9 +753,12 @@ def test_a_damaged_file_in_an_object_store_has_no_scores(stored: Stored) -> None
     assert set(left.manifest["refused"]) == {IN_BUCKET[1]}
 
 
-def test_a_file_of_the_web_is_scored_once_and_as_from_its_store(stored: Stored) -> None:
+def test_a_file_of_the_web_is_scored_as_from_its_store(stored: Stored) -> None:
     assert stored.from_web["scored"] == 1
     assert stored.web_scores == stored.damaged.objects[IN_BUCKET[0]]
+
+
+def test_a_file_of_the_web_is_not_scored_again(stored: Stored) -> None:
     assert stored.from_web_again["scored"] == 0
 
 

@@ -252,15 +252,20 @@ def test_a_row_with_an_infinite_number_alone_gets_no_score(
 
 
 @of_classes
-def test_probabilities_and_classes_are_those_of_mlflow(
+def test_probabilities_are_those_of_mlflow(by_target: ByTarget, store: str, target: str) -> None:
+    done = by_target(target)
+    known = done.known
+    expected = np.asarray(done.loaded(store).predict(known[COLUMNS]))
+    np.testing.assert_allclose(known[done.probabilities].to_numpy().squeeze(), expected, atol=1e-6)
+
+
+@of_classes
+def test_predicted_classes_are_those_of_mlflow(
     by_target: ByTarget, store: str, target: str
 ) -> None:
     done = by_target(target)
-    model = done.loaded(store)
     known = done.known
-    expected = np.asarray(model.predict(known[COLUMNS]))
-    np.testing.assert_allclose(known[done.probabilities].to_numpy().squeeze(), expected, atol=1e-6)
-    labels = model.predict(known[COLUMNS], params={"output": "label"})
+    labels = done.loaded(store).predict(known[COLUMNS], params={"output": "label"})
     assert [*predicted_classes(known, target)] == labels.tolist()
 
 
@@ -580,24 +585,31 @@ def doubtful(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_job(store, "train", *words, "model.params.n_estimators=3")
 
 
-def test_target_features_and_what_was_left_out_are_parameters(doubtful: Any) -> None:
+def test_what_is_learnt_of_a_table_is_a_parameter(doubtful: Any) -> None:
     params = doubtful.run.data.params
     assert params["task.target"] == "kind"
     assert params["task.features"] == "x, year"
-    assert "empty (it has no value)" in params["data.left_out"]
-    assert "name (1,000 texts in 1,000 rows name rows" in params["data.left_out"]
 
 
-def test_target_features_and_what_was_left_out_are_in_the_note(doubtful: Any) -> None:
-    note = doubtful.run.data.tags["mlflow.note.content"]
-    assert "Predicts `kind` from 2 features: `x`, `year`." in note
-    assert "`empty` (it has no value)" in note
+@pytest.mark.parametrize(
+    "column", ["empty (it has no value)", "name (1,000 texts in 1,000 rows name rows"]
+)
+def test_a_column_that_was_left_out_is_in_a_parameter(doubtful: Any, column: str) -> None:
+    assert column in doubtful.run.data.params["data.left_out"]
 
 
-def test_a_class_of_few_test_rows_and_a_constant_feature_are_in_the_note(doubtful: Any) -> None:
-    note = doubtful.run.data.tags["mlflow.note.content"]
-    assert "Class 'rare' has 2 test rows, fewer than 10" in note
-    assert "Feature 'year' has the same value in all training rows" in note
+@pytest.mark.parametrize(
+    "remark",
+    [
+        "Predicts `kind` from 2 features: `x`, `year`.",
+        "`empty` (it has no value)",
+        "Class 'rare' has 2 test rows, fewer than 10",
+        "Feature 'year' has the same value in all training rows",
+    ],
+    ids=["features", "left_out", "rare_class", "constant_feature"],
+)
+def test_the_note_of_a_doubtful_table_has_its_remark(doubtful: Any, remark: str) -> None:
+    assert remark in doubtful.run.data.tags["mlflow.note.content"]
 
 
 def test_a_feature_of_one_value_is_not_constant_where_its_gaps_are_a_feature(
@@ -647,9 +659,19 @@ def gaps(count: int) -> pd.DataFrame:
     return rows.assign(sold=np.where(rows["cost"] > 3.5, "yes", "no"))
 
 
-@pytest.mark.parametrize(
-    ("model", "target", "metric", "least"),
-    [
+@dataclass(frozen=True)
+class OfGaps:
+    """A training on texts beside gaps, and what it must reach."""
+
+    target: str
+    ended: Ended
+    metric: str
+    least: float
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
         ("xgboost", "sold", "auc", 0.97),
         ("random_forest", "sold", "auc", 0.97),
         ("logistic", "sold", "auc", 0.97),
@@ -660,29 +682,42 @@ def gaps(count: int) -> pd.DataFrame:
         ("linear", "cost", "r2", 0.9),
         ("ridge", "cost", "r2", 0.9),
     ],
+    ids=lambda param: param[0],
 )
-def test_gaps_and_texts_tell_every_model_what_they_hold(
-    job: Any, store: str, tmp_path: Path, model: str, target: str, metric: str, least: float
-) -> None:
-    gaps(1200).to_csv(tmp_path / "rows.csv", index=False)
+def of_gaps(
+    request: pytest.FixtureRequest, store: str, tmp_path_factory: pytest.TempPathFactory
+) -> OfGaps:
+    model, target, metric, least = request.param
+    folder = tmp_path_factory.mktemp("gaps")
+    gaps(1200).to_csv(folder / "rows.csv", index=False)
     words = [
         "data=table",
-        f"data.train={tmp_path}/rows.csv",
+        f"data.train={folder}/rows.csv",
         "task.features=[size,town]",
         f"task.target={target}",
     ]
-    trained = job("train", *words, f"model={model}", "tracking.register=gaps")
-    assert trained.run.data.metrics[f"test/{metric}"] > least
+    with contextlib.chdir(folder):
+        ended = run_job(store, "train", *words, f"model={model}", "tracking.register=gaps")
+    return OfGaps(target, ended, metric, least)
 
+
+def test_every_model_learns_from_texts_beside_gaps(of_gaps: OfGaps) -> None:
+    assert of_gaps.ended.run.data.metrics[f"test/{of_gaps.metric}"] > of_gaps.least
+
+
+def test_texts_beside_gaps_are_scored_as_mlflow_scores_them(
+    of_gaps: OfGaps, job: Any, store: str, tmp_path: Path
+) -> None:
+    """Also a text that is new."""
     new = gaps(300).assign(town=lambda rows: rows["town"].replace("Jena", "Trier"))
     new[["size", "town"]].to_csv(tmp_path / "new.csv", index=False)
-    uri = trained.said["model_uri"]
+    uri = of_gaps.ended.said["model_uri"]
     job("score", f"model_uri={uri}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scored")
     (file,) = (tmp_path / "scored").glob("new*")
     scored = pq.read_table(file).to_pandas()
     mlflow.set_tracking_uri(store)
     predicted = mlflow.pyfunc.load_model(uri).predict(pd.read_csv(tmp_path / "new.csv"))
-    column = "probability" if target == "sold" else "prediction"
+    column = "probability" if of_gaps.target == "sold" else "prediction"
     np.testing.assert_allclose(scored[column], predicted, atol=1e-6)
 
 
@@ -719,90 +754,129 @@ def test_too_many_texts_for_dense_columns_are_refused_before_rows_are_read(
         assert make_plan(composed.config).task.features == ("a", "b")
 
 
-def test_true_and_1_of_one_column_stay_two_texts(job: Any, tmp_path: Path) -> None:
-    """Whether a frame or JSON has them as texts or as what they look like, in any order."""
-    texts = np.array(["1", "True", "0", "False", "other"] * 60)
-    values = {"1": 10.0, "True": 20.0, "0": 30.0, "False": 40.0, "other": 50.0}
-    costs = [values[text] for text in texts]
-    pd.DataFrame({"flag": texts, "cost": costs}).to_csv(tmp_path / "t.csv", index=False)
-    words = ["data=table", f"data.train={tmp_path}/t.csv", "task.target=cost"]
+FLAGS = {"1": 10.0, "True": 20.0, "0": 30.0, "False": 40.0, "other": 50.0}
+"""Text -> the value of its rows."""
+
+
+@pytest.fixture(scope="module")
+def flag_model(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A model of a column that has true and 1 as texts, as MLflow loads it."""
+    folder = tmp_path_factory.mktemp("flags")
+    rows = pd.DataFrame({"flag": [*FLAGS] * 60, "cost": [*FLAGS.values()] * 60})
+    rows.to_csv(folder / "t.csv", index=False)
+    words = ["data=table", f"data.train={folder}/t.csv", "task.target=cost"]
     words += ["task.kind=regression", "model=linear"]
-    uri = job("train", *words).said["model_uri"]
-    model = mlflow.pyfunc.load_model(uri)
+    with contextlib.chdir(folder):
+        ended = run_job(store, "train", *words)
+        return mlflow.pyfunc.load_model(ended.said["model_uri"])
 
-    for objects in ([True, 1, 0, False], [0, 1.0, False, True, "other"], [1, True]):
-        frame = pd.DataFrame({"flag": pd.Series(objects, dtype=object)})
-        names = [str(int(each)) if type(each) is float else str(each) for each in objects]
-        expected = [values[name] for name in names]
-        np.testing.assert_allclose(model.predict(frame), expected, atol=0.1)
-        np.testing.assert_allclose(model.predict(pd.DataFrame({"flag": names})), expected, atol=0.1)
 
+@pytest.mark.parametrize(
+    "flags", [[True, 1, 0, False], [0, 1.0, False, True, "other"], [1, True]], ids=str
+)
+def test_true_is_another_text_than_1(flag_model: Any, flags: list[Any]) -> None:
+    """Whether a frame or JSON has them as texts or as what they look like, in any order."""
+    texts = [str(int(flag)) if type(flag) is float else str(flag) for flag in flags]
+    expected = [FLAGS[text] for text in texts]
+    frame = pd.DataFrame({"flag": pd.Series(flags, dtype=object)})
+    np.testing.assert_allclose(flag_model.predict(frame), expected, atol=0.1)
+    frame = pd.DataFrame({"flag": texts})
+    np.testing.assert_allclose(flag_model.predict(frame), expected, atol=0.1)
+
+
+def test_booleans_that_may_have_been_numbers_are_refused(flag_model: Any) -> None:
     with pytest.raises(MlflowException, match="True may have been 'True' or '1'"):
-        model.predict(pd.DataFrame({"flag": [True, False]}))
+        flag_model.predict(pd.DataFrame({"flag": [True, False]}))
 
 
-@pytest.mark.parametrize("form", ["NFC", "NFD"])
-def test_cells_and_names_in_either_unicode_form_get_one_score(
-    job: Any, tmp_path: Path, form: Any
-) -> None:
-    """By files, frames and the server of MLflow; what is no number is refused by all."""
-    other = "NFD" if form == "NFC" else "NFC"
-    column, sent = (unicodedata.normalize(each, "größe") for each in (form, other))
+@dataclass(frozen=True)
+class OfForm:
+    """A model whose column of numbers is written in a Unicode form; it is sent in the other."""
+
+    column: str
+    """As the training has it."""
+    sent: str
+    """As rows to score have it."""
+    uri: str
+    loaded: Any
+
+    def serve(self, body: str, kind: str) -> Any:
+        """Return the answer of MLflow's server."""
+        return invocations(body, kind, self.loaded, self.loaded.metadata.get_input_schema())
+
+    def rows(self, cell: str) -> pd.DataFrame:
+        """Return two rows to score, the second of which has a cell."""
+        return pd.DataFrame({self.sent: ["3", cell], "art": ["x", "y"]})
+
+
+@pytest.fixture(scope="module", params=[("NFC", "NFD"), ("NFD", "NFC")], ids=["NFC", "NFD"])
+def of_form(
+    request: pytest.FixtureRequest, store: str, tmp_path_factory: pytest.TempPathFactory
+) -> OfForm:
+    folder = tmp_path_factory.mktemp("form")
+    column, sent = (unicodedata.normalize(form, "größe") for form in request.param)
     size = np.arange(300.0)
     frame = pd.DataFrame(
         {column: size.astype(str), "art": ["x", "y", "z"] * 100, "y": size % 7 + size}
     )
     frame.loc[::29, column] = ""
-    frame.to_csv(tmp_path / "train.csv", index=False)
+    frame.to_csv(folder / "train.csv", index=False)
     words = [
         "data=table",
-        f"data.train={tmp_path}/train.csv",
+        f"data.train={folder}/train.csv",
         "task.target=y",
         "task.kind=regression",
+        "model.params.n_estimators=4",
+        f"data.types={{{sent}: number}}",
     ]
-    model = job("train", *words, "model.params.n_estimators=4", f"data.types={{{sent}: number}}")
-    loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
-    assert loaded.metadata.get_input_schema().input_names()[0] == column
+    with contextlib.chdir(folder):
+        uri = run_job(store, "train", *words).said["model_uri"]
+        return OfForm(column, sent, uri, mlflow.pyfunc.load_model(uri))
 
-    for cell, readable in {
-        "": True,
-        "\t": True,
-        " 12 ": True,
-        "1e2": True,
-        "1,5": False,
-        "true": False,
-    }.items():
-        rows = pd.DataFrame({sent: ["3", cell], "art": ["x", "y"]})
-        bodies = {
-            "application/json": json.dumps({"dataframe_split": rows.to_dict("split")}),
-            "text/csv": rows.to_csv(index=False),
-        }
-        if not readable:
-            with pytest.raises(MlflowException, match="is no number"):
-                loaded.predict(rows)
-            for kind, body in bodies.items():
-                with pytest.raises(MlflowException, match="is no number"):
-                    invocations(body, kind, loaded, loaded.metadata.get_input_schema())
-            continue
 
-        given = tmp_path / f"{form}{ord(cell[:1] or '0')}.csv"
-        rows.to_csv(given, index=False)
-        job(
-            "score",
-            f"model_uri={model.said['model_uri']}",
-            f"input={given}",
-            f"output={tmp_path}/{given.stem}",
-        )
-        scores = pd.read_parquet(tmp_path / given.stem)["prediction"].to_numpy()
-        np.testing.assert_allclose(loaded.predict(rows), scores, rtol=1e-6)
-        np.testing.assert_allclose(
-            loaded.predict(rows.rename(columns={sent: column})), scores, rtol=1e-6
-        )
-        for kind, body in bodies.items():
-            answer = invocations(body, kind, loaded, loaded.metadata.get_input_schema())
-            np.testing.assert_allclose(
-                json.loads(answer.response)["predictions"], scores, rtol=1e-6, err_msg=kind
-            )
+def bodies(rows: pd.DataFrame) -> dict[str, str]:
+    """Return rows in the forms that a server takes, by their content types."""
+    return {
+        "application/json": json.dumps({"dataframe_split": rows.to_dict("split")}),
+        "text/csv": rows.to_csv(index=False),
+    }
 
+
+def test_a_model_asks_for_the_name_that_it_was_trained_with(of_form: OfForm) -> None:
+    assert of_form.loaded.metadata.get_input_schema().input_names()[0] == of_form.column
+
+
+@pytest.mark.parametrize("cell", ["", "\t", " 12 ", "1e2"])
+def test_a_name_in_either_unicode_form_gets_one_score(
+    of_form: OfForm, job: Any, tmp_path: Path, cell: str
+) -> None:
+    """By files, frames and the server of MLflow."""
+    rows = of_form.rows(cell)
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    words = (f"model_uri={of_form.uri}", f"input={tmp_path}/new.csv", f"output={tmp_path}/scored")
+    job("score", *words)
+    scores = pd.read_parquet(tmp_path / "scored")["prediction"].to_numpy()
+
+    predict = of_form.loaded.predict
+    np.testing.assert_allclose(predict(rows), scores, rtol=1e-6)
+    renamed = rows.rename(columns={of_form.sent: of_form.column})
+    np.testing.assert_allclose(predict(renamed), scores, rtol=1e-6)
+    for kind, body in bodies(rows).items():
+        served = json.loads(of_form.serve(body, kind).response)["predictions"]
+        np.testing.assert_allclose(served, scores, rtol=1e-6, err_msg=kind)
+
+
+@pytest.mark.parametrize("cell", ["1,5", "true"])
+def test_a_cell_that_is_no_number_is_refused_by_every_way(of_form: OfForm, cell: str) -> None:
+    rows = of_form.rows(cell)
+    with pytest.raises(MlflowException, match="is no number"):
+        of_form.loaded.predict(rows)
+    for kind, body in bodies(rows).items():
+        with pytest.raises(MlflowException, match="is no number"):
+            of_form.serve(body, kind)
+
+
+def test_a_column_missing_in_both_unicode_forms_is_refused(of_form: OfForm) -> None:
+    rows = of_form.rows("1")
     with pytest.raises(MlflowException, match="missing column"):
-        loaded.predict(rows.drop(columns=sent))
+        of_form.loaded.predict(rows.drop(columns=of_form.sent))

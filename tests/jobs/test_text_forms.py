@@ -1,9 +1,10 @@
 """A text in either Unicode form gets the same score by every way, and labels come in one form."""
 
+import contextlib
 import json
 import unicodedata
 import warnings
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import mlflow
@@ -38,26 +39,50 @@ def model(store: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     return run_job(store, "train", *words, "model.params.n_estimators=3")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_scored_files_have_equal_scores_and_their_own_texts(
-    job: Any, model: Any, tmp_path: Path, ending: str
-) -> None:
-    (tmp_path / "new").mkdir()
+@dataclass(frozen=True)
+class Scored:
+    """Scores of two files of the same rows in different forms."""
+
+    by_form: dict[str, pd.DataFrame]
+    run: Any
+
+
+@pytest.fixture(scope="module", params=["csv", "parquet"])
+def scored(
+    request: pytest.FixtureRequest,
+    model: Any,
+    store: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Scored:
+    ending = request.param
+    folder = tmp_path_factory.mktemp(ending)
+    (folder / "new").mkdir()
     for form in FORMS:
-        path = tmp_path / "new" / f"{form}.{ending}"
+        path = folder / "new" / f"{form}.{ending}"
         rows = rows_in(form)
         rows.to_csv(path, index=False) if ending == "csv" else rows.to_parquet(path, index=False)
 
-    address = f"model_uri={model.said['model_uri']}"
-    done = job("score", address, f"input={tmp_path}/new", f"output={tmp_path}/scores")
-    one, other = (
-        pq.read_table(path).to_pandas() for path in sorted((tmp_path / "scores").glob("*.parquet"))
-    )
-    assert one["probability"].nunique() > 1
-    assert one["probability"].equals(other["probability"])
-    for form, scored in zip(FORMS, (one, other), strict=True):
-        assert scored["town"].tolist() == rows_in(form)["town"].tolist()
-    assert done.run.data.metrics["labelled/accuracy"] == 1
+    words = (f"input={folder}/new", f"output={folder}/scores")
+    with contextlib.chdir(folder):
+        ended = run_job(store, "score", f"model_uri={model.said['model_uri']}", *words)
+    paths = sorted((folder / "scores").glob("*.parquet"))
+    tables = [pq.read_table(path).to_pandas() for path in paths]
+    return Scored(dict(zip(FORMS, tables, strict=True)), ended.run)
+
+
+def test_files_of_either_form_get_equal_scores(scored: Scored) -> None:
+    one, other = (scored.by_form[form]["probability"] for form in FORMS)
+    assert one.nunique() > 1
+    assert one.equals(other)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_scores_stand_beside_texts_in_the_form_of_their_file(scored: Scored, form: str) -> None:
+    assert scored.by_form[form]["town"].tolist() == rows_in(form)["town"].tolist()
+
+
+def test_known_labels_of_either_form_are_judged(scored: Scored) -> None:
+    assert scored.run.data.metrics["labelled/accuracy"] == 1
 
 
 @pytest.fixture
@@ -68,16 +93,18 @@ def loaded(model: Any, store: str) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_loaded_model_and_its_server_give_the_same_labels(loaded: Any, form: str) -> None:
-    rows = rows_in(form)
-    expected = rows_in("NFC")["kind"].tolist()
-    assert loaded.predict(rows, params={"output": "label"}).tolist() == expected
+def test_labels_of_a_loaded_model_come_in_one_form(loaded: Any, form: str) -> None:
+    labels = loaded.predict(rows_in(form), params={"output": "label"})
+    assert labels.tolist() == rows_in("NFC")["kind"].tolist()
 
-    sent = {"dataframe_split": rows.drop(columns="kind").to_dict(orient="split")}
+
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_of_a_server_come_in_one_form(loaded: Any, form: str) -> None:
+    sent = {"dataframe_split": rows_in(form).drop(columns="kind").to_dict(orient="split")}
     sent["params"] = {"output": "label"}
     schema = loaded.metadata.get_input_schema()
     answer = invocations(json.dumps(sent), "application/json", loaded, schema)
-    assert json.loads(answer.response)["predictions"] == expected
+    assert json.loads(answer.response)["predictions"] == rows_in("NFC")["kind"].tolist()
 
 
 def test_a_server_scores_csv_of_either_form_alike(loaded: Any) -> None:

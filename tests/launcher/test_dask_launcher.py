@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(autouse=True)
-def _found(monkeypatch: pytest.MonkeyPatch) -> None:
+def _source_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let applications in other folders find this source, and Hydra be of no version that another
     test has set.
     """

@@ -149,9 +149,9 @@ def _make_files(folder: Path) -> None:
     iris.to_parquet(folder / "iris.parquet")
     houses = pd.DataFrame({"rooms": range(1000), "age": [year % 90 for year in range(1000)]})
     houses.assign(price=houses["rooms"] * 3 - houses["age"]).to_parquet(folder / "houses.parquet")
-    for month, made in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
-        green = pd.read_parquet(months[made])
-        later = pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{made}-01")
+    for month, source in {"2021-01": "2019-01", "2021-02": "2019-02"}.items():
+        green = pd.read_parquet(months[source])
+        later = pd.Timestamp(f"{month}-01") - pd.Timestamp(f"{source}-01")
         for column in ("tpep_pickup_datetime", "tpep_dropoff_datetime"):
             green[column.replace("tpep", "lpep")] = green.pop(column) + later
         green.to_parquet(folder / f"green_tripdata_{month}.parquet")

@@ -65,7 +65,7 @@ def with_ids(text: str, ids: dict[str, str]) -> str:
     return text
 
 
-def shown() -> dict[str, list[str]]:
+def commands_of_pages() -> dict[str, list[str]]:
     """Return command -> the pages that show it, in their order; blanks between words count once,
     comments not.
     """
@@ -108,7 +108,7 @@ def entries() -> dict[str, Entry]:
     for group in groups:
         like = group.pop("like", None)
         for command in group.pop("commands", None) or [
-            new for new in shown() if re.search(like, new)
+            new for new in commands_of_pages() if re.search(like, new)
         ]:
             assert like or command not in found, f"two entries: {command}"
             found.setdefault(command, Entry(command, **group))
@@ -144,7 +144,7 @@ def _pattern(line: str) -> str:
 
 def page() -> str:
     """Return docs/commands.md: what ran as typed, and what cannot run on a machine without more."""
-    pages = shown()
+    pages = commands_of_pages()
     table = entries().values()
     ran = [entry for entry in table if not entry.cannot]
     lines = []

@@ -24,12 +24,12 @@ ABSENT = pytest.param(
     "script", SCRIPTS or [ABSENT], ids=[path.parent.name for path in SCRIPTS] or ["none"]
 )
 def test_a_case_ends_right(script: Path, tmp_path: Path) -> None:
-    own = os.environ.get("TIPCAST_BIN", str(Path(sys.executable).parent))
+    programs = os.environ.get("TIPCAST_BIN", str(Path(sys.executable).parent))
     with socket.socket() as held:  # so that nobody else is given the port
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind(("127.0.0.1", 0))
         variables = {
-            "TIPCAST_BIN": own,
+            "TIPCAST_BIN": programs,
             "TMPDIR": str(tmp_path),
             "PORT": str(held.getsockname()[1]),
         }

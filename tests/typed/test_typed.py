@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 from tipcast import commands
 
 from .conftest import WATCHDOG_S, environment, run, started
-from .documents import PAGE, ROOT, Entry, entries, page, sample_lines, shown, with_ids
+from .documents import PAGE, ROOT, Entry, commands_of_pages, entries, page, sample_lines, with_ids
 
 LEFT = {
     "metric": "select run_uuid from latest_metrics where key = ?",
@@ -39,7 +39,7 @@ RUN = {name: entry for name, entry in TABLE.items() if not entry.cannot}
 
 
 def test_every_command_of_the_documents_has_an_entry() -> None:
-    commands = set(shown())
+    commands = set(commands_of_pages())
     table = set(TABLE)
     assert sorted(commands - table) == []
     assert sorted(table - commands) == [], "the documents do not show these"
@@ -113,7 +113,7 @@ def test_a_command_runs_as_typed(
         assert not [server for server in servers if server.poll() is not None], said()
     assert "Traceback" not in output, output[-6000:]
     ended = _rows(folder, "select run_uuid, status from runs")
-    assert {status for made, status in ended if (made,) not in before} & {
+    assert {status for run_id, status in ended if (run_id,) not in before} & {
         "FAILED",
         "KILLED",
     } == set(), output

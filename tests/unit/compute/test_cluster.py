@@ -3,6 +3,7 @@ and every end.
 """
 
 import contextlib
+import json
 import logging
 import os
 import re
@@ -45,17 +46,17 @@ CPU, GPU = BackendSpec("cpu"), BackendSpec("gpu")
 cuda = partial(LocalCudaCluster, "local_cuda")
 
 
-def one(**more: Any) -> schema.LocalCluster:
+def one_worker(**more: Any) -> schema.LocalCluster:
     """A cluster of one worker of one thread."""
     return schema.LocalCluster(**{"kind": "local", "n_workers": 1, "threads_per_worker": 1, **more})
 
 
 def _listening() -> set[tuple[str, int]]:
     """Addresses and ports that this process and its children listen on."""
-    own = psutil.Process()
+    this = psutil.Process()
     sockets = [
         socket
-        for one in (own, *own.children(recursive=True))
+        for one in (this, *this.children(recursive=True))
         for socket in one.net_connections("inet")
     ]
     return {tuple(socket.laddr) for socket in sockets if socket.status == psutil.CONN_LISTEN}
@@ -89,7 +90,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
             patch.setenv(name, SECRET)
         for name in WAITING:
             patch.delenv(name, raising=False)
-        with session(CPU, one(environment=variables, dashboard=True)) as opened:
+        with session(CPU, one_worker(environment=variables, dashboard=True)) as opened:
             addresses = [address for address, _ in _listening() - before]
             return _observe(opened.client, addresses, tmp_path_factory.mktemp("report"))
 
@@ -183,7 +184,7 @@ def test_a_worker_process_that_is_started_again_leaves_all_words_to_the_driver(
 def test_a_worker_that_dies_comes_back() -> None:
     """However long it takes, and whenever it was killed."""
     closing = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"})
-    with closing, session(CPU, one()) as opened:
+    with closing, session(CPU, one_worker()) as opened:
         client = opened.client
         (nanny,) = client.cluster.workers.values()
         first = nanny.process
@@ -201,7 +202,7 @@ def test_a_worker_that_dies_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "told"),
+    ("problem", "message"),
     [
         (CommClosedError("gone"), "K004"),
         (RuntimeError("Error during deserialization of the task graph. This frequently"), "K005"),
@@ -209,10 +210,10 @@ def test_a_worker_that_dies_comes_back() -> None:
         (MemoryError("of the driver"), "of the driver"),
     ],
 )
-def test_failures_of_the_cluster_get_a_code(problem: Exception, told: str) -> None:
-    spec = one(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
+def test_failures_of_the_cluster_get_a_code(problem: Exception, message: str) -> None:
+    spec = one_worker(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
     with (
-        pytest.raises(TipcastError if told[0] == "K" else type(problem), match=told),
+        pytest.raises(TipcastError if message[0] == "K" else type(problem), match=message),
         session(CPU, spec) as opened,
     ):
         assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
@@ -236,7 +237,7 @@ def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.Monk
     monkeypatch.setattr(sessions, "GpuFrames", CpuFrames)
     with (
         pytest.raises(TipcastError) as caught,
-        session(GPU, one(processes=False)) as opened,
+        session(GPU, one_worker(processes=False)) as opened,
     ):
         opened.client.submit(_fill_memory, pure=False).result()
     assert re.fullmatch(
@@ -265,7 +266,7 @@ def test_workers_that_stay_paused_end_the_job(
     with (
         # whoever notices first, Dask or we
         pytest.raises(TipcastError, match="K003.*paused for lack of memory"),
-        session(CPU, one(n_workers=2, wait_s=1.0, processes=False)) as opened,
+        session(CPU, one_worker(n_workers=2, wait_s=1.0, processes=False)) as opened,
     ):
         opened.client.run(_pause)
         opened.client.submit(sum, [1, 2], pure=False).result()
@@ -283,7 +284,7 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(
     turns = Turns()
     seconds = [0.0]
     gate = tmp_path / "gate"
-    with session(CPU, one(processes=False)) as opened:
+    with session(CPU, one_worker(processes=False)) as opened:
         local = opened.client
         running = local.submit(lambda: wait_until(gate.exists), pure=False)
         wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
@@ -314,29 +315,33 @@ def scheduler(address: str) -> SchedulerCluster:
 
 
 @pytest.mark.parametrize(
-    ("backend", "spec", "told"),
+    ("backend", "spec", "message"),
     [
         (CPU, scheduler("tcp://10.1.2.3:8786"), "C009"),
         (CPU, scheduler("tcp://127.0.0.1"), ""),
         (CPU, scheduler("localhost:8786"), ""),
         (CPU, scheduler("tcp://[::1]:8786"), ""),
         (CPU, scheduler("tls://10.1.2.3:8786"), "C004"),
-        (BackendSpec("abacus"), one(), "C003.*unknown backend 'abacus'"),
+        (BackendSpec("abacus"), one_worker(), "C003.*unknown backend 'abacus'"),
         (
             CPU,
-            one(memory_limit="8 gigs"),
+            one_worker(memory_limit="8 gigs"),
             r"memory_limit: must be a share or a size, got '8 gigs'\. Fix: .*8GiB",
         ),
         (
             CPU,
-            one(processes=False, environment={"A": "1"}),
+            one_worker(processes=False, environment={"A": "1"}),
             r"C003.*cluster\.environment: cannot be combined with",
         ),
-        (CPU, one(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
+        (CPU, one_worker(n_workers=100_000), r"C003.*cluster\.n_workers: must be at most"),
         (CPU, ClusterSpec("cloud"), r"C003.*cluster\.kind"),
-        (CPU, one(kind="nope"), r"C003.*cluster\.kind.*must be local, got nope.*cluster=local"),
+        (
+            CPU,
+            one_worker(kind="nope"),
+            r"C003.*cluster\.kind.*must be local, got nope.*cluster=local",
+        ),
         (CPU, cuda(), "C003.*cluster=local_cuda.*use cluster=local"),
-        (GPU, one(), "C003.*cluster=local.*use cluster=local_cuda"),
+        (GPU, one_worker(), "C003.*cluster=local.*use cluster=local_cuda"),
         (
             GPU,
             cuda(n_workers=2, rmm_pool_size="8GiB", device_memory_limit=None, memory_limit="64GiB"),
@@ -349,12 +354,12 @@ def scheduler(address: str) -> SchedulerCluster:
     ],
 )
 def test_what_is_refused(
-    backend: BackendSpec, spec: ClusterSpec, told: str, monkeypatch: pytest.MonkeyPatch
+    backend: BackendSpec, spec: ClusterSpec, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a machine of two GPUs."""
     monkeypatch.setattr(gpus, "visible", lambda: [None, None])
     monkeypatch.setattr(gpus, "missing_packages", list)
-    with pytest.raises(TipcastError, match=told) if told else contextlib.nullcontext():
+    with pytest.raises(TipcastError, match=message) if message else contextlib.nullcontext():
         check(backend, spec)
 
 
@@ -465,30 +470,50 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
 # How a cluster ends
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_closing_is_bounded_and_leaves_nothing_for_later(
-    monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
-    """Where a worker has died while it started, or Ctrl-C comes meanwhile."""
-    monkeypatch.setattr(cluster, "CLOSE_S", 1.0)
-    monkeypatch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
-    with (
-        pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
-        cluster.opened(one()) as client,
-    ):
-        started = client.cluster
-        (nanny,) = started.workers.values()
-        worker = psutil.Process(nanny.pid)
-        close = started.close
+@dataclass(frozen=True)
+class Closed:
+    """A cluster of one worker process, whose end something came between."""
+
+    surviving: list[psutil.Process]
+    """Worker processes that have not ended."""
+    closes_at_exit: bool
+    """Python closes it once more when this process ends."""
+
+
+@pytest.fixture(
+    scope="module", params=[False, True], ids=["worker_died_while_it_started", "ctrl_c"]
+)
+def closed(request: pytest.FixtureRequest) -> Closed:
+    interrupted = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "CLOSE_S", 1.0)
+        patch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
+        with (
+            pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
+            cluster.opened(one_worker()) as client,
+        ):
+            started = client.cluster
+            (nanny,) = started.workers.values()
+            worker = psutil.Process(nanny.pid)
+            close = started.close
+            if interrupted:
+                patch.setattr(started, "close", Mock(side_effect=KeyboardInterrupt))
+            else:
+                nanny.process.status = Status.starting
+                nanny.process.running.clear()
+        _, surviving = psutil.wait_procs([worker], timeout=WATCHDOG_S)
+        closes_at_exit = started.shutdown_on_close
         if interrupted:
-            monkeypatch.setattr(started, "close", Mock(side_effect=KeyboardInterrupt))
-        else:
-            nanny.process.status = Status.starting
-            nanny.process.running.clear()
-    assert not psutil.wait_procs([worker], timeout=WATCHDOG_S)[1]
-    assert not started.shutdown_on_close
-    if interrupted:
-        close(timeout=10)
+            close(timeout=10)
+    return Closed(surviving, closes_at_exit)
+
+
+def test_workers_end_though_closing_is_disturbed(closed: Closed) -> None:
+    assert not closed.surviving
+
+
+def test_a_cluster_that_was_closed_is_not_closed_again_at_exit(closed: Closed) -> None:
+    assert not closed.closes_at_exit
 
 
 def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -505,7 +530,7 @@ def test_what_the_user_says_of_waiting_counts(monkeypatch: pytest.MonkeyPatch) -
 
 
 PROGRAM = """
-import importlib, os
+import importlib, json, os
 from pathlib import Path
 from tipcast.compute import forkserver
 from tipcast.compute.session import session
@@ -518,20 +543,55 @@ if __name__ == '__main__':
     spec = LocalCluster('local', n_workers=2, threads_per_worker=1, environment=environment)
     forkserver.own_process = True
     forkserver.start_ahead(spec, ['no.such.module'])
-    assert dict(os.environ) == before
+    changed = dict(os.environ) != before
     with session(BackendSpec('cpu'), spec) as opened:
         seen = opened.client.run(lambda: (os.getppid(), dict(os.environ)))
-        (server,) = {Path(f'/proc/{parent}/environ').read_text() for parent, _ in seen.values()}
-    assert 'MALLOC_ARENA_MAX=2' in server.split(chr(0)), 'what is read when a library is loaded'
-    parents, environments = zip(*seen.values())
-    assert len(set(parents)) == 1 and parents[0] != os.getpid(), 'both are children of the server'
-    for environment in environments:
-        assert 'secret' not in environment.values(), environment
-        assert environment['OMP_NUM_THREADS'] == '1' and environment['MALLOC_ARENA_MAX'] == '2'
+        parents, environments = zip(*seen.values())
+        server = Path(f'/proc/{parents[0]}/environ').read_text()
+    print(json.dumps({
+        'driver': os.getpid(),
+        'driver_changed': changed,
+        'parents': parents,
+        'server': server.split(chr(0)),
+        'workers': environments,
+    }))
 """
 
 
-def test_the_fork_server_leaves_out_secrets_and_the_driver_s_environment(tmp_path: Path) -> None:
-    """In a process of its own, as the server stays with whoever has started it."""
-    ended = python(tmp_path, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
+@pytest.fixture(scope="module")
+def forked_cluster(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What two workers have of which a fork server was started ahead, and what the server has.
+
+    In a process of its own, as the server stays with whoever has started it.
+    """
+    folder = tmp_path_factory.mktemp("forked")
+    ended = python(folder, "-c", PROGRAM, MLFLOW_TRACKING_TOKEN="secret")
     assert ended.returncode == 0, ended.stderr
+    result: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return result
+
+
+def test_a_fork_server_changes_no_variable_of_the_driver(forked_cluster: dict[str, Any]) -> None:
+    assert not forked_cluster["driver_changed"]
+
+
+def test_the_fork_server_is_started_with_the_variables_of_the_cluster(
+    forked_cluster: dict[str, Any],
+) -> None:
+    assert "MALLOC_ARENA_MAX=2" in forked_cluster["server"]
+
+
+def test_all_workers_are_children_of_one_fork_server(forked_cluster: dict[str, Any]) -> None:
+    (server,) = set(forked_cluster["parents"])
+    assert server != forked_cluster["driver"]
+
+
+def test_a_forked_worker_gets_no_secret(forked_cluster: dict[str, Any]) -> None:
+    for environment in forked_cluster["workers"]:
+        assert "secret" not in environment.values(), environment
+
+
+def test_a_forked_worker_has_the_variables_of_its_cluster(forked_cluster: dict[str, Any]) -> None:
+    for environment in forked_cluster["workers"]:
+        assert environment["OMP_NUM_THREADS"] == "1"
+        assert environment["MALLOC_ARENA_MAX"] == "2"

@@ -23,29 +23,55 @@ CUDA_SETTINGS = ("device_memory_limit", "enable_cudf_spill", "rmm_pool_size", "r
 GPU = BackendSpec("gpu")
 
 
-def test_hidden_gpus_are_not_seen_and_remote_workers_need_packages_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's GPUs are hidden, as where there are none."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.mark.usefixtures("hidden")
+def test_hidden_gpus_are_not_seen() -> None:
     assert gpus.visible() == []
+
+
+@pytest.mark.usefixtures("hidden")
+def test_hidden_gpus_have_no_peak_of_memory() -> None:
     gpus.watch()
     assert gpus.peak_bytes() is None
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_job_on_hidden_gpus_is_refused() -> None:
     with pytest.raises(TipcastError, match="K006"):
         gpus.check(GPU, LocalCudaCluster("local_cuda"))
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_job_on_processors_needs_no_gpu() -> None:
     gpus.check(BackendSpec("cpu"), LocalCluster("local"))
-    remote = SchedulerCluster("scheduler", address="tcp://127.0.0.1:1")
+
+
+REMOTE = SchedulerCluster("scheduler", address="tcp://127.0.0.1:1")
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_job_on_remote_gpus_needs_none_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "missing_packages", list)
-    gpus.check(GPU, remote)
+    gpus.check(GPU, REMOTE)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_job_on_remote_gpus_needs_their_packages_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpus, "missing_packages", lambda: ["cudf", "cuml"])
     with pytest.raises(TipcastError, match="K007.*cudf, cuml.*pip install"):
-        gpus.check(GPU, remote)
+        gpus.check(GPU, REMOTE)
 
 
 @pytest.mark.parametrize(
     ("named", "expected"),
     [(None, [0, 1, 2]), ("1,0", [1, 0]), ("2,7,0", [2]), ("", []), ("-1,0", []), ("GPU-b", [1])],
 )
-def test_order_and_end_are_cudas(
+def test_visible_devices_are_read_as_cuda_reads_them(
     monkeypatch: pytest.MonkeyPatch, named: str | None, expected: list[int]
 ) -> None:
     """A library of three devices, in place of NVML's, whose handles are their numbers."""
@@ -64,9 +90,9 @@ def test_order_and_end_are_cudas(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     """Two GPUs."""
-    made = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
-    monkeypatch.setattr(gpus, "visible", lambda: made)
-    return made
+    visible = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
+    monkeypatch.setattr(gpus, "visible", lambda: visible)
+    return visible
 
 
 @pytest.mark.usefixtures("two", "forked")
@@ -120,16 +146,18 @@ def test_dask_cuda_gets_the_settings(
 
 
 @pytest.mark.parametrize(
-    ("workers", "told"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")]
+    ("workers", "message"), [(1, "worker without a GPU"), (2, "GPU-0: more than one worker")]
 )
-def test_workers_that_share_a_gpu_are_refused(workers: int, told: str, two: list[gpus.Gpu]) -> None:
+def test_workers_that_share_a_gpu_are_refused(
+    workers: int, message: str, two: list[gpus.Gpu]
+) -> None:
     if workers == 1:
         two.clear()
     options = {"processes": False, "threads_per_worker": 1, **NO_PAGES}
     with (
-        distributed.LocalCluster(n_workers=workers, **options) as made,
-        Client(made, set_as_default=False) as client,
-        pytest.raises(TipcastError, match=f"K006.*{told}.*dask cuda worker"),
+        distributed.LocalCluster(n_workers=workers, **options) as local,
+        Client(local, set_as_default=False) as client,
+        pytest.raises(TipcastError, match=f"K006.*{message}.*dask cuda worker"),
     ):
         session.own_gpus(client)
 

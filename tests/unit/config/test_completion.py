@@ -35,8 +35,8 @@ from tipcast.config.jobs import JOBS
         ("", []),
     ],
 )
-def test_words(line: str, some: list[str], own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(conf_files.OWN, str(own))
+def test_words(line: str, some: list[str], own_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(conf_files.OWN, str(own_conf))
     assert set(some) == set(candidates(line))
     offered = candidates("tipcast train ")
     assert {"seed=", "model="} <= set(offered)

@@ -4,6 +4,7 @@ remedy.
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,21 +21,35 @@ def load(job: str, *overrides: str) -> object:
     return to_object(composed.config)
 
 
-def test_defaults_and_overrides_of_a_training(
+def test_a_training_without_words_takes_sample_trips_on_this_machine() -> None:
+    config = load("train")
+    assert (type(config.data), type(config.cluster)) == (schema.SampleData, schema.LocalCluster)
+
+
+@pytest.fixture
+def three_seeds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Configurations of a multirun, with a name from the environment."""
+    monkeypatch.setenv("NAME", "mine")
+    return compose("train", ["--multirun", "seed=1,2,3", "tracking.run_name='${oc.env:NAME}'"])
+
+
+def test_a_multirun_composes_a_training_for_each_value(three_seeds: Any) -> None:
+    assert [(one.config.seed, one.config.tracking.run_name) for one in three_seeds] == [
+        (n, "mine") for n in (1, 2, 3)
+    ]
+
+
+def test_overrides_are_kept_as_they_were_given(three_seeds: Any) -> None:
+    assert three_seeds[1].overrides == ["seed=2", "tracking.run_name='${oc.env:NAME}'"]
+
+
+def test_hydra_writes_nothing_into_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load("train")
-    assert (type(config.data), type(config.cluster)) == (schema.SampleData, schema.LocalCluster)
-    monkeypatch.setenv("NAME", "mine")
-    many = compose("train", ["--multirun", "seed=1,2,3", "tracking.run_name='${oc.env:NAME}'"])
-    assert [(one.config.seed, one.config.tracking.run_name) for one in many] == [
-        (n, "mine") for n in (1, 2, 3)
-    ]
-    assert many[1].overrides == ["seed=2", "tracking.run_name='${oc.env:NAME}'"], (
-        "kept as they were given"
-    )
-    assert not list(tmp_path.iterdir()), "hydra writes nothing into the working directory"
+    load("train")
+    compose("train", ["--multirun", "seed=1,2,3"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -47,7 +62,7 @@ def test_defaults_and_overrides_of_a_training(
         (["data=table", "data.train=a.csv", "task=tip_amount"], "tip_amount"),
     ],
 )
-def test_data_and_models_bring_a_task_that_may_be_another(words: list[str], task: str) -> None:
+def test_the_task_follows_from_the_options_unless_it_is_named(words: list[str], task: str) -> None:
     assert [load(job, *words).task.name for job in ("train", "sweep", "ladder")] == [task] * 3
 
 

@@ -39,7 +39,7 @@ RIGHT = (
 )
 
 
-def given(monkeypatch: pytest.MonkeyPatch, variable: str) -> str:
+def set_variable(monkeypatch: pytest.MonkeyPatch, variable: str) -> str:
     """Set a variable; return its name."""
     name, _, value = f"DASK_{variable}".partition("=")
     monkeypatch.setenv(name, value)
@@ -50,7 +50,7 @@ def given(monkeypatch: pytest.MonkeyPatch, variable: str) -> str:
 def test_a_wrong_value_is_told_with_its_variable(
     variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = given(monkeypatch, variable)
+    name = set_variable(monkeypatch, variable)
     with pytest.raises(TipcastError) as refused:
         dask_settings.check()
     assert str(refused.value).startswith(f"error[C003] {name}: must be {WRONG[variable]}. Fix: ")
@@ -58,7 +58,7 @@ def test_a_wrong_value_is_told_with_its_variable(
 
 @pytest.mark.parametrize("variable", RIGHT)
 def test_what_dask_takes_is_taken(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, variable)
+    set_variable(monkeypatch, variable)
     dask_settings.check()
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import filelock
@@ -38,8 +39,12 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path) -> None:
-    """A process that is killed leaves its folder, and no lock on it."""
+@pytest.fixture
+def left_folders(shared: Path) -> Iterator[dict[str, Path]]:
+    """Temporary folders that are there when a process starts, by what they are.
+
+    A process that was killed has left its folder, and no lock on it.
+    """
     folders = {
         name: shared / f"{disk.OURS}{name}" for name in ("killed", "in_use", "shared_with_others")
     }
@@ -49,15 +54,39 @@ def test_what_a_killed_process_left_goes_and_what_others_have_stays(shared: Path
         (folder / "file").touch()
     folders["shared_with_others"].chmod(0o755)
     (shared / f"{disk.OURS}link").symlink_to(folders["of_another_machine"])
-    disk.lock_file("1").touch(mode=0o600)
     holder = os.open(folders["in_use"], os.O_RDONLY)
     fcntl.flock(holder, fcntl.LOCK_EX)
-    with disk.temporary_folder() as made, disk.temporary_folder():
-        assert made.is_dir(), "the next one does not take it for abandoned"
+    yield folders
     os.close(holder)
-    assert [name for name, folder in folders.items() if not folder.exists()] == ["killed"]
-    assert not made.exists()
-    assert not disk.lock_file("1").exists()
+
+
+def test_the_folder_of_a_killed_process_is_removed(left_folders: dict[str, Path]) -> None:
+    with disk.temporary_folder():
+        assert not left_folders["killed"].exists()
+
+
+def test_folders_of_living_processes_are_kept(left_folders: dict[str, Path]) -> None:
+    """Also those that others may enter, and those of other machines, to which a link leads."""
+    del left_folders["killed"]
+    with disk.temporary_folder():
+        assert [name for name, folder in left_folders.items() if not folder.exists()] == []
+
+
+def test_a_temporary_folder_is_not_taken_for_abandoned(shared: Path) -> None:
+    with disk.temporary_folder() as folder, disk.temporary_folder():
+        assert folder.is_dir()
+
+
+def test_a_temporary_folder_is_removed_with_its_block(shared: Path) -> None:
+    with disk.temporary_folder() as folder:
+        pass
+    assert not folder.exists()
+
+
+def test_a_lock_file_that_nobody_holds_is_removed(shared: Path) -> None:
+    disk.lock_file("1").touch(mode=0o600)
+    with disk.temporary_folder():
+        assert not disk.lock_file("1").exists()
 
 
 def test_a_lock_is_taken_while_others_look_for_abandoned_ones(shared: Path) -> None:
@@ -95,9 +124,9 @@ def test_a_process_has_a_folder_of_its_own_however_long_the_shared_ones_path(
             command, env=os.environ | {"TMPDIR": str(shared)}, capture_output=True, text=True
         )
         assert ended.returncode == (-signal.SIGKILL if killed else 0), ended.stderr
-        own, sockets = map(Path, ended.stdout.split())
-        assert own.parent == shared
-        assert own.exists() == sockets.exists() == bool(killed)
+        folder, sockets = map(Path, ended.stdout.split())
+        assert folder.parent == shared
+        assert folder.exists() == sockets.exists() == bool(killed)
     script.write_text("from tipcast.config import disk; disk.remove_abandoned()")
     subprocess.run(
         [sys.executable, str(script)], env=os.environ | {"TMPDIR": str(shared)}, check=True

@@ -81,5 +81,5 @@ def test_values_of_mlflow_run_choose_no_code_of_workers(
         ("http://127.0.0.1:5000/models/x@champion", "http://127.0.0.1:5000/models/x@champion"),
     ],
 )
-def test_addresses_lose_name_and_password(address: str, shown: str) -> None:
+def test_addresses_lose_credentials(address: str, shown: str) -> None:
     assert redact(address) == shown

@@ -25,20 +25,40 @@ def test_the_longest_part_gives_way(what: str, fix: str, kept: str) -> None:
     assert kept in str(error)
 
 
-@pytest.mark.parametrize("letter", EXIT_CODES)
-def test_form_exit_code_and_the_way_from_a_worker(letter: str) -> None:
-    error = TipcastError(f"{letter}001", "a/file.parquet", "something\n  is wrong.", "mend it")
+def example_error(letter: str) -> TipcastError:
+    return TipcastError(f"{letter}001", "a/file.parquet", "something\n  is wrong.", "mend it")
+
+
+@pytest.fixture(params=EXIT_CODES)
+def letter(request: pytest.FixtureRequest) -> str:
+    """The first letter of an error's code."""
+    letter: str = request.param
+    return letter
+
+
+@pytest.fixture
+def worker_error(letter: str) -> TipcastError:
+    """An error as it comes from a worker."""
 
     @travelling
     def task() -> None:
-        raise error from OSError(threading.Lock())  # a library's own, which cannot be pickled
+        # of a library's own error, which cannot be pickled
+        raise example_error(letter) from OSError(threading.Lock())
 
-    with pytest.raises(TipcastError) as caught:
+    with pytest.raises(TipcastError) as raised:
         task()
-    came = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own bytes
-    assert (
-        str(came)
-        == str(error)
-        == f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
-    )
-    assert came.exit_code == EXIT_CODES[letter]
+    received: TipcastError = pickle.loads(pickle.dumps(raised.value))  # noqa: S301 - our own bytes
+    return received
+
+
+def test_an_error_is_one_line_with_its_code_first(letter: str) -> None:
+    line = f"error[{letter}001] a/file.parquet: something is wrong. Fix: mend it"
+    assert str(example_error(letter)) == line
+
+
+def test_an_error_of_a_worker_keeps_its_line(letter: str, worker_error: TipcastError) -> None:
+    assert str(worker_error) == str(example_error(letter))
+
+
+def test_an_error_of_a_worker_keeps_its_exit_code(letter: str, worker_error: TipcastError) -> None:
+    assert worker_error.exit_code == EXIT_CODES[letter]

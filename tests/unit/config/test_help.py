@@ -19,7 +19,7 @@ LIBRARYS = ("model.params.", "model.space.")
 LONGEST_PAGE = 36
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert cli.main([*words]) == 0
     return capsys.readouterr().out
 
@@ -48,7 +48,7 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
     for at in range(max(map(len, options.values()))):  # one of each group at a time
         chosen = {group: names[at % len(names)] for group, names in options.items()}
         words = [f"{group}={name}" for group, name in chosen.items()]
-        text = shown(capsys, "sweep", "--help", *words)
+        text = output_of(capsys, "sweep", "--help", *words)
         assert all(f"{word}: " in text for word in words)
         assert explained(text)
         assert to_object(compose("sweep", [*words, "data.train=a", "data.test=b"])[0].config)
@@ -59,16 +59,29 @@ def test_every_key_of_every_option_is_explained(capsys: pytest.CaptureFixture[st
         assert keys <= set(help._comments(path, "model")), name
 
 
-def test_a_key_shows_its_default_and_its_comment(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
-    comments = explained(text)
-    of_conf = comments["model.fit.early_stopping_rounds"]
-    of_schema = comments["cluster.worker_ttl_s"]
-    assert "  data.rows=200000                  of all months of a period together\n" in text
-    assert of_conf == "null: never; needs task.validation > 0"
-    assert of_schema.startswith("seconds without a sign of life")
+@pytest.fixture
+def train_page(capsys: pytest.CaptureFixture[str]) -> str:
+    """The help page of a training with these options."""
+    return output_of(capsys, "train", "--help", "model=xgboost", "data=sample", "cluster=local")
+
+
+def test_a_key_shows_its_default(train_page: str) -> None:
+    assert "  data.rows=200000                  of all months of a period together\n" in train_page
+
+
+def test_a_key_shows_the_comment_of_its_file(train_page: str) -> None:
+    comment = explained(train_page)["model.fit.early_stopping_rounds"]
+    assert comment == "null: never; needs task.validation > 0"
+
+
+def test_a_key_without_a_comment_shows_what_the_schema_says(train_page: str) -> None:
+    comments = explained(train_page)
+    assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life")
     assert comments["resume"].startswith("With --multirun: id of its run")
-    assert "data.source" not in comments, "it follows from the option"
+
+
+def test_a_key_that_follows_from_its_option_is_not_shown(train_page: str) -> None:
+    assert "data.source" not in explained(train_page)
 
 
 def test_a_mistake_beside_help_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,15 +89,20 @@ def test_a_mistake_beside_help_is_told(capsys: pytest.CaptureFixture[str]) -> No
     assert "error[C002] model=xgbost" in capsys.readouterr().err
 
 
-def test_no_words_show_the_usage_and_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    usage = shown(capsys, "--help")
+def test_a_command_without_words_shows_the_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = output_of(capsys, "--help")
     assert "--quiet" in usage
-    assert (cli.main([]), capsys.readouterr().out) == (2, usage)
+    cli.main([])
+    assert capsys.readouterr().out == usage
+
+
+def test_a_command_without_words_is_a_mistake() -> None:
+    assert cli.main([]) == 2
 
 
 def test_no_page_shows_what_only_tests_use(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--help", "model=svc"], ["--cfg", "job"], ["--cfg", "job", "model=svc"]):
-        assert "tiny" not in shown(capsys, "train", *words), words
+        assert "tiny" not in output_of(capsys, "train", *words), words
     assert candidates("tipcast train model.k") == ["model.kinds."]
     assert candidates("tipcast train model.t") == []
     assert compose("train", [])[0].config.model.tiny, "the option keeps it"
@@ -92,7 +110,7 @@ def test_no_page_shows_what_only_tests_use(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, job, "--help")
+    text = output_of(capsys, job, "--help")
     assert len(text.splitlines()) <= LONGEST_PAGE
     parts = [part.splitlines()[1:] for part in text.partition("\nmore: ")[0].split("\n\n")[1:]]
     for group, names in (line.split(maxsplit=1) for line in parts[0] if line[2] != " "):
@@ -106,18 +124,18 @@ def test_a_page_says_what_matters(job: str, capsys: pytest.CaptureFixture[str]) 
     )
     for example in " ".join(parts[2]).split(" tipcast ")[1:]:
         assert compose(example.split()[0], to_overrides(example.split()[1:])), example
-    every = shown(capsys, job, "-h", "print=text")
+    every = output_of(capsys, job, "-h", "print=text")
     assert every.startswith(f"tipcast {job}: ")
     assert "print" in explained(every)
     first = (conf_files.conf_dir() / f"{job}.yaml").read_text(encoding="utf-8").partition("\n")[0]
     assert first.startswith(f"# tipcast {job}")
-    assert f"{first.partition(': ')[2]}\n" in shown(capsys, "--help"), "one line each"
+    assert f"{first.partition(': ')[2]}\n" in output_of(capsys, "--help"), "one line each"
 
 
 def test_options_of_one_s_own_are_explained_too(
-    own: Path, capsys: pytest.CaptureFixture[str]
+    own_conf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = shown(capsys, "train", "--config-dir", str(own), "task=mine", "--help")
+    text = output_of(capsys, "train", "--config-dir", str(own_conf), "task=mine", "--help")
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith(
@@ -129,7 +147,7 @@ def test_options_of_one_s_own_are_explained_too(
 def test_a_job_without_a_task_offers_no_data_that_bring_one(
     job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    offered = re.search(r"^  data +(.*)$", shown(capsys, job, "--help"), re.MULTILINE)
+    offered = re.search(r"^  data +(.*)$", output_of(capsys, job, "--help"), re.MULTILINE)
     if offered is None:  # the files of score are named by input=
         return
     for name in re.sub(r"[\[\]]", "", offered[1]).split(", "):

@@ -1,5 +1,7 @@
 """A configuration as plain values, without its secrets."""
 
+from typing import Any
+
 import pytest
 import yaml
 
@@ -57,23 +59,39 @@ def test_secrets_are_hidden() -> None:
     assert (redact(text), to_plain([text])) == (shown, [shown]), "of every address in a text"
 
 
-def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture(scope="module")
+def sweep_config() -> Any:
+    """The configuration of a sweep without overrides."""
+    return to_object(compose("sweep", [])[0].config)
+
+
+MONTHS = ["data=tlc", "data.train=2019-01", "data.test=2019-02"]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> str:
+    """What a sweep recorded on a machine that had its trips from another address, in another
+    folder.
+    """
     monkeypatch.setenv("TIPCAST_CACHE", "/kept/here")
-    words = ["data=tlc", "data.train=2019-01", "data.test=2019-02"]
     far = ["data.url='https://far/{colour}{month}.parquet'", "data.cache=/far"]
-    text = yaml.safe_dump(to_plain(to_object(compose("sweep", [*words, *far])[0].config)))
-    here = to_object(compose("sweep", words)[0].config)
-    mine = to_object(compose("sweep", [*words, "data.cache=/mine"])[0].config)
+    return yaml.safe_dump(to_plain(to_object(compose("sweep", [*MONTHS, *far])[0].config)))
+
+
+def test_where_data_lie_is_not_taken_from_a_recorded_run(elsewhere: str, sweep_config: Any) -> None:
+    here = to_object(compose("sweep", MONTHS)[0].config)
     assert here.data.cache == "/kept/here"
-    assert source_of_tests(text, DataSpec(test=None), "run 1") == here.data
-    assert recorded(text, "{}", "run 1")["data"] == to_plain(here.data)
-    assert restored(text, to_object(compose("sweep", [])[0].config), "run 1").data == here.data
-    assert restored(text, mine, "run 1").data == mine.data, "the command line may choose them"
+    assert source_of_tests(elsewhere, DataSpec(test=None), "run 1") == here.data
+    assert recorded(elsewhere, "{}", "run 1")["data"] == to_plain(here.data)
+    assert restored(elsewhere, sweep_config, "run 1").data == here.data
 
 
-@pytest.mark.parametrize(
+def test_the_command_line_says_where_data_of_a_resumed_sweep_lie(elsewhere: str) -> None:
+    given = to_object(compose("sweep", [*MONTHS, "data.cache=/mine"])[0].config)
+    assert restored(elsewhere, given, "run 1").data == given.data
+
+
+NOT_PLAIN = pytest.mark.parametrize(
     ("part", "change"),
     [
         ("model", {"params": {"x": "${oc.env:HOME}"}}),
@@ -85,14 +103,31 @@ def test_a_recorded_run_chooses_no_address_and_no_folder_of_this_machine(
         ("task", {"threshold": "high"}),
     ],
 )
-def test_what_a_run_recorded_is_data_and_not_followed(part: str, change: dict[str, object]) -> None:
-    given = to_object(compose("sweep", [])[0].config)
-    whole = to_plain(given)
-    for text in ("", "a: [", "data: 1", yaml.safe_dump(whole | {part: whole[part] | change})):
+"""Parts of a recorded configuration that someone may have changed to have code run."""
+
+
+def tampered(config: Any, part: str, change: dict[str, object]) -> tuple[str, ...]:
+    """Return texts that are no record of a configuration, of which the last is nearly one."""
+    plain = to_plain(config)
+    return ("", "a: [", "data: 1", yaml.safe_dump(plain | {part: plain[part] | change}))
+
+
+@NOT_PLAIN
+def test_a_run_whose_record_is_not_plain_data_is_not_repeated(
+    sweep_config: Any, part: str, change: dict[str, object]
+) -> None:
+    for text in tampered(sweep_config, part, change):
         with pytest.raises(TipcastError, match="M023"):
             recorded(text, "{}", "run 1")
+
+
+@NOT_PLAIN
+def test_a_sweep_whose_record_is_not_plain_data_is_not_resumed(
+    sweep_config: Any, part: str, change: dict[str, object]
+) -> None:
+    for text in tampered(sweep_config, part, change):
         with pytest.raises(TipcastError, match="S003"):
-            restored(text, given, "run 1")
+            restored(text, sweep_config, "run 1")
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_parts_over_workers_are_judged_as_the_whole(client: Client, kind: str) -
 def test_metrics_are_listed_from_the_headline_on(kind: str) -> None:
     judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
     metrics = judge.evaluate_here(predictions, target).metrics
-    assert list(metrics)[: len(judge.metrics)] == [each.name for each in judge.metrics]
+    assert list(metrics)[: len(judge.metrics)] == [listed.name for listed in judge.metrics]
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,16 @@ def test_the_interval_of_a_loss_does_not_go_below_0() -> None:
     assert mean_interval(3, 1.0, 1.0).low == 0
 
 
-def test_keys_in_mlflow_begin_with_the_headline_and_end_with_its_interval() -> None:
+@pytest.fixture
+def logged_keys() -> list[str]:
+    """Keys of a regression's metrics in MLflow."""
     found = Regression().evaluate_here(np.array([1.0, 4.0]), np.array([1.0, 3.0]))
-    keys = list(logged(Regression(), found, "test"))
-    assert (keys[0], keys[-2:]) == ("test/rmse", ["test/rmse_low", "test/rmse_high"])
+    return list(logged(Regression(), found, "test"))
+
+
+def test_keys_in_mlflow_begin_with_the_headline(logged_keys: list[str]) -> None:
+    assert logged_keys[0] == "test/rmse"
+
+
+def test_keys_in_mlflow_end_with_the_interval(logged_keys: list[str]) -> None:
+    assert logged_keys[-2:] == ["test/rmse_low", "test/rmse_high"]

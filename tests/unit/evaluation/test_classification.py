@@ -117,14 +117,29 @@ def test_the_threshold_is_the_most_accurate(judged: Callable[[str], Evaluation],
 
 
 @pytest.mark.parametrize("name", list(cases()))
-def test_the_curve_goes_from_no_row_to_all_and_has_the_area_of_the_auc(
+def test_the_curve_has_few_points(judged: Callable[[str], Evaluation], name: str) -> None:
+    assert len(judged(name).roc["fpr"]) <= 2000
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_the_curve_goes_from_no_row_to_all(judged: Callable[[str], Evaluation], name: str) -> None:
+    curve = judged(name).roc
+    assert (curve["fpr"][0], curve["tpr"][0]) == (0, 0)
+    assert (curve["fpr"][-1], curve["tpr"][-1]) == (1, 1)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_the_area_below_the_curve_is_the_auc(
     judged: Callable[[str], Evaluation], name: str
 ) -> None:
     found = judged(name)
-    fpr, tpr, thresholds = (found.roc[column] for column in ("fpr", "tpr", "threshold"))
-    assert len(fpr) <= 2000
-    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
-    assert np.trapezoid(tpr, fpr) == pytest.approx(found.metrics["auc"], abs=1e-4)
+    area = np.trapezoid(found.roc["tpr"], found.roc["fpr"])
+    assert area == pytest.approx(found.metrics["auc"], abs=1e-4)
+
+
+@pytest.mark.parametrize("name", list(cases()))
+def test_thresholds_fall_along_the_curve(judged: Callable[[str], Evaluation], name: str) -> None:
+    thresholds = judged(name).roc["threshold"]
     assert np.isinf(thresholds[0])
     assert (np.diff(thresholds) < 0).all()
 
@@ -221,9 +236,10 @@ def difference(
     *predictions, targets = (
         spread(client, values, (700, 701, 2200)) for values in (*scores, labels)
     )
-    both = [JUDGE.evaluate(client, each, targets) for each in predictions]
+    both = [JUDGE.evaluate(client, values, targets) for values in predictions]
     if binned:  # as of many rows, whose scores are not kept
-        both = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in both]
+        none = np.zeros((2, 0))
+        both = [replace(found, sums=replace(found.sums, ranked=none)) for found in both]
     return JUDGE.difference(Parts([*predictions, targets], client), both)
 
 
@@ -257,7 +273,7 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
     # and of one positive nothing is known
     labels = np.array([0, 0, 1])
     scores = np.array([0.1, 0.5, 0.3])
-    both = [JUDGE.evaluate_here(each, labels) for each in (scores, scores[::-1])]
+    both = [JUDGE.evaluate_here(values, labels) for values in (scores, scores[::-1])]
     parts = Parts([[scores], [scores[::-1]], [labels]])
     assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
 

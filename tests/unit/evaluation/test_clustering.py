@@ -51,16 +51,23 @@ def test_equals_scikit_learn(
     )
 
 
-def test_a_cluster_without_rows_one_cluster_and_no_spread() -> None:
+def test_a_cluster_without_rows_does_not_count() -> None:
     predictions, x = rows()
     kept = predictions[:, 0] != 1
     found = JUDGE.evaluate_here(predictions[kept], x[kept])
     expected = reference.davies_bouldin_score(x[kept].astype(float), predictions[kept, 0])
     assert found.metrics["davies_bouldin"] == pytest.approx(expected)
     assert found.sums.histogram[1] == 0
+
+
+def test_one_cluster_has_an_index_of_0() -> None:
+    predictions, x = rows()
     predictions[:, 0] = 0
     found = JUDGE.evaluate_here(predictions, x)
     assert found.metrics["davies_bouldin"] == 0
+
+
+def test_rows_that_are_all_the_same_are_drawn() -> None:
     flat = np.ones((20, 3), dtype=np.float32)
     found = JUDGE.evaluate_here(np.zeros((20, 2), dtype=np.float32), flat)
     assert dict(JUDGE.figures({"test": found}, ""))[JUDGE.figure].startswith(b"\x89PNG")

@@ -49,7 +49,7 @@ def test_a_gpu_evaluates_as_the_cpu_does(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_device_evaluates_and_counts_alike(
+def test_an_evaluation_is_the_same_on_each_device(
     backend: Session, client: Client, kind: str
 ) -> None:
     columns = ROWS[kind]()
@@ -58,7 +58,7 @@ def test_each_device_evaluates_and_counts_alike(
     expected = judge.evaluate(client, *(spread(client, values) for values in columns))
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)
     for field in dataclasses.fields(expected.sums):
-        one, other = (getattr(each.sums, field.name) for each in (found, expected))
+        one, other = (getattr(evaluation.sums, field.name) for evaluation in (found, expected))
         np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=field.name)
 
 
@@ -69,7 +69,10 @@ def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
     )
     columns = [placed(backend, values, (123,)) for values in (first, second, labels)]
     here = [Classification().evaluate_here(scores, labels) for scores in (first, second)]
-    binned = [replace(each, sums=replace(each.sums, ranked=np.zeros((2, 0)))) for each in here]
+    binned = [
+        replace(evaluation, sums=replace(evaluation.sums, ranked=np.zeros((2, 0))))
+        for evaluation in here
+    ]
     value, interval = Classification().difference(Parts(columns, backend.client), binned)
     assert value == here[0].headline - here[1].headline
     assert interval.low < value < interval.high

@@ -7,7 +7,7 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation.multiclass import Multiclass
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import Interval, Parts
 
 JUDGE = Multiclass()
 
@@ -54,14 +54,28 @@ def test_equals_scikit_learn(client: Client) -> None:
     assert [*JUDGE.details(found)] == ["recall/0", "recall/1"]
 
 
-def test_the_difference_and_its_interval(client: Client) -> None:
+@pytest.fixture(scope="module")
+def compared(client: Client) -> tuple[float, Interval, np.ndarray]:
+    """The difference of two models with its interval, and that of their losses of each row."""
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
+    both = [JUDGE.evaluate_here(scores, truth) for scores in (first, second)]
     value, interval = JUDGE.difference(Parts(futures, client), both)
-    losses = [-np.log(each[np.arange(3000), truth].astype(float)) for each in (first, second)]
-    apart = losses[0] - losses[1]
-    half = 1.959963984540054 * apart.std(ddof=1) / np.sqrt(3000)
-    assert value == pytest.approx(apart.mean(), rel=1e-9)
-    assert interval.low == pytest.approx(apart.mean() - half, rel=1e-9)
+    losses = [-np.log(scores[np.arange(3000), truth].astype(float)) for scores in (first, second)]
+    return value, interval, losses[0] - losses[1]
+
+
+def test_the_difference_is_the_mean_of_that_of_each_row(
+    compared: tuple[float, Interval, np.ndarray],
+) -> None:
+    value, _, by_row = compared
+    assert value == pytest.approx(by_row.mean(), rel=1e-9)
+
+
+def test_the_interval_of_a_difference_is_that_of_a_mean(
+    compared: tuple[float, Interval, np.ndarray],
+) -> None:
+    _, interval, by_row = compared
+    half = 1.959963984540054 * by_row.std(ddof=1) / np.sqrt(3000)
+    assert interval.low == pytest.approx(by_row.mean() - half, rel=1e-9)

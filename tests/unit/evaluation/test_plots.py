@@ -1,9 +1,11 @@
 """Plots: what they say, read from the drawn figure, and that nothing is cut off or collides."""
 
+import contextlib
+import functools
 import io
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,13 +38,21 @@ def evaluation() -> ClassificationEvaluation:
     return found
 
 
-@pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Figure]]:
-    """Figures as they are before they become bytes."""
+@contextlib.contextmanager
+def kept_figures() -> Iterator[list[Figure]]:
+    """Figures that a block draws, as they are before they become bytes."""
     figures: list[Figure] = []
-    real = page.png
-    monkeypatch.setattr(page, "png", lambda figure: figures.append(figure) or real(figure))
-    return figures
+    png = page.png
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "png", lambda figure: figures.append(figure) or png(figure))
+        yield figures
+
+
+@pytest.fixture
+def drawn() -> Iterator[list[Figure]]:
+    """Figures that a test draws."""
+    with kept_figures() as figures:
+        yield figures
 
 
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
@@ -51,7 +61,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     truth = r.normal(10, 3, 5000)
     names = [f"feature_{at}" for at in range(13)] + ["a_feature_of_a_very_long_name"]
     centres = {f"{cores} cores": np.array([[0.1, 0.2], [1.0, 0.01 * cores]]) for cores in (1, 2)}
-    each: dict[str, tuple[Any, ...]] = {
+    arguments: dict[str, tuple[Any, ...]] = {
         "roc": ({"test": found, "validation": found},),
         "precision_recall": ({"test": found},),
         "calibration": ({"test": found},),
@@ -64,7 +74,7 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "ladder": ({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"},),
     }
     drawn: bytes = getattr(plots, kind)(
-        *each[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {})
+        *arguments[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {})
     )
     return drawn
 
@@ -86,41 +96,87 @@ def words(figure: Figure) -> list[str]:
     return [text.get_text() for text in texts]
 
 
+@pytest.fixture(scope="module")
+def pictures(
+    evaluation: ClassificationEvaluation,
+) -> Callable[[str], tuple[np.ndarray, Figure]]:
+    """Draw a kind the first time that it is asked for: its pixels, and the figure they are of."""
+
+    @functools.cache
+    def draw_once(kind: str) -> tuple[np.ndarray, Figure]:
+        with kept_figures() as figures:
+            png = draw(kind, evaluation)
+        return imread(io.BytesIO(png), format="png"), figures[0]
+
+    return draw_once
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_is_a_square_png_with_nothing_cut_off_and_no_texts_that_collide(
-    kind: str, evaluation: ClassificationEvaluation, drawn: list[Figure]
+def test_a_picture_is_square(
+    kind: str, pictures: Callable[[str], tuple[np.ndarray, Figure]]
 ) -> None:
-    image = imread(io.BytesIO(draw(kind, evaluation)), format="png")
-    assert image.shape[:2] == (600, 600)
-    for edge in (image[:8], image[-8:], image[:, :8], image[:, -8:]):
-        assert (edge[..., :3] == 1).all(), "a white margin: no text runs over the edge"
-    assert SUBTITLE in words(drawn[0])
+    pixels, _ = pictures(kind)
+    assert pixels.shape[:2] == (600, 600)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_runs_over_the_edge(
+    kind: str, pictures: Callable[[str], tuple[np.ndarray, Figure]]
+) -> None:
+    pixels, _ = pictures(kind)
+    for margin in (pixels[:8], pixels[-8:], pixels[:, :8], pixels[:, -8:]):
+        assert (margin[..., :3] == 1).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_has_its_subtitle(
+    kind: str, pictures: Callable[[str], tuple[np.ndarray, Figure]]
+) -> None:
+    _, figure = pictures(kind)
+    assert SUBTITLE in words(figure)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_texts_collide(kind: str, pictures: Callable[[str], tuple[np.ndarray, Figure]]) -> None:
+    _, figure = pictures(kind)
     boxes = []
-    for axes in drawn[0].axes:
+    for axes in figure.axes:
         texts = [*axes.texts, *(axes.get_legend().get_texts() if axes.get_legend() else [])]
         boxes += [(text.get_text(), text.get_window_extent()) for text in texts]
     for i, (one, box) in enumerate(boxes):
         assert not [other for other, second in boxes[:i] if box.overlaps(second)], one
 
 
-def test_roc_says_auc_interval_and_threshold(
-    evaluation: ClassificationEvaluation, drawn: list[Figure]
-) -> None:
-    plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
+@pytest.fixture(scope="module")
+def roc(evaluation: ClassificationEvaluation) -> Figure:
+    """The curves of two splits."""
+    with kept_figures() as figures:
+        plots.roc({"test": evaluation, "validation": evaluation}, SUBTITLE)
+    return figures[0]
+
+
+def test_roc_says_the_auc_of_each_split(evaluation: ClassificationEvaluation, roc: Figure) -> None:
     low, high = evaluation.interval
     text = f"AUC {evaluation.metrics['auc']:.3f}\n({low:.3f} to {high:.3f})"
-    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5", "threshold 0.450"} <= set(
-        words(drawn[0])
-    )
-    legend = (
-        drawn[0]
-        .axes[0]
-        .get_legend()
-        .get_window_extent()
-        .transformed(drawn[0].axes[0].transData.inverted())
-    )
-    assert legend.x0 > legend.y1, "below the diagonal, so that it hides no curve"
-    ring = [line for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
+    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5"} <= set(words(roc))
+
+
+def test_roc_says_its_threshold(roc: Figure) -> None:
+    assert "threshold 0.450" in words(roc)
+
+
+def test_the_legend_of_roc_hides_no_curve(roc: Figure) -> None:
+    """It lies below the diagonal."""
+    axes = roc.axes[0]
+    extent = axes.get_legend().get_window_extent()
+    legend = extent.transformed(axes.transData.inverted())
+    assert legend.x0 > legend.y1
+
+
+def test_roc_marks_its_threshold_on_the_curve(
+    evaluation: ClassificationEvaluation, roc: Figure
+) -> None:
+    ring = [line for line in roc.axes[0].lines if line.get_marker() == "o"]
     true_negatives, false_positives = evaluation.sums.confusion[0]
     wrong = false_positives / (false_positives + true_negatives)
     assert [(*line.get_xdata(), *line.get_ydata()) for line in ring] == [
@@ -139,37 +195,50 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
     axes = drawn[0].axes[0]
     assert axes.get_xlabel() == f"first component ({first} of variance)"
     assert axes.get_ylabel() == f"second component ({second})"
-    rows, centres = (each.get_offsets() for each in axes.collections)
+    rows, centres = (dots.get_offsets() for dots in axes.collections)
     assert np.asarray(rows.std(axis=0)) == pytest.approx(np.sqrt(values[:2]))
     np.testing.assert_allclose(centres, rows[:5])
 
 
-def test_importance_is_sorted_and_adds_to_one(drawn: list[Figure]) -> None:
-    plots.importance(IMPORTANCE, SUBTITLE, kind="gain")
-    axes = drawn[0].axes[0]
+@pytest.fixture(scope="module")
+def importance() -> Figure:
+    """The importance of three features."""
+    with kept_figures() as figures:
+        plots.importance(IMPORTANCE, SUBTITLE, kind="gain")
+    return figures[0]
+
+
+def test_the_most_important_feature_is_on_top(importance: Figure) -> None:
+    axes = importance.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "pickup_hour",
         "PULocationID",
         "passenger_count",
     ]
-    assert [bar.get_width() for bar in axes.patches] == [0.6, 0.3, 0.1]
     assert axes.yaxis_inverted()
-    for nothing in ({}, {"a": 0.0}):
-        assert plots.importance(nothing, SUBTITLE, kind="gain").startswith(b"\x89PNG")
+
+
+def test_importance_adds_to_one(importance: Figure) -> None:
+    assert [bar.get_width() for bar in importance.axes[0].patches] == [0.6, 0.3, 0.1]
+
+
+@pytest.mark.parametrize("nothing", [{}, {"a": 0.0}])
+def test_importance_of_nothing_is_a_picture(nothing: dict[str, float]) -> None:
+    assert plots.importance(nothing, SUBTITLE, kind="gain").startswith(b"\x89PNG")
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
-    def held() -> list[int]:
+    def pyplot_figures() -> list[int]:
         """Return the figures that pyplot keeps: other libraries' may be among them."""
         module = sys.modules.get("matplotlib.pyplot")
         return [] if module is None else module.get_fignums()
 
-    before = held()
+    before = pyplot_figures()
     kinds = KINDS[::3]
     alone = [draw(kind, evaluation) for kind in kinds]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda kind: draw(kind, evaluation), kinds)) == alone
-    assert held() == before
+    assert pyplot_figures() == before
 
 
 def test_ctrl_c_while_a_plot_is_drawn_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,21 +61,41 @@ def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     assert 365 <= hits <= 393
 
 
-def test_the_difference_and_its_interval(client: Client) -> None:
+def two_models(r: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return predictions of two models that share most of their errors, the first of which is
+    worse, and the truth.
+    """
+    truth = r.normal(0, 3, 800)
+    second = truth + r.normal(0, 1, 800)
+    first = second + r.normal(0, 0.5, 800)
+    return first, second, truth
+
+
+def difference(
+    client: Client, first: np.ndarray, second: np.ndarray, truth: np.ndarray
+) -> tuple[float, Interval]:
+    futures = [spread(client, values, (300,)) for values in (first, second, truth)]
+    both = [JUDGE.evaluate_here(predicted, truth) for predicted in (first, second)]
+    return JUDGE.difference(Parts(futures, client), both)
+
+
+def test_the_difference_is_that_of_the_errors(client: Client) -> None:
+    first, second, truth = two_models(np.random.default_rng(3))
+    value, _ = difference(client, first, second, truth)
+    assert value == pytest.approx(
+        np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean((second - truth) ** 2))
+    )
+
+
+def test_the_interval_of_a_difference_covers_the_truth(client: Client) -> None:
     r = np.random.default_rng(3)
     hits = 0
-    for _ in range(60):  # two models that share most of their errors; the first is worse by so much
-        truth = r.normal(0, 3, 800)
-        shared = r.normal(0, 1, 800)
-        first = truth + shared + r.normal(0, 0.5, 800)
-        second = truth + shared
-        futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-        both = [JUDGE.evaluate_here(each, truth) for each in (first, second)]
-        value, interval = JUDGE.difference(Parts(futures, client), both)
+    for _ in range(60):
+        _, interval = difference(client, *two_models(r))
         hits += interval.low <= np.sqrt(1.25) - 1 <= interval.high
     assert hits >= 52
-    assert value == pytest.approx(
-        np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean(shared**2))
-    )
-    parts = Parts((futures[0], futures[0], futures[2]), client)
-    assert JUDGE.difference(parts, (both[0], both[0])) == (0, Interval(0, 0))
+
+
+def test_a_model_does_not_differ_from_itself(client: Client) -> None:
+    first, _, truth = two_models(np.random.default_rng(3))
+    assert difference(client, first, first, truth) == (0, Interval(0, 0))

@@ -50,13 +50,16 @@ def test_says_what_matters() -> None:
     assert "does not beat" not in note(accuracy=1.0, log_loss=0.69), "of a rare class"
 
 
-def test_a_note_names_target_features_and_what_was_left_out() -> None:
+def test_a_note_says_what_was_learnt_from_which_columns() -> None:
     text = report.learnt("price", ["rooms", "area"], {"id": "each row has its own"})
     assert (
         text
         == "Predicts `price` from 2 features: `rooms`, `area`.\n\nLeft out: `id` (each row has "
         "its own)."
     )
+
+
+def test_a_note_without_a_target_says_what_rows_are_grouped_by() -> None:
     assert report.learnt("", ["rooms"], {}) == "Groups rows by 1 feature: `rooms`."
 
 

@@ -33,19 +33,25 @@ def test_no_commit_is_told_without_git(repository: Path, monkeypatch: pytest.Mon
     assert source(repository) == origin.project(repository) == Source()
 
 
-def test_the_code_of_tipcast_is_dirty_by_its_source_and_conf_alone(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_code_is_not_dirty_by_a_readme_or_a_store(
+    repository: Path,
 ) -> None:
-    commit = git(repository, "rev-parse", "HEAD")
-    (repository / "README.md").write_text("no result comes from it\n")
+    (repository / "README.md").write_text("after\n")
     (repository / "mlflow.db").write_text("")
-    assert source(repository) == Source(commit)
-    assert source(repository / "src") == Source(), "no checkout"
+    assert source(repository) == Source(git(repository, "rev-parse", "HEAD"))
+
+
+def test_a_folder_of_a_checkout_is_not_the_code_of_tipcast(repository: Path) -> None:
+    assert source(repository / "src") == Source()
+
+
+@pytest.mark.parametrize("changed", ["src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"])
+def test_the_code_is_dirty_by_a_change_of_source_or_conf(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
     monkeypatch.setenv("GIT_DIR", "/nowhere")  # as a hook has it
-    for changed in ("src/tipcast/a.py", "conf/a.yaml", "conf/mine.yaml"):
-        (repository / changed).write_text("after\n")
-        assert source(repository) == Source(commit, dirty=True)
-        git(repository, "stash", "--include-untracked")
+    (repository / changed).write_text("after\n")
+    assert source(repository) == Source(git(repository, "rev-parse", "HEAD"), dirty=True)
 
 
 def test_the_project_is_the_repository_of_the_working_folder(

@@ -39,7 +39,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], str]]:
     os.close(ours)
 
 
-def test_a_long_block_shows_its_label_and_counts(written: Callable[[], str]) -> None:
+def test_the_bar_of_tasks_counts_those_that_have_ended(written: Callable[[], str]) -> None:
     written()
     futures: list[Future[None]] = [Future(), Future(), Future()]
     turns = Turns()
@@ -48,6 +48,10 @@ def test_a_long_block_shows_its_label_and_counts(written: Callable[[], str]) -> 
             future.set_result(None)
         turns.take(2)
     assert re.search(r"read 2/3 \|.* {20}\r+$", written(), re.DOTALL), "the line is cleared"
+
+
+def test_the_bar_of_one_long_block_shows_its_label(written: Callable[[], str]) -> None:
+    written()
     turns = Turns()
     with progress("fit", wait=turns.wait):
         turns.take()
@@ -76,11 +80,11 @@ def test_no_bar(written: Callable[[], str], capfd: pytest.CaptureFixture[str]) -
 def test_lines_are_logged_above_the_bar(written: Callable[[], str]) -> None:
     written()
     turns = Turns()
-    with logging_to_stderr(logging.INFO), progress("search", wait=turns.wait) as told:
-        told(3, 8, "best 0.6")
+    with logging_to_stderr(logging.INFO), progress("search", wait=turns.wait) as advance:
+        advance(3, 8, "best 0.6")
         turns.take(2)
         module.LOG.info("trial 3 (4/8)")
-        told(4, 8)
+        advance(4, 8)
         turns.take()
     cleared, line, after = written().partition("trial 3 (4/8)")
     assert re.search(r"search 3/8 \|.*best 0.6.* \r$", cleared, re.DOTALL), (
@@ -124,9 +128,9 @@ def test_levels(level: int, expected: list[str], capsys: pytest.CaptureFixture[s
         assert (len(logged), logged[-1]) == (min(total, 10), total), "a long list stays short"
 
 
-def test_phases_add_up_and_those_that_tell_or_last_get_a_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.fixture
+def timed(caplog: pytest.LogCaptureFixture) -> Clock:
+    """A clock after five phases, two of which have one name and the last of which has failed."""
     clock = Clock(iter([0.0, 0.5, 1.0, 1.25, 2.0, 3.0, 4.0, 4.5, 5.0, 8.0]).__next__)
     with caplog.at_level(logging.INFO, "tipcast"):
         for name, facts in (
@@ -135,18 +139,30 @@ def test_phases_add_up_and_those_that_tell_or_last_get_a_line(
             ("swap", []),
             ("list", []),
         ):
-            with clock.phase(name) as told:
-                told += facts
-        with pytest.raises(ZeroDivisionError), clock.phase("fit") as told:
-            told.append("3 rounds")
+            with clock.phase(name) as notes:
+                notes += facts
+        with pytest.raises(ZeroDivisionError), clock.phase("fit") as notes:
+            notes.append("3 rounds")
             raise ZeroDivisionError
-    assert list(clock.seconds.items()) == [
+    return clock
+
+
+def test_seconds_of_phases_of_one_name_are_added(timed: Clock) -> None:
+    assert list(timed.seconds.items()) == [
         ("list", 1.0),
         ("read", 0.25),
         ("swap", 1.0),
         ("fit", 3.0),
     ]
-    assert [line.split() for line in caplog.messages] == [
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_phase_has_a_line_if_it_lasted_or_has_something_to_tell(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One that failed has none."""
+    lines = [record.getMessage() for record in caplog.get_records("setup")]
+    assert [line.split() for line in lines] == [
         ["read", "0.2", "s", "20", "rows,", "2", "files"],
         ["swap", "1.0", "s"],
-    ], "and none where a phase fails"
+    ]

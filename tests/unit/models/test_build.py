@@ -191,8 +191,8 @@ def test_trees_get_codes_of_texts(spec, name):
     "library", ["xgboost.XGBClassifier", "lightgbm.LGBMClassifier", "catboost.CatBoostClassifier"]
 )
 def test_a_class_that_cannot_be_saved_is_refused_before_the_fit(spec, library):
-    own = replace(spec("logistic"), classes={"classification": {"cpu": {"local": library}}})
+    model = replace(spec("logistic"), classes={"classification": {"cpu": {"local": library}}})
     with pytest.raises(
         TipcastError, match=r"C006.*cannot be saved without a pickle.*model=xgboost"
     ):
-        build(own, "cpu").check()
+        build(model, "cpu").check()

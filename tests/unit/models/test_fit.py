@@ -34,30 +34,49 @@ with Client(sys.argv[1]) as client, worker_lock(client, ["a", "b"]), MultiLock([
 """
 
 
-def test_a_collection_copies_no_part_and_keeps_their_order(pair, parts):
+@pytest.fixture
+def placed_parts(pair, parts):
+    """Futures of parts, on one worker and the other in turn."""
     homes = sorted(pair.nthreads())
-    placed = [
-        pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)
-    ]
-    rows = collection(placed)
-    assert list(rows.columns) == list(parts[0][0].columns)
-    again = parts_of(pair, rows)
+    return [pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)]
+
+
+def test_a_collection_has_the_columns_of_its_parts(parts, placed_parts):
+    assert list(collection(placed_parts).columns) == list(parts[0][0].columns)
+
+
+def test_a_collection_copies_no_part_to_another_worker(pair, parts, placed_parts):
+    homes = sorted(pair.nthreads())
+    again = parts_of(pair, collection(placed_parts))
     assert (
         holders(pair, again)
-        == holders(pair, placed)
+        == holders(pair, placed_parts)
         == [{homes[at % 2]} for at in range(len(parts))]
     )
+
+
+def test_a_collection_keeps_the_order_of_its_parts(pair, parts, placed_parts):
+    again = parts_of(pair, collection(placed_parts))
     assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
 
 
-def test_a_fit_returns_and_raises_what_it_does(pair, monkeypatch):
+def test_a_fit_that_is_watched_returns_its_result(pair):
     assert watched(pair, list(pair.nthreads()), lambda: 3) == 3
+
+
+def test_a_fit_that_is_watched_raises_its_error(pair):
     with pytest.raises(ZeroDivisionError):
         watched(pair, list(pair.nthreads()), lambda: 1 // 0)
+
+
+def test_a_part_that_failed_raises_its_error(pair):
     with pytest.raises(ZeroDivisionError):
         holders(pair, [pair.submit(divmod, 1, 0, pure=False)])
+
+
+def test_a_part_that_nobody_holds_is_one_of_a_lost_worker(pair, monkeypatch):
     part = pair.submit(float, 1, pure=False)
-    monkeypatch.setattr(pair, "who_has", lambda parts: {each.key: () for each in parts})
+    monkeypatch.setattr(pair, "who_has", lambda parts: {future.key: () for future in parts})
     with pytest.raises(TipcastError, match=r"K003.*worker lost while training"):
         holders(pair, [part])
 
@@ -81,8 +100,8 @@ def test_a_closed_scheduler_ends_the_wait():
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalCluster]:
     """A scheduler that other processes reach; looked at often."""
     monkeypatch.setattr(fits, "WAIT_S", 0.3)
-    with LocalCluster(n_workers=0, processes=False, protocol="tcp", **NO_PAGES) as made:
-        yield made
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", **NO_PAGES) as opened:
+        yield opened
 
 
 def test_locks_whose_holder_was_killed(cluster: LocalCluster) -> None:

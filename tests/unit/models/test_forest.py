@@ -110,7 +110,7 @@ def test_what_cuml_gets(spec):
 
 
 @pytest.mark.parametrize(
-    ("params", "told"),
+    ("params", "message"),
     [
         ({"n_stimators": 1}, "C001.*n_stimators.*n_estimators"),
         ({"class_weight": "balanced"}, "C001.*class_weight.*backend=cpu"),
@@ -123,6 +123,6 @@ def test_what_cuml_gets(spec):
         ({"min_impurity_decrease": -0.1}, "C003.*min_impurity_decrease"),
     ],
 )
-def test_what_cuml_cannot_do(params, told):
-    with pytest.raises(TipcastError, match=told):
+def test_what_cuml_cannot_do(params, message):
+    with pytest.raises(TipcastError, match=message):
         forest.CumlForest(params, {}, "cuda").check()

@@ -113,7 +113,7 @@ THEIRS = [
 @pytest.mark.parametrize(
     ("name", "kind", "most", "params", "theirs"),
     THEIRS,
-    ids=[f"{each[0]}-{each[1]}" for each in THEIRS],
+    ids=[f"{name}-{kind}" for name, kind, *_ in THEIRS],
 )
 def test_a_sample_is_fitted_as_scikit_learn_does(
     client, parts, spec, joined, scattered, tmp_path, name, kind, most, params, theirs
@@ -137,9 +137,11 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         else slice(None)
     )
     answers = y.to_numpy(float if kind == "regression" else int)
-    own = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
+    reference = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
     held_out = parts[3][0].to_numpy()
-    expected = own.predict(held_out) if kind == "regression" else own.predict_proba(held_out)
+    expected = (
+        reference.predict(held_out) if kind == "regression" else reference.predict_proba(held_out)
+    )
     expected = expected[:, 1] if kind == "classification" else expected
     saved = found.save(tmp_path)
     for scorer in (found.scorer, here.scorer, native.load(saved, "skops")):
@@ -149,7 +151,7 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
 
 
 @pytest.mark.parametrize(
-    ("name", "ones", "told"),
+    ("name", "ones", "message"),
     [
         ("logistic", 0, "D015.*1 of 2 classes have training rows"),
         ("svc", 2, "C003.*refuses the training rows.*3-fold"),
@@ -157,11 +159,11 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
     ],
 )
 def test_rows_that_a_library_cannot_fit_are_refused(
-    client, rows, spec, scattered, name, ones, told
+    client, rows, spec, scattered, name, ones, message
 ):
     x, _ = rows(40, 0)
     y = pd.Series(np.arange(40) < ones, dtype="int32")
-    with pytest.raises(TipcastError, match=told):
+    with pytest.raises(TipcastError, match=message):
         build(spec(name), "cpu").fit_distributed(client, Split(*scattered([(x, y)])), seed=0)
 
 
@@ -178,7 +180,9 @@ def test_a_sample_is_the_same_however_the_rows_are_parted() -> None:
     (whole,) = chosen_by_part([800], 200, 3)
     for sizes in ([100, 0, 1, 549, 150], [799, 1]):
         pairs = zip(np.cumsum([0, *sizes]), chosen_by_part(sizes, 200, 3), strict=False)
-        np.testing.assert_array_equal(np.concatenate([start + own for start, own in pairs]), whole)
+        np.testing.assert_array_equal(
+            np.concatenate([start + chosen for start, chosen in pairs]), whole
+        )
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,12 @@ def test_threads_change_no_digit_of_a_forest(parts, spec, tmp_path):
         np.testing.assert_array_equal(scorer.score(x), one.score(x))
 
 
-def test_an_unknown_format_and_a_device_that_is_not_here_are_refused(tmp_path, monkeypatch):
+def test_an_unknown_format_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         native.load(tmp_path / "model.pkl", "pickle")
+
+
+def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
     with pytest.raises(
         ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"

@@ -35,13 +35,13 @@ def theirs() -> np.ndarray:
 
 
 def test_rows_of_all_parts_become_what_scikit_learn_makes_of_them() -> None:
-    made = steps().transform(ROWS.to_numpy(float))
-    np.testing.assert_allclose(made, theirs(), rtol=1e-6, atol=1e-6)
+    prepared = steps().transform(ROWS.to_numpy(float))
+    np.testing.assert_allclose(prepared, theirs(), rtol=1e-6, atol=1e-6)
 
 
 def test_many_columns_stay_sparse_where_the_library_takes_that() -> None:
-    made = steps(dense=False).transform(ROWS.to_numpy(float))
-    np.testing.assert_allclose(made.toarray(), theirs(), rtol=1e-6, atol=1e-6)
+    prepared = steps(dense=False).transform(ROWS.to_numpy(float))
+    np.testing.assert_allclose(prepared.toarray(), theirs(), rtol=1e-6, atol=1e-6)
 
 
 def test_few_columns_are_dense_so_that_ridge_is_solved_exactly() -> None:
@@ -62,8 +62,8 @@ def test_few_columns_are_dense_so_that_ridge_is_solved_exactly() -> None:
 
 @pytest.mark.parametrize("code", [np.nan, 77.0, -1.0])
 def test_a_value_that_training_lacks_is_in_none_of_the_columns(code: float) -> None:
-    made = steps(standardize=False).transform(np.array([[10.0, code]]))
-    assert made.tolist() == [[0, 0, 0, 0, 0, 0, 10.0]]
+    prepared = steps(standardize=False).transform(np.array([[10.0, code]]))
+    assert prepared.tolist() == [[0, 0, 0, 0, 0, 0, 10.0]]
 
 
 def test_missing_values_of_the_training_rows_get_no_column() -> None:
@@ -94,6 +94,6 @@ def test_columns_of_a_gpu_are_those_of_the_encoder_in_the_order_asked_for(order:
     learnt = steps(standardize=False)
     rows = np.asarray(ROWS.to_numpy(float), order="F")
     rows[:3, 1] = [np.nan, 77.0, -1.0]
-    made = learnt.dense(rows, order)
-    np.testing.assert_array_equal(made, learnt.encoder.transform(rows))
-    assert made.flags[f"{order}_CONTIGUOUS"]
+    dense = learnt.dense(rows, order)
+    np.testing.assert_array_equal(dense, learnt.encoder.transform(rows))
+    assert dense.flags[f"{order}_CONTIGUOUS"]

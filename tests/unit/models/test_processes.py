@@ -13,9 +13,9 @@ from tipcast.models.fit import predict, send_saved_scorer
 
 
 def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
-    made = [client.submit(rows, n, seed, pure=False) for seed, n in enumerate(sizes)]
-    x = [client.submit(lambda part: part[0], part, pure=False) for part in made]
-    y = [client.submit(lambda part: part[1], part, pure=False) for part in made]
+    parts = [client.submit(rows, n, seed, pure=False) for seed, n in enumerate(sizes)]
+    x = [client.submit(lambda part: part[0], part, pure=False) for part in parts]
+    y = [client.submit(lambda part: part[1], part, pure=False) for part in parts]
     return x, y
 
 

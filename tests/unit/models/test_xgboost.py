@@ -76,18 +76,18 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
     """The booster has names that XGBoost takes, for which the user's stand in all else."""
     names = ["size [m2]", "size (m2)", "age<30", "a\nb", "$x_{", "", 'ü,"']
     draw = np.random.default_rng(0)
-    made = pd.DataFrame(draw.normal(size=(900, 7)).astype("f4"), columns=names)
-    label = (made["size [m2]"] > 0).astype("int32")
+    rows = pd.DataFrame(draw.normal(size=(900, 7)).astype("f4"), columns=names)
+    label = (rows["size [m2]"] > 0).astype("int32")
     estimator = build(spec("xgboost", **SMALL), "cpu", ("age<30",))
-    made["age<30"] = (made["age<30"] > 0).astype("f4")
-    x = [made[:400], made[400:]]
+    rows["age<30"] = (rows["age<30"] > 0).astype("f4")
+    x = [rows[:400], rows[400:]]
     y = [label[:400], label[400:]]
     if reach == "distributed":
         model = estimator.fit_distributed(
             client, Split(*scattered(list(zip(x, y, strict=True)))), seed=0
         )
     else:
-        model = estimator.fit(Split(x, y) if reach == "parts" else Split(made, label), seed=0)
+        model = estimator.fit(Split(x, y) if reach == "parts" else Split(rows, label), seed=0)
     assert list(model.importance) == names
     assert max(model.importance, key=model.importance.get) == "size [m2]"
     booster = xgboost.Booster(model_file=model.save(tmp_path))
@@ -96,9 +96,9 @@ def test_any_name_of_a_feature(client, spec, scattered, tmp_path, reach):
         == ["size (m2)_", "size (m2)", "age_lt_30", *names[3:]]
         == native.booster_names(names)
     )
-    renamed = made.set_axis(booster.feature_names, axis=1)
+    renamed = rows.set_axis(booster.feature_names, axis=1)
     matrix = xgboost.DMatrix(renamed, feature_types=booster.feature_types, missing=-1)
-    np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(made), atol=1e-6)
+    np.testing.assert_allclose(booster.predict(matrix), model.scorer.score(rows), atol=1e-6)
 
 
 @pytest.mark.parametrize("reach", ["distributed", "local"])

@@ -15,8 +15,8 @@ from tipcast.models.fit import parts_of
 
 def threads():
     """Return the ids of this process's threads that are not Python's."""
-    return {each.id for each in psutil.Process().threads()} - {
-        each.native_id for each in threading.enumerate()
+    return {thread.id for thread in psutil.Process().threads()} - {
+        thread.native_id for thread in threading.enumerate()
     }
 
 
@@ -28,8 +28,8 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, 
     homes = dict(zip("ab", sorted(pair.nthreads()), strict=True))
     model = build(spec("xgboost", n_estimators=12, max_depth=4), "cpu")
     asked, _ = rows(500, 99)
-    x, y = placed([homes[each] for each in train])
-    validation = placed([homes[each] for each in held_out], seed=50)
+    x, y = placed([homes[name] for name in train])
+    validation = placed([homes[name] for name in held_out], seed=50)
     found = model.fit_distributed(pair, Split(x, y, validation), seed=1)
     here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
     alone = model.fit(Split(*here[:2], tuple(here[2:])), seed=1)

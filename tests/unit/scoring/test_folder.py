@@ -44,7 +44,7 @@ REFUSED = (
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with trips, scores, and files of others."""
     files = {
         "trips/a.parquet": b"trips",
@@ -69,25 +69,39 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("output", "about"), [("scored", ABOUT), ("empty", {}), ("new/deep", {})])
-def test_folder_of_scores_is_read_and_not_changed(
-    here: Path, form: str, output: str, about: dict[str, Any]
+def test_folder_of_scores_is_read_in_every_form_of_its_address(
+    workplace: Path, form: str, output: str, about: dict[str, Any]
 ) -> None:
-    before = contents(here)
-    folder = read_folder(form.format(output, here=here), {})
-    assert folder == ScoreFolder(str(here / output), {}, about)
-    assert contents(here) == before
+    folder = read_folder(form.format(output, here=workplace), {})
+    assert folder == ScoreFolder(str(workplace / output), {}, about)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("output", ["scored", "empty", "new/deep"])
+def test_folder_of_scores_is_not_changed_when_it_is_read(
+    workplace: Path, form: str, output: str
+) -> None:
+    before = contents(workplace)
+    read_folder(form.format(output, here=workplace), {})
+    assert contents(workplace) == before
 
 
 @pytest.mark.parametrize("output", REFUSED)
-def test_folder_of_others_is_refused_and_not_changed(here: Path, output: str) -> None:
-    before = contents(here)
+def test_folder_of_others_is_refused(workplace: Path, output: str) -> None:
     with pytest.raises(TipcastError, match=rf"C011.*{output.rstrip('/')}") as caught:
         read_folder(output, {})
     assert caught.value.exit_code == 2
-    assert contents(here) == before
 
 
-def test_output_without_a_name_is_refused(here: Path) -> None:
+@pytest.mark.parametrize("output", REFUSED)
+def test_folder_that_is_refused_is_not_changed(workplace: Path, output: str) -> None:
+    before = contents(workplace)
+    with pytest.raises(TipcastError):
+        read_folder(output, {})
+    assert contents(workplace) == before
+
+
+def test_output_without_a_name_is_refused(workplace: Path) -> None:
     with pytest.raises(TipcastError, match="C004"):
         read_folder(" ", {})
 
@@ -98,17 +112,17 @@ def write_scores(path: Path) -> None:
     pq.write_table(pa.table({"prediction": [1.0, 2.0]}).replace_schema_metadata(footer), path)
 
 
-def test_scores_of_a_killed_job_are_read_from_their_footers(here: Path) -> None:
-    (here / "scored" / f"{UNFINISHED}x").touch()
-    write_scores(here / "scored" / "a.parquet")
+def test_scores_of_a_killed_job_are_read_from_their_footers(workplace: Path) -> None:
+    (workplace / "scored" / f"{UNFINISHED}x").touch()
+    write_scores(workplace / "scored" / "a.parquet")
     folder = read_folder("scored", {})
-    assert folder == ScoreFolder(str(here / "scored"), {"a.parquet": SCORED})
+    assert folder == ScoreFolder(str(workplace / "scored"), {"a.parquet": SCORED})
 
 
-def test_file_of_others_among_scores_is_named(here: Path) -> None:
-    write_scores(here / "scored" / "a.parquet")
-    (here / "scored" / "deep").mkdir()
-    (here / "scored" / "deep" / "mine.parquet").write_text("mine")
+def test_file_of_others_among_scores_is_named(workplace: Path) -> None:
+    write_scores(workplace / "scored" / "a.parquet")
+    (workplace / "scored" / "deep").mkdir()
+    (workplace / "scored" / "deep" / "mine.parquet").write_text("mine")
     says = "C011.*holds deep/mine.parquet, which is none of tipcast's scores"
     with pytest.raises(TipcastError, match=says):
         read_folder("scored", {})

@@ -39,7 +39,7 @@ def test_rows_without_a_score_are_added_up_by_reason(scored: Scored) -> None:
     assert scored.unscored == {"far": 2}
 
 
-def test_table_has_a_line_for_each_file_and_refused_ones_last(scored: Scored) -> None:
+def test_table_lists_scored_files_before_refused_ones(scored: Scored) -> None:
     assert files_table(scored) == {
         "scores": ["a", "b", "c"],
         "input": ["in/a", "in/b", "in/c.csv"],

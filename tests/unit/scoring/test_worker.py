@@ -52,9 +52,9 @@ def test_columns_of_a_clustering() -> None:
         "model_version": ["7"] * 3,
     }
     for kept in ({"id": [1, 2, 3]}, {}):
-        made = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
-        assert made.to_pydict() == {**kept, **added}
-        assert made.schema.field("cluster").type == pa.int32()
+        table = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
+        assert table.to_pydict() == {**kept, **added}
+        assert table.schema.field("cluster").type == pa.int32()
 
 
 class Doubles:
@@ -136,8 +136,8 @@ def test_a_task_that_cannot_end_leaves_nothing(
     problem: Any,
 ) -> None:
     tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
-    own = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
-    monkeypatch.setattr(worker, "get_worker", lambda: own)
+    this = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
+    monkeypatch.setattr(worker, "get_worker", lambda: this)
     with pytest.raises(problem, match="D005.*has changed" if stamp else None):
         score([rows(10, 0), rows(10, 1)], stamp)
     assert [*(tmp_path / "scored").iterdir()] == []

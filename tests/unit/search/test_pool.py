@@ -204,39 +204,40 @@ def test_no_trial_takes_too_long() -> None:
         events(Workers({"a": 1}, lambda workers: workers.running[0].end("cancelled")), 1)
 
 
-@pytest.mark.parametrize("comes", [True, False])
-def test_workers_that_go_and_come(comes: bool) -> None:
-    """K003 comes when none has been at work for too long: not while one has a trial, nor where
-    another comes.
-    """
+def leave_at_300_s(workers: Workers) -> None:
+    """Let 30 s pass: the only worker is paused at first, and goes at 300 s with its trial."""
+    workers.seconds += 30
+    if workers.seconds == 30:
+        workers.slots = {}
+    elif workers.seconds == 300:
+        workers.lost.add(workers.running.pop().key)
 
+
+def test_a_trial_of_a_lost_worker_is_retried_on_a_new_one() -> None:
     def act(workers: Workers) -> None:
-        workers.seconds += 30
-        if workers.seconds == 30:  # the only one is paused
-            workers.slots = {}
-        elif workers.seconds < 300:
-            return
-        elif workers.seconds == 300:  # it goes
-            workers.lost.add(workers.running.pop().key)
-        elif workers.seconds == 360 and comes:
+        leave_at_300_s(workers)
+        if workers.seconds == 360:
             workers.slots = {"b": 1}
-        elif workers.running:
+        elif workers.seconds > 300 and workers.running:
             workers.end(workers.running[0])
 
-    workers = Workers({"a": 1}, act)
-    if comes:
-        assert [type(event) for event in events(workers, 2)] == [
-            Begun,
-            Failed,
-            Begun,
-            Trial,
-            Begun,
-            Trial,
-        ]
-    else:
-        with pytest.raises(TipcastError, match="K003"):
-            events(workers, 2)
-        assert workers.seconds == 420
+    happened = events(Workers({"a": 1}, act), 2)
+    assert [type(event) for event in happened] == [
+        Begun,
+        Failed,
+        Begun,
+        Trial,
+        Begun,
+        Trial,
+    ]
+
+
+def test_a_sweep_without_workers_ends_after_the_wait() -> None:
+    """Not while a worker that is paused has a trial."""
+    workers = Workers({"a": 1}, leave_at_300_s)
+    with pytest.raises(TipcastError, match="K003"):
+        events(workers, 2)
+    assert workers.seconds == 420
 
 
 def test_rows_are_read_by_the_workers_that_there_are() -> None:

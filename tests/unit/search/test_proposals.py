@@ -76,7 +76,7 @@ def quality(params: Any) -> float:
     return 0.6 - 0.01 * abs(params["max_depth"] - 9) - 0.1 * abs(params["subsample"] - 0.8)
 
 
-def asked(
+def propose_all(
     trials: int,
     at_once: int,
     known: Any = None,
@@ -119,8 +119,8 @@ class Search:
     ids=["inside", "partly outside"],
 )
 def alone(request: pytest.FixtureRequest) -> Search:
-    baseline = {**asked(1, 1)[0].params, "max_depth": 6, **request.param}
-    return Search(baseline, asked(40, 1, baseline=baseline))
+    baseline = {**propose_all(1, 1)[0].params, "max_depth": 6, **request.param}
+    return Search(baseline, propose_all(40, 1, baseline=baseline))
 
 
 def test_tpe_begins_with_the_baseline(alone: Search) -> None:
@@ -130,13 +130,13 @@ def test_tpe_begins_with_the_baseline(alone: Search) -> None:
 
 @pytest.mark.parametrize("at_once", [3, 16])
 def test_tpe_proposes_the_same_for_any_number_of_workers(alone: Search, at_once: int) -> None:
-    assert asked(40, at_once, baseline=alone.baseline) == alone.proposals
+    assert propose_all(40, at_once, baseline=alone.baseline) == alone.proposals
 
 
 def test_tpe_proposes_the_same_where_less_is_better(alone: Search) -> None:
     """Of the same scores with another sign."""
     less = Objective("study", "rmse", maximize=False)
-    assert asked(40, 2, objective=less, baseline=alone.baseline) == alone.proposals
+    assert propose_all(40, 2, objective=less, baseline=alone.baseline) == alone.proposals
 
 
 def test_tpe_learns_from_its_trials(alone: Search) -> None:
@@ -152,18 +152,18 @@ def test_tpe_goes_on_with_the_trials_that_are_missing(alone: Search) -> None:
         if p.number % 5 != 4
     }
     del known[15], known[22]
-    rest = asked(40, 3, known, baseline=alone.baseline)
+    rest = propose_all(40, 3, known, baseline=alone.baseline)
     assert [proposal.number for proposal in rest] == [4, 9, 14, 15, 19, 22, *range(24, 40)]
     assert rest == [whole[proposal.number] for proposal in rest]
 
 
-def drawn(form: Any) -> list[Any]:
+def random_values(form: Any) -> list[Any]:
     """Draw 200 values of one parameter."""
     space = parse_space({"p": form})
     return [proposal.params["p"] for proposal in random(SearchSpec("random", 200), space, 0)]
 
 
-@pytest.mark.parametrize(
+BOUNDED = pytest.mark.parametrize(
     ("form", "kind"),
     [
         ({"int": [1, 3]}, int),
@@ -172,20 +172,28 @@ def drawn(form: Any) -> list[Any]:
         ({"float": [0.1, 0.7]}, float),
     ],
 )
-def test_draws_stay_within_bounds_and_of_one_type(form: dict[str, list[Any]], kind: type) -> None:
+"""Forms of a parameter between two bounds, and the type of its values."""
+
+
+@BOUNDED
+def test_draws_stay_within_bounds(form: dict[str, list[Any]], kind: type) -> None:
     ((low, high),) = form.values()
-    values = drawn(form)
+    values = random_values(form)
     assert low <= min(values) < max(values) <= high
-    assert {type(value) for value in values} == {kind}
+
+
+@BOUNDED
+def test_draws_are_of_one_type(form: dict[str, list[Any]], kind: type) -> None:
+    assert {type(value) for value in random_values(form)} == {kind}
 
 
 def test_half_of_logarithmic_draws_are_below_the_middle_of_the_logarithms() -> None:
-    assert sorted(drawn({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2)
+    assert sorted(random_values({"log": [1e-9, 1e-3]}))[100] == pytest.approx(1e-6, rel=2)
 
 
 def test_draws_from_a_list_are_its_values_of_any_type() -> None:
-    assert set(drawn([6, "sqrt", None, True])) == {6, "sqrt", None, True}
-    assert sorted(drawn([[50], [50, 20]])) == [[50], [50, 20]]
+    assert set(random_values([6, "sqrt", None, True])) == {6, "sqrt", None, True}
+    assert sorted(random_values([[50], [50, 20]])) == [[50], [50, 20]]
 
 
 def test_a_parameter_that_is_set_to_nothing_leaves_the_space() -> None:
@@ -284,7 +292,7 @@ def test_forms_that_cannot_be(form: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "code", "words"),
+    ("name", "given_space", "code", "words"),
     [
         ("xgboost", {}, "", []),
         ("random_forest", {}, "", []),
@@ -317,9 +325,9 @@ def test_forms_that_cannot_be(form: Any) -> None:
         ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
     ],
 )
-def test_what_the_model_refuses(name: str, own: Any, code: str, words: list[str]) -> None:
+def test_what_the_model_refuses(name: str, given_space: Any, code: str, words: list[str]) -> None:
     """Nothing of the models' own spaces."""
     spec = model(name)
     with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext() as caught:
-        check_space(spec, merged_space(spec, own, alone=False), "cpu", ())
+        check_space(spec, merged_space(spec, given_space, alone=False), "cpu", ())
     assert [word for word in words if word not in str(caught.value)] == []

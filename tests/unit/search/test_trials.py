@@ -36,7 +36,7 @@ from tipcast.search.worker import SLOT
 from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
-Made = Callable[..., Study]
+MakeStudy = Callable[..., Study]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
@@ -66,11 +66,11 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, f
     return metrics
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def study() -> Callable[..., Study]:
     """Make a study of some rows of one month, the last six days held out."""
 
-    def made(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
+    def make_study(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
         data = schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
@@ -82,22 +82,22 @@ def study() -> Callable[..., Study]:
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
-    return made
+    return make_study
 
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
     """Two workers of two threads in this process, and a scheduler that others reach."""
     options = {"processes": False, "protocol": "tcp", "memory_limit": 0, **NO_PAGES}
-    with LocalCluster(n_workers=2, threads_per_worker=2, **options) as made:
-        yield made
+    with LocalCluster(n_workers=2, threads_per_worker=2, **options) as opened_cluster:
+        yield opened_cluster
 
 
 @pytest.mark.parametrize(
     ("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})]
 )
 def test_trials_are_those_of_a_serial_loop(
-    cluster: LocalCluster, study: Made, name: str, more: dict[str, Any]
+    cluster: LocalCluster, study: MakeStudy, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
     common = study(model(name, **more), keep_rows=name != "xgboost")
@@ -115,33 +115,83 @@ def test_trials_are_those_of_a_serial_loop(
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
-def test_rows_are_read_once_and_freed(
-    client: Client, study: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the matrices made of them few are kept."""
-    monkeypatch.setattr(worker_side, "MAX_PREPARED", 2)
+@dataclasses.dataclass(frozen=True)
+class CacheUse:
+    """What a worker read and kept of a sweep whose trials make so many matrices of its rows."""
+
+    keep_rows: bool
+    matrices: int
+    fragments: int
+    reads: int
+    """Of fragments."""
+    rows: int
+    kept_matrices: int
+    kept_rows: bool
+    cached_afterwards: bool
+    futures_afterwards: set[Any]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(False, [256]), (True, [64, 128, 256])],
+    ids=["one_matrix", "three_matrices"],
+)
+def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) -> CacheUse:
+    keep_rows, bins = request.param
     before = set(client.futures)
-    for again, bins in ((False, [256]), (True, [64, 128, 256])):
-        read = Mock(side_effect=prepare_fragment)
-        monkeypatch.setattr(worker_side, "prepare_fragment", read)
-        common = study(model("xgboost", **FAST), keep_rows=again)
-        proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
-        workers = TrialWorkers(client, common, 1, WATCHDOG_S)
+    read = Mock(side_effect=prepare_fragment)
+    common = study(model("xgboost", **FAST), keep_rows=keep_rows)
+    proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
+    workers = TrialWorkers(client, common, 1, WATCHDOG_S)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_side, "MAX_PREPARED", 2)
+        patch.setattr(worker_side, "prepare_fragment", read)
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
-            kept = worker_side.CACHES[common.sweep_id]
-            assert len(kept.prepared) == min(len(bins), 2)
-            assert (kept.rows is not None) == again
-        assert read.call_count == len(common.fragments)
-        assert total([part for both in counts for part in both]).rows == pytest.approx(
-            4000, rel=0.02
-        )
-        assert common.sweep_id not in worker_side.CACHES
-    assert set(client.futures) <= before
+            cache = worker_side.CACHES[common.sweep_id]
+            kept_matrices = len(cache.prepared)
+            kept_rows = cache.rows is not None
+
+    return CacheUse(
+        keep_rows,
+        len(bins),
+        len(common.fragments),
+        read.call_count,
+        total([part for both in counts for part in both]).rows,
+        kept_matrices,
+        kept_rows,
+        common.sweep_id in worker_side.CACHES,
+        set(client.futures) - before,
+    )
 
 
-def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -> None:
+def test_a_sweep_reads_each_fragment_once(cache_use: CacheUse) -> None:
+    assert cache_use.reads == cache_use.fragments
+
+
+def test_a_sweep_counts_the_rows_that_it_reads(cache_use: CacheUse) -> None:
+    assert cache_use.rows == pytest.approx(4000, rel=0.02)
+
+
+def test_at_most_so_many_matrices_are_kept(cache_use: CacheUse) -> None:
+    assert cache_use.kept_matrices == min(cache_use.matrices, 2)
+
+
+def test_rows_are_kept_where_trials_need_them_again(cache_use: CacheUse) -> None:
+    assert cache_use.kept_rows == cache_use.keep_rows
+
+
+def test_rows_are_freed_at_the_end_of_a_sweep(cache_use: CacheUse) -> None:
+    assert not cache_use.cached_afterwards
+
+
+def test_a_sweep_leaves_no_task_behind(cache_use: CacheUse) -> None:
+    assert not cache_use.futures_afterwards
+
+
+def test_a_failing_trial_does_not_stop_the_others(client: Client, study: MakeStudy) -> None:
     spec = model("xgboost", **FAST, min_child_weight=0, reg_lambda=0)
     spec.fit = {}  # else the rounds before the numbers overflow would be kept
     tried = [
@@ -161,19 +211,19 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: Made) -
 
 
 def test_slots_are_a_resource_of_the_workers(
-    cluster: LocalCluster, study: Made, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, study: MakeStudy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
     begun = threading.Event()
     gate = threading.Event()
     fit_trial = worker_side.fit_trial
 
-    def held(*given: Any) -> Trial:
+    def wait_and_fit(*given: Any) -> Trial:
         begun.set()
         gate.wait(WATCHDOG_S)
         return fit_trial(*given)
 
-    monkeypatch.setattr(worker_side, "fit_trial", held)
+    monkeypatch.setattr(worker_side, "fit_trial", wait_and_fit)
     with Client(cluster) as client:
         workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
@@ -210,7 +260,7 @@ def test_slots_are_a_resource_of_the_workers(
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_real_workers_that_are_started_anew(study: Made, tmp_path: Path) -> None:
+def test_real_workers_that_are_started_anew(study: MakeStudy, tmp_path: Path) -> None:
     """Neither trial is begun again: one had its time, nothing ran beside the other."""
     hangs = tmp_path / "hangs"
     hungry = tmp_path / "hungry"
@@ -276,7 +326,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
-def left(cluster: LocalCluster, sweep: str) -> list[Any]:
+def traces(cluster: LocalCluster, sweep: str) -> list[Any]:
     """Return what there is of a sweep on the scheduler and on the worker."""
     scheduler = cluster.scheduler
     plugins = [name for name in (*scheduler.plugins, *scheduler.worker_plugins) if sweep in name]
@@ -293,9 +343,9 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
     ) as driver:
         assert driver.stdout is not None
         sweep = driver.stdout.readline().strip()
-        assert len(left(cluster, sweep)) == 3
+        assert len(traces(cluster, sweep)) == 3
         driver.kill()
-    wait_until(lambda: not left(cluster, sweep))
+    wait_until(lambda: not traces(cluster, sweep))
     scheduler = cluster.scheduler
     before = scheduler.allowed_failures
     with Client(cluster) as first, Client(cluster) as second:
@@ -305,15 +355,15 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
         with one.opened():
             with other.opened():
                 assert (
-                    len(left(cluster, one.study.sweep_id))
-                    == len(left(cluster, other.study.sweep_id))
+                    len(traces(cluster, one.study.sweep_id))
+                    == len(traces(cluster, other.study.sweep_id))
                     == 3
                 )
                 keys = (f"trial-{one.study.sweep_id}", "of-another")
                 tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
                 first.gather(tasks)
                 assert [before - scheduler.tasks[key].suspicious for key in keys] == [0, before]
-            assert len(left(cluster, one.study.sweep_id)) == 3
-            assert not left(cluster, other.study.sweep_id)
-        assert not left(cluster, one.study.sweep_id)
+            assert len(traces(cluster, one.study.sweep_id)) == 3
+            assert not traces(cluster, other.study.sweep_id)
+        assert not traces(cluster, one.study.sweep_id)
     assert scheduler.allowed_failures == before > 0

@@ -91,7 +91,7 @@ def far(columns: Any, xp: Any, *, miles: float) -> Any:
     return columns["trip_distance"] > miles
 
 
-def own(**settings: Any) -> TaskSpec:
+def far_task(**settings: Any) -> TaskSpec:
     """A user's task."""
     spec = {
         "name": "far",
@@ -116,7 +116,7 @@ def test_a_function_that_python_registers_or_an_installed_package_has(
     ):
         monkeypatch.setattr(base, "_TARGETS", {})
         install()
-        task = make_task(own(), Taxi())
+        task = make_task(far_task(), Taxi())
         assert task.classes == ("0", "1")
         # as in another process, which gets the task with its function
         monkeypatch.setattr(base, "_TARGETS", {})
@@ -140,7 +140,7 @@ def test_what_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
         ("task.target", {"target": "tip_amount"}),
     ]:
         with pytest.raises(TipcastError) as caught:
-            make_task(own(**settings), Taxi())
+            make_task(far_task(**settings), Taxi())
         assert caught.value.where == key, settings
         assert (
             key != "task.function"

@@ -71,9 +71,7 @@ def test_what_is_fetched(registry: Registry, natives: Any, format: str) -> None:
     assert fetched == {"MLmodel", "manifest.json", file.name}, "no code is downloaded"
 
 
-def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
-    registry: Registry,
-) -> None:
+def test_an_address_of_no_model_is_refused(registry: Registry) -> None:
     for uri, says in (
         ("models:/nobody/1", "M001.*no such registered model"),
         ("models:/treelite/7", "M001.*: version 7 does not exist; versions: 1[.] Fix"),
@@ -89,20 +87,39 @@ def test_addresses_of_nothing_and_versions_that_mlflow_copied_or_registered(
         ("file:///etc", "C003.*not a model URI"),
         ("https://user:secret@host/model", "C003.*https://host/model"),
     ):
-        assert "secret" not in str(refused(registry, uri, says))
+        refused(registry, uri, says)
+
+
+def test_a_password_of_a_refused_address_is_not_repeated(registry: Registry) -> None:
+    assert "secret" not in str(refused(registry, "https://user:secret@host/model", "C003"))
+
+
+@pytest.fixture
+def copies(registry: Registry) -> Iterator[None]:
+    """A version that MLflow copied, a copy of that, and a version that it registered."""
     client = registry["skops"].run.store
-    logged = registry["treelite"].logged.uri
     client.copy_model_version("models:/treelite/1", "production")
     client.copy_model_version("models:/production/1", "abroad")
-    mlflow.register_model(logged, "by_hand")
+    mlflow.register_model(registry["treelite"].logged.uri, "by_hand")
+    yield
+    for model in client.search_registered_models():
+        if model.name in ("production", "abroad", "by_hand"):
+            client.delete_registered_model(model.name)
+
+
+@pytest.mark.usefixtures("copies")
+def test_a_version_that_mlflow_copied_or_registered_is_fetched(registry: Registry) -> None:
     for name in ("production", "abroad", "by_hand"):
         model = get(registry, f"models:/{name}/1", parse=False)
         assert (model.uri, model.name, model.version) == (f"models:/{name}/1", name, "1")
-        assert (f"models:/{model.model_id}", model.run_id) == (logged, registry["skops"].run.id)
-    client.delete_registered_model("production")
+        assert f"models:/{model.model_id}" == registry["treelite"].logged.uri
+        assert model.run_id == registry["skops"].run.id
+
+
+@pytest.mark.usefixtures("copies")
+def test_a_copy_whose_original_is_gone_is_refused(registry: Registry) -> None:
+    registry["skops"].run.store.delete_registered_model("production")
     refused(registry, "models:/abroad/1", "M001.*the version that it is a copy of is not there")
-    for name in ("abroad", "by_hand"):
-        client.delete_registered_model(name)
 
 
 def test_a_version_that_does_not_exist_is_told_with_the_newest_that_do(registry: Registry) -> None:
@@ -276,12 +293,13 @@ def test_a_file_that_crashes_its_library_ends_no_job(registry: Registry, natives
     assert crashed
 
 
-def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
-    registry: Registry, tmp_path: Path
-) -> None:
-    marker = tmp_path / "marker"
-    folder = registry["skops"].folder
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    """The file that code of a model would make if it was run."""
+    return tmp_path / "marker"
 
+
+def test_a_model_that_is_a_pickle_is_not_run(registry: Registry, marker: Path) -> None:
     class Planted(mlflow.pyfunc.PythonModel):
         def load_context(self, context) -> None:
             marker.touch()
@@ -293,6 +311,11 @@ def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
         info = mlflow.pyfunc.log_model(name="pickled", python_model=Planted(), pip_requirements=[])
     mlflow.register_model(info.model_uri, "pickled")
     refused(registry, "models:/pickled/1", "M005")
+    assert not marker.exists()
+
+
+def test_code_that_is_planted_beside_our_files_is_not_run(registry: Registry, marker: Path) -> None:
+    folder = registry["skops"].folder
     described = yaml.safe_load((folder / "MLmodel").read_text())
     described["flavors"]["python_function"] |= {
         "loader_module": "evil",
@@ -311,6 +334,10 @@ def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
         path.write_text(code)
     (folder / "artifacts" / "features.py").write_text(code)
     assert get(registry, "models:/skops/1").format == "skops"
+    assert not marker.exists()
+
+
+def test_a_description_that_is_not_mlflow_s_is_not_run(registry: Registry, marker: Path) -> None:
     for content in (
         "",
         "[]",
@@ -318,9 +345,12 @@ def test_pickles_and_what_is_planted_beside_our_files_are_not_run(
         f"!!python/object/apply:os.system ['touch {marker}']",
         "metadata: {}",
     ):
-        (folder / "MLmodel").write_text(content)
+        (registry["skops"].folder / "MLmodel").write_text(content)
         refused(registry, "models:/skops/1", "M005")
     assert not marker.exists()
+
+
+def test_a_model_that_lacks_its_manifest_is_refused(registry: Registry) -> None:
     (registry["treelite"].folder / "artifacts" / "manifest.json").unlink()
     assert refused(registry, "models:/treelite/1", "T007").exit_code == 5
 
@@ -332,8 +362,8 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
     folder = registry["treelite"].folder
     into = tmp_path / "fetched"
     inside = tmp_path / "inside"
-    for made in (into, inside):
-        made.mkdir()
+    into.mkdir()
+    inside.mkdir()
     (inside / "way").symlink_to(folder)
 
     def fetched(location: str, **options: Any) -> Fetched:

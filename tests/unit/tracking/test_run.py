@@ -43,7 +43,7 @@ def client(spec: TrackingSpec) -> Any:
     return open_store(spec)
 
 
-def _made(spec: TrackingSpec, **more: Any) -> Any:
+def _training_run(spec: TrackingSpec, **more: Any) -> Any:
     return open_run(
         spec, **{"name": "xgboost", "tags": {"job": "train"}, "params": {"seed": 0}, **more}
     )
@@ -56,7 +56,7 @@ def _runs(spec: TrackingSpec) -> list[Any]:
     )
 
 
-def _only(spec: TrackingSpec) -> Any:
+def _only_run(spec: TrackingSpec) -> Any:
     (run,) = _runs(spec)
     return run
 
@@ -65,7 +65,7 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
     """Of tags and metrics tests/jobs tell."""
     spec.run_name = "mine"
     spec.system_metrics = True
-    with _made(spec) as run:
+    with _training_run(spec) as run:
         secret = "s3://key:s3cret@trips/2018.parquet?versionId=s3cret"
         run.log_dataset(secret, "d" * 36, "yellow 2018", "train", {"rows": 10})
         run.log_dataset(
@@ -75,7 +75,7 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
         wait_until(
             lambda: run.store.get_metric_history(run.id, "system/system_memory_usage_megabytes")
         )
-    ended = _only(spec)
+    ended = _only_run(spec)
     assert (ended.info.status, ended.info.run_name, ended.data.params) == (
         "FINISHED",
         "mine",
@@ -103,11 +103,11 @@ def test_a_run_that_ends_well(spec: TrackingSpec) -> None:
 def test_a_run_that_ends_otherwise(
     spec: TrackingSpec, problem: BaseException, status: str, code: str | None
 ) -> None:
-    with pytest.raises(type(problem)) as caught, _made(spec):
+    with pytest.raises(type(problem)) as caught, _training_run(spec):
         raise problem
     assert caught.value is problem
     assert getattr(problem, "__notes__", []) == ([KILLED] if status == "KILLED" else [])
-    ended = _only(spec)
+    ended = _only_run(spec)
     message = str(problem) if code else None
     tags = ended.data.tags
     assert (ended.info.status, tags.get("error.code"), tags.get("error.message")) == (
@@ -127,7 +127,7 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
             raise KeyboardInterrupt
         written.extend([statement] if statement.startswith("INSERT INTO metrics") else [])
 
-    with pytest.raises(KeyboardInterrupt), _made(spec) as run:
+    with pytest.raises(KeyboardInterrupt), _training_run(spec) as run:
         run.store.log_metric(run.id, "a", 1.0)
         event.listen(Engine, "after_cursor_execute", stop)
         try:
@@ -135,17 +135,17 @@ def test_stopped_in_a_transaction(spec: TrackingSpec) -> None:
         finally:
             event.remove(Engine, "after_cursor_execute", stop)
     assert written
-    ended = _only(spec)
+    ended = _only_run(spec)
     assert (ended.info.status, ended.data.metrics) == ("KILLED", {"a": 1.0})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_metric_that_is_not_finite_fails_the_run(spec: TrackingSpec, value: float) -> None:
-    with pytest.raises(TipcastError, match="M010. test/log_loss: "), _made(spec) as run:
+    with pytest.raises(TipcastError, match="M010. test/log_loss: "), _training_run(spec) as run:
         with pytest.raises(TipcastError, match="M010. history/train_logloss: "):
             run.log_curves({"history/train_logloss": {0: 0.5, 1: value}})
         run.log_metrics({"test/auc": 0.5, "test/log_loss": value})
-    ended = _only(spec)
+    ended = _only_run(spec)
     assert (ended.info.status, ended.data.tags["error.code"], ended.data.metrics) == (
         "FAILED",
         "M010",
@@ -159,7 +159,10 @@ def test_a_lock_that_does_not_end(
     """It is waited for as long as configured."""
     spec.wait_s = 0.3
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
-    with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
+    with (
+        pytest.raises(TipcastError, match="T002.*keeps the database locked"),
+        _training_run(spec) as run,
+    ):
         children = Children(run)
         with pytest.raises(KeyboardInterrupt), children.closing_open("the sweep was stopped"):
             trials = [
@@ -179,7 +182,7 @@ def test_a_lock_that_does_not_end(
         # as if that process had ended
         gone = json.loads(left.data.tags[process.PROCESS]) | {"start": "1"}
         client.set_tag(run_id, process.PROCESS, json.dumps(gone))
-    with _made(spec):
+    with _training_run(spec):
         pass
     assert {client.get_run(run_id).info.status for run_id in (run.id, *trials)} == {"KILLED"}
 
@@ -228,7 +231,7 @@ def served(
         spec = TrackingSpec(uri=f"{url}/mlflow/", experiment="taxi", system_metrics=False)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             check = check_store(spec)
-            with _made(spec) as run:
+            with _training_run(spec) as run:
                 run.log_metrics({"test/auc": 0.5})
                 run.log_curves({"history/train_logloss": {0: 0.7, 1: 0.6}})
                 run.log_text("seed: 0\n", "plots/config.yaml")
@@ -317,23 +320,31 @@ def test_names_that_mlflow_takes_stay() -> None:
     assert tuple(storable_name(name) for name in USUAL) == USUAL
 
 
-def test_odd_names_become_names_of_mlflow_and_stay_distinct() -> None:
-    names = [storable_name(name) for name in (*USUAL, *ODD)]
-    assert len(set(names)) == len(names)
-    assert all(validate_param_and_metric_name(name) and not path_not_unique(name) for name in names)
-    assert max(map(len, names)) == MAX_NAME
+STORABLE = tuple(storable_name(name) for name in (*USUAL, *ODD))
+
+
+def test_odd_names_become_names_that_mlflow_takes() -> None:
+    assert all(validate_param_and_metric_name(name) for name in STORABLE)
+    assert not [name for name in STORABLE if path_not_unique(name)]
+
+
+def test_a_long_name_is_cut_to_what_mlflow_takes() -> None:
+    assert max(map(len, STORABLE)) == MAX_NAME
+
+
+def test_two_names_do_not_become_one() -> None:
+    assert len(set(STORABLE)) == len(STORABLE)
 
 
 def test_a_name_that_was_made_is_left_as_it_is() -> None:
-    names = [storable_name(name) for name in (*USUAL, *ODD)]
-    assert [storable_name(name) for name in names] == names
+    assert tuple(storable_name(name) for name in STORABLE) == STORABLE
 
 
 def test_a_dataset_that_another_run_adds_at_the_same_moment(spec: TrackingSpec) -> None:
     """MLflow looks for the dataset and then adds it: the other run adds it in between."""
     dataset = ("made://x", "d" * 36, "blobs", "train", {"rows": 10})
     to_add = [dataset]
-    with _made(spec) as other, _made(spec) as run:
+    with _training_run(spec) as other, _training_run(spec) as run:
 
         def add_first(_: Any, __: Any, statement: str, *rest: Any) -> None:
             if statement.startswith("INSERT INTO datasets") and to_add:
@@ -355,7 +366,7 @@ def test_thousands_of_odd_names_are_metrics_of_one_run(spec: TrackingSpec) -> No
     values = {f"unscored/{name}": float(at) for at, name in enumerate(names)}
     with open_run(spec, name="n", tags={}, params={}) as run:
         run.log_metrics(values)
-    ended = _only(spec)
+    ended = _only_run(spec)
     assert ended.info.status == "FINISHED"
     assert sorted(ended.data.metrics.values()) == sorted(values.values())
 
@@ -366,7 +377,7 @@ def test_texts_of_megabytes_are_cut_to_what_mlflow_takes(spec: TrackingSpec) -> 
     with open_run(spec, name="n", tags={"a (b)": huge}, params=params) as run:
         run.log_dataset("made://x", "d", huge, "train", {})
         run.log_params({"data.columns.a (b)": "another"})
-    ended = _only(spec)
+    ended = _only_run(spec)
     assert ended.info.status == "FINISHED"
     assert ended.data.tags[storable_name("a (b)")] == "x" * 7999 + "…"
     assert ended.data.params == {
@@ -375,9 +386,10 @@ def test_texts_of_megabytes_are_cut_to_what_mlflow_takes(spec: TrackingSpec) -> 
     }
 
 
-def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(
-    spec: TrackingSpec, tmp_path: Path
-) -> None:
+def _named_runs(spec: TrackingSpec) -> dict[str, str]:
+    """Open and close two sweeps, the second of which has a trial, and a training between them:
+    name -> id.
+    """
     ids: dict[str, str] = {}
     for name, job in (("first", "sweep"), ("train", "train"), ("second", "sweep")):
         with open_run(spec, name=name, tags={"job": job}, params={}) as run:
@@ -386,15 +398,109 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(
                 children = Children(run)
                 ids["trial"] = children.begin(0, "key", 1, {})
                 children.end(ids["trial"], "FINISHED")
+    return ids
+
+
+@pytest.fixture(scope="module")
+def named_store(
+    tables: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[TrackingSpec, dict[str, str]]:
+    """A store of four runs, and their ids by name."""
+    folder = tmp_path_factory.mktemp("named")
+    uri = f"sqlite:///{shutil.copy(tables, folder / 'mlflow.db')}"
+    spec = TrackingSpec(uri=uri, experiment="taxi", system_metrics=False)
+    with contextlib.chdir(folder):
+        return spec, _named_runs(spec)
+
+
+Find = Callable[..., str]
+
+
+@pytest.fixture
+def find(named_store: tuple[TrackingSpec, dict[str, str]]) -> Find:
+    """Return the name of the run that is found."""
+    spec, ids = named_store
     client = open_store(spec)
-    for run_id in ids.values():
-        for name in (run_id, run_id[:12]):
-            assert find_run(client, name).info.run_id == run_id
-    assert find_run(client, "last", spec, "sweep").info.run_id == ids["second"]
-    assert find_run(client, "last", spec, "train").info.run_id == ids["train"]
-    assert find_run(client, "last", spec).info.run_id == ids["second"], "a trial is not meant"
+    names = {run_id: name for name, run_id in ids.items()}
+
+    def find_name(name: str, *where: Any) -> str:
+        return names[find_run(client, name, *where).info.run_id]
+
+    return find_name
+
+
+@pytest.fixture
+def ids(named_store: tuple[TrackingSpec, dict[str, str]]) -> dict[str, str]:
+    """Ids of the runs by name."""
+    return named_store[1]
+
+
+@pytest.fixture
+def second_is_deleted(named_store: tuple[TrackingSpec, dict[str, str]]) -> Iterator[None]:
+    spec, ids = named_store
+    client = open_store(spec)
     client.delete_run(ids["second"])
-    assert find_run(client, "last", spec, "sweep").info.run_id == ids["first"]
+    yield
+    client.restore_run(ids["second"])
+
+
+TAXI = TrackingSpec(experiment="taxi")
+RUNS = ("first", "train", "second", "trial")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_is_found_by_its_id(find: Find, ids: dict[str, str], name: str) -> None:
+    assert find(ids[name]) == name
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_is_found_by_the_beginning_of_its_id(
+    find: Find, ids: dict[str, str], name: str
+) -> None:
+    assert find(ids[name][:12]) == name
+
+
+@pytest.mark.parametrize(("job", "name"), [("sweep", "second"), ("train", "train")])
+def test_last_is_the_newest_run_of_a_job(find: Find, job: str, name: str) -> None:
+    assert find("last", TAXI, job) == name
+
+
+def test_last_is_no_trial(find: Find) -> None:
+    assert find("last", TAXI) == "second"
+
+
+@pytest.mark.usefixtures("second_is_deleted")
+def test_last_is_no_deleted_run(find: Find) -> None:
+    assert find("last", TAXI, "sweep") == "first"
+
+
+@pytest.mark.usefixtures("second_is_deleted")
+def test_a_deleted_run_is_not_found_by_the_beginning_of_its_id(
+    find: Find, ids: dict[str, str]
+) -> None:
+    with pytest.raises(TipcastError, match="T004.*is not there"):
+        find(ids["second"][:12], TAXI, "ladder")
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "says"),
+    [
+        ("last", TAXI, "experiment taxi has no ladder"),
+        ("last", None, "is not there"),
+        ("abc", TAXI, "its first 4 characters or more"),
+        ("%", TAXI, "is not there"),
+    ],
+)
+def test_a_name_of_no_run_is_refused(
+    find: Find, name: str, spec: TrackingSpec | None, says: str
+) -> None:
+    with pytest.raises(TipcastError, match=f"T004.*{says}"):
+        find(name, spec, "ladder")
+
+
+def test_a_beginning_of_two_ids_is_refused_with_both(spec: TrackingSpec, tmp_path: Path) -> None:
+    ids = _named_runs(spec)
+    open_store(spec).delete_run(ids["second"])
     begun = f"{0xFFFF - int(ids['trial'][:4], 16):04x}"  # as the trial's id does not begin
     with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
         for number, name in enumerate(("first", "train")):
@@ -402,35 +508,65 @@ def test_a_run_is_found_by_its_id_its_beginning_and_as_the_newest(
                 "UPDATE runs SET run_uuid = ? WHERE run_uuid = ?",
                 (f"{begun}{number:028}", ids[name]),
             )
-    for name, experiment, says in (
-        ("last", "taxi", "experiment taxi has no ladder"),
-        ("last", None, "is not there"),
-        ("abc", "taxi", "its first 4 characters or more"),
-        ("%", "taxi", "is not there"),
-        (ids["second"][:12], "taxi", "is not there"),
-        (begun, "taxi", rf"2 runs, as {begun}0+1 \(train\), {begun}0+ \(first\)"),
-    ):
-        with pytest.raises(TipcastError, match=f"T004.*{says}"):
-            find_run(client, name, experiment and TrackingSpec(experiment=experiment), "ladder")
+    both = rf"2 runs, as {begun}0+1 \(train\), {begun}0+ \(first\)"
+    with pytest.raises(TipcastError, match=f"T004.*{both}"):
+        find_run(open_store(spec), begun, TAXI, "ladder")
 
 
-def test_what_variables_name_and_is_not_there(
-    client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec.experiment = None
-    client.create_experiment("team")
-    client.delete_experiment(client.create_experiment("gone"))
-    for variable, value, says in (
+@pytest.fixture(scope="module")
+def store_without_runs(tables: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Address of a store with the experiment `team`, and `gone` that was deleted."""
+    folder = tmp_path_factory.mktemp("without")
+    uri = f"sqlite:///{shutil.copy(tables, folder / 'mlflow.db')}"
+    with contextlib.chdir(folder):
+        client = open_store(TrackingSpec(uri=uri))
+        client.create_experiment("team")
+        client.delete_experiment(client.create_experiment("gone"))
+    return uri
+
+
+@pytest.fixture(
+    params=[
         ("MLFLOW_EXPERIMENT_ID", "77", "MLFLOW_EXPERIMENT_ID 77: is not there"),
         ("MLFLOW_EXPERIMENT_ID", "team", "MLFLOW_EXPERIMENT_ID team: is not there"),
         ("MLFLOW_EXPERIMENT_ID", "2", "experiment gone: was deleted.*mlflow experiments restore"),
         ("MLFLOW_RUN_ID", "0" * 32, ".*is not there.*unset MLFLOW_RUN_ID"),
-    ):
-        monkeypatch.setenv(variable, value)
-        with pytest.raises(TipcastError, match=f"T004. {says}"), _made(spec):
-            raise AssertionError("not reached")
-        assert variable in os.environ, "the command line tags the launcher's run by it"
-        monkeypatch.delenv(variable)
+    ],
+    ids=["unknown_id", "name_for_id", "deleted", "run"],
+)
+def misled(
+    request: pytest.FixtureRequest, store_without_runs: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[TrackingSpec, str, str]:
+    """Set a variable that names what is not there: the store, the variable, what the error says."""
+    variable, value, says = request.param
+    monkeypatch.setenv(variable, value)
+    return TrackingSpec(uri=store_without_runs, system_metrics=False), variable, says
+
+
+def test_a_variable_that_names_a_missing_run_or_experiment_is_refused(
+    misled: tuple[TrackingSpec, str, str],
+) -> None:
+    spec, _, says = misled
+    with pytest.raises(TipcastError, match=f"T004. {says}"), _training_run(spec):
+        raise AssertionError("not reached")
+
+
+def test_a_refused_variable_stays_set(
+    misled: tuple[TrackingSpec, str, str],
+) -> None:
+    """The command line tags the launcher's run by it."""
+    spec, variable, _ = misled
+    with pytest.raises(TipcastError), _training_run(spec):
+        raise AssertionError("not reached")
+    assert variable in os.environ
+
+
+def test_a_refused_variable_leaves_no_run(
+    misled: tuple[TrackingSpec, str, str],
+) -> None:
+    spec, _, _ = misled
+    with pytest.raises(TipcastError), _training_run(spec):
+        raise AssertionError("not reached")
     assert _runs(spec) == []
 
 
@@ -450,7 +586,7 @@ def test_the_experiment_of_a_run(
             monkeypatch.delenv(variable, raising=False) if value is None else monkeypatch.setenv(
                 variable, value
             )
-        with _made(spec) as run:
+        with _training_run(spec) as run:
             pass
         assert client.get_experiment(run.experiment_id).name == expected
         assert find_run(client, "last", spec).info.run_id == run.id
@@ -460,7 +596,7 @@ def test_what_uses_a_model_is_recorded_beside_its_training(
     client: Any, spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec.experiment = "trained"
-    with _made(spec) as trained:
+    with _training_run(spec) as trained:
         pass
     assert beside(client, spec, "unused") is spec, "tracking.experiment says another"
     spec.experiment = None
@@ -481,7 +617,10 @@ def test_the_launchers_run_is_joined_once(
     launched = client.create_run(experiment, run_name="gentle-ox-12").info.run_id
     client.log_param(launched, "seed", "'0'")
     monkeypatch.setenv("MLFLOW_RUN_ID", launched)
-    with _made(spec, params={"seed": 0, "rows": 5}) as parent, _made(spec, parent=parent) as child:
+    with (
+        _training_run(spec, params={"seed": 0, "rows": 5}) as parent,
+        _training_run(spec, parent=parent) as child,
+    ):
         assert "MLFLOW_RUN_ID" not in os.environ
     assert (parent.id, parent.experiment_id, child.experiment_id) == (
         launched,
@@ -501,48 +640,64 @@ STORE = "postgresql://host/mlflow"
 
 
 @pytest.fixture
-def left(client: Any) -> Callable[..., str]:
+def leave_run(client: Any) -> Callable[..., str]:
     """Leave a run open whose process differs from this one; by default by a start that is long
     ago.
     """
 
     def leave(**identity: Any) -> str:
-        return str(client.create_run("0", tags=written(**identity or {"start": "1"})).info.run_id)
+        return str(
+            client.create_run("0", tags=process_tags(**identity or {"start": "1"})).info.run_id
+        )
 
     return leave
 
 
-def written(**changes: Any) -> dict[str, str]:
+def process_tags(**changes: Any) -> dict[str, str]:
     """Return this process's tags with some of what identifies it changed."""
     tags = process.tags()
     return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
 
 
 def test_a_process_that_runs_has_not_ended() -> None:
-    assert not process.has_exited(written(), STORE)
+    assert not process.has_exited(process_tags(), STORE)
 
 
 def test_a_process_whose_number_another_has_now_has_ended() -> None:
-    assert process.has_exited(written(start="1"), STORE)
+    assert process.has_exited(process_tags(start="1"), STORE)
 
 
-def test_a_process_has_ended_before_and_after_its_parent_takes_notice() -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
+@pytest.fixture
+def zombie() -> Iterator[subprocess.Popen[bytes]]:
+    """A child of this process that has ended, of which this process takes no notice yet."""
+    child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert process.has_exited(written(pid=child.pid), STORE)
+    yield child
     child.wait()
-    assert process.has_exited(written(pid=child.pid), STORE)
+
+
+def test_a_process_whose_parent_takes_no_notice_has_ended(
+    zombie: subprocess.Popen[bytes],
+) -> None:
+    assert process.has_exited(process_tags(pid=zombie.pid), STORE)
+
+
+def test_a_process_whose_parent_has_taken_notice_has_ended(
+    zombie: subprocess.Popen[bytes],
+) -> None:
+    zombie.wait()
+    assert process.has_exited(process_tags(pid=zombie.pid), STORE)
 
 
 def test_a_run_that_names_no_process_is_not_taken_for_ended() -> None:
     assert not process.has_exited({}, STORE)
-    huge = [written(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
+    huge = [process_tags(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
         assert not process.has_exited({process.PROCESS: text}, STORE), text
 
 
 def test_a_process_before_a_start_of_the_machine_has_ended_where_the_store_is_its_own() -> None:
-    earlier = written(boot="earlier", start="1")
+    earlier = process_tags(boot="earlier", start="1")
     assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
     assert process.has_exited(earlier, "sqlite:///mlflow.db")
 
@@ -552,13 +707,13 @@ def test_a_process_that_cannot_be_seen_is_not_taken_for_ended(
     monkeypatch: pytest.MonkeyPatch, problem: type[psutil.Error]
 ) -> None:
     """As /proc hides those of others."""
-    before = written(start="1")
+    before = process_tags(start="1")
     monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
     assert not process.has_exited(before, STORE)
 
 
-def test_a_lease(client: Any, left: Callable[..., str]) -> None:
-    run_id = left(pid=os.getpid())
+def test_a_lease(client: Any, leave_run: Callable[..., str]) -> None:
+    run_id = leave_run(pid=os.getpid())
     with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
         with (
             pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "),
@@ -570,8 +725,8 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
         pass
     # of another temporary folder
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run_id = left(pid=other.pid, start=process.started(other.pid))
-    elsewhere = left(pid=1, host="elsewhere")
+    run_id = leave_run(pid=other.pid, start=process.started(other.pid))
+    elsewhere = leave_run(pid=1, host="elsewhere")
     for held, holder in (
         (run_id, f"process {other.pid} on "),
         (elsewhere, "process 1 on elsewhere works on this run"),
@@ -585,41 +740,67 @@ def test_a_lease(client: Any, left: Callable[..., str]) -> None:
             pass
 
 
-def test_a_run_whose_process_was_killed_is_closed_and_no_other(
-    spec: TrackingSpec, client: Any, left: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+def _status(client: Any, run_id: str) -> str:
+    return str(client.get_run(run_id).info.status)
+
+
+def test_a_run_whose_process_was_killed_is_closed_by_the_next_one(
+    spec: TrackingSpec, client: Any, leave_run: Callable[..., str]
 ) -> None:
-    """Runs of others never stop one's own."""
+    killed = leave_run()
+    with _training_run(spec):
+        pass
+    assert _status(client, killed) == "KILLED"
 
-    def status(run_id: str) -> str:
-        return str(client.get_run(run_id).info.status)
 
+def test_runs_that_may_still_be_written_stay_open(
+    spec: TrackingSpec, client: Any, leave_run: Callable[..., str]
+) -> None:
+    """Those of this process, of other machines and containers, and of other programs."""
     others = [
-        left(pid=os.getpid()),
-        left(start="1", host="elsewhere"),
-        left(start="1", pid_namespace=1),
+        leave_run(pid=os.getpid()),
+        leave_run(start="1", host="elsewhere"),
+        leave_run(start="1", pid_namespace=1),
+        client.create_run("0").info.run_id,
     ]
-    others.append(client.create_run("0").info.run_id)
-    killed = left()
-    with monkeypatch.context() as patch, _made(spec) as run:  # one's own run is tagged in batches
-        patch.setattr(
-            type(client), "set_tag", Mock(side_effect=PermissionError(1, "not permitted"))
-        )
-        with _made(spec):
-            pass
     for _ in range(2):
-        with _made(spec):
+        with _training_run(spec):
             pass
-    assert (status(run.id), status(killed)) == ("FINISHED", "KILLED")
-    assert {status(run_id) for run_id in others} == {"RUNNING"}
-    for name in ("resume", "MLFLOW_RUN_ID"):
-        taken = left()
-        monkeypatch.setenv(name, taken)
-        with _made(spec, **({"resume": taken} if name == "resume" else {})) as run:
-            assert (run.id, process.has_exited(client.get_run(taken).data.tags, STORE)) == (
-                taken,
-                False,
-            )
-    run_id = left()
+    assert {_status(client, run_id) for run_id in others} == {"RUNNING"}
+
+
+def test_a_killed_run_that_cannot_be_closed_stops_no_other(
+    spec: TrackingSpec, client: Any, leave_run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of this process are tagged in batches."""
+    killed = leave_run()
+    refused = Mock(side_effect=PermissionError(1, "not permitted"))
+    monkeypatch.setattr(type(client), "set_tag", refused)
+    with _training_run(spec) as run, _training_run(spec):
+        pass
+    assert (_status(client, run.id), _status(client, killed)) == ("FINISHED", "RUNNING")
+
+
+@pytest.mark.parametrize("way", ["resume", "MLFLOW_RUN_ID"])
+def test_a_killed_run_that_is_resumed_belongs_to_this_process(
+    spec: TrackingSpec,
+    client: Any,
+    leave_run: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+) -> None:
+    killed = leave_run()
+    if way == "MLFLOW_RUN_ID":
+        monkeypatch.setenv(way, killed)
+    with _training_run(spec, **({"resume": killed} if way == "resume" else {})) as run:
+        assert run.id == killed
+        assert not process.has_exited(client.get_run(killed).data.tags, STORE)
+
+
+def test_a_killed_run_that_another_process_takes_meanwhile_stays_open(
+    spec: TrackingSpec, client: Any, leave_run: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = leave_run()
 
     def taken_up(*_: Any) -> bool:
         client.set_tag(run_id, process.PROCESS, process.tags()[process.PROCESS])
@@ -627,7 +808,7 @@ def test_a_run_whose_process_was_killed_is_closed_and_no_other(
 
     monkeypatch.setattr(process, "has_exited", taken_up)
     process.close_abandoned(client, str(spec.uri))
-    assert status(run_id) == "RUNNING", "by another process, while this one looks"
+    assert _status(client, run_id) == "RUNNING"
 
 
 def test_a_lock_that_ends_while_the_run_is_closed(
@@ -635,7 +816,10 @@ def test_a_lock_that_ends_while_the_run_is_closed(
 ) -> None:
     spec.wait_s = 0.3
     locked = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
-    with pytest.raises(TipcastError, match="T002.*keeps the database locked"), _made(spec) as run:
+    with (
+        pytest.raises(TipcastError, match="T002.*keeps the database locked"),
+        _training_run(spec) as run,
+    ):
         locked.execute("BEGIN IMMEDIATE")
         ended = run.store.set_terminated
         monkeypatch.setattr(
@@ -645,4 +829,7 @@ def test_a_lock_that_ends_while_the_run_is_closed(
         )
         run.log_metrics({"test/auc": 0.5})
     locked.close()
-    assert (_only(spec).info.status, _only(spec).data.tags["error.code"]) == ("FAILED", "T002")
+    assert (_only_run(spec).info.status, _only_run(spec).data.tags["error.code"]) == (
+        "FAILED",
+        "T002",
+    )

@@ -2,11 +2,13 @@
 
 import http.server
 import os
+import re
 import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -60,17 +62,35 @@ sys.stdout.flush()
 """
 
 
-def test_mlflow_uses_the_store_for_runs_and_models(
-    spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_uses_the_store_that_was_opened(spec: TrackingSpec) -> None:
+    open_store(spec)
+    assert (mlflow.get_tracking_uri(), mlflow.get_registry_uri()) == (spec.uri, spec.uri)
+
+
+@pytest.fixture
+def other_store(spec: TrackingSpec, tmp_path: Path) -> TrackingSpec:
+    """A second store of this process, with the registered model `tips`, which is open."""
     other = TrackingSpec(uri=f"sqlite:///{tmp_path}/other.db")
     shutil.copy(tmp_path / "mlflow.db", tmp_path / "other.db")
     open_store(spec)
-    assert (mlflow.get_tracking_uri(), mlflow.get_registry_uri()) == (spec.uri, spec.uri)
     open_store(other).create_registered_model("tips")
-    assert mlflow.get_registry_uri() == other.uri, "not of the first store of this process"
+    return other
+
+
+def test_models_are_registered_in_the_store_that_was_opened_last(other_store: TrackingSpec) -> None:
+    assert mlflow.get_registry_uri() == other_store.uri
+
+
+def test_a_store_has_no_models_of_another_one(
+    spec: TrackingSpec, other_store: TrackingSpec
+) -> None:
     assert open_store(spec).search_registered_models() == []
-    monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other.uri))
+
+
+def test_models_may_be_in_another_store_than_runs(
+    spec: TrackingSpec, other_store: TrackingSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", str(other_store.uri))
     assert [model.name for model in open_store(spec).search_registered_models()] == ["tips"]
 
 
@@ -220,20 +240,49 @@ def test_a_database_of_another_mlflow_names_the_command_that_upgrades_it(
 ADDRESS = "http://ada:s3cret@127.0.0.1:1/mlflow?token=s3cret"
 
 
+@pytest.fixture(params=["tracking.uri", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
+def setting(request: pytest.FixtureRequest) -> str:
+    """What an address may be given by."""
+    setting: str = request.param
+    return setting
+
+
+@pytest.fixture
+def refuse(
+    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> Callable[[str], str]:
+    """Return what is said of an address that is refused."""
+
+    def message(uri: str) -> str:
+        monkeypatch.setenv(setting, uri)
+        spec.uri = {"tracking.uri": uri, "MLFLOW_TRACKING_URI": None}.get(setting, spec.uri)
+        with pytest.raises(TipcastError) as caught:
+            open_store(spec)
+        return str(caught.value)
+
+    return message
+
+
 @pytest.mark.parametrize(
-    "uri", ["http://[::1:5000", "http://127.0.0.1:50x0", "http://ada:s3cret/x@[::1:5000", ADDRESS]
+    "uri", ["http://[::1:5000", "http://127.0.0.1:50x0", "http://ada:s3cret/x@[::1:5000"]
 )
-@pytest.mark.parametrize("name", ["tracking.uri", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"])
-def test_what_is_no_address_or_has_credentials_is_refused_and_not_repeated(
-    spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch, uri: str, name: str
+def test_what_is_no_address_is_refused(
+    refuse: Callable[[str], str], setting: str, uri: str
 ) -> None:
-    monkeypatch.setenv(name, uri)
-    spec.uri = {"tracking.uri": uri, "MLFLOW_TRACKING_URI": None}.get(name, spec.uri)
-    says = "T003.*MLFLOW_TRACKING_PASSWORD" if uri == ADDRESS else f"C003. {name}:.*is not a URI"
-    with pytest.raises(TipcastError, match=says) as caught:
-        open_store(spec)
-    assert "s3cret" not in str(caught.value)
-    assert "ada" not in str(caught.value)
+    assert re.search(f"C003. {setting}:.*is not a URI", refuse(uri))
+
+
+def test_an_address_with_credentials_is_refused(refuse: Callable[[str], str]) -> None:
+    assert re.search("T003.*MLFLOW_TRACKING_PASSWORD", refuse(ADDRESS))
+
+
+@pytest.mark.parametrize("uri", ["http://ada:s3cret/x@[::1:5000", ADDRESS])
+def test_credentials_of_a_refused_address_are_not_repeated(
+    refuse: Callable[[str], str], uri: str
+) -> None:
+    message = refuse(uri)
+    assert "s3cret" not in message
+    assert "ada" not in message
 
 
 def test_a_word_is_no_address(spec: TrackingSpec, monkeypatch: pytest.MonkeyPatch) -> None:

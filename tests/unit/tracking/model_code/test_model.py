@@ -2,7 +2,6 @@
 files refused.
 """
 
-import contextlib
 import datetime
 import decimal
 import importlib.util
@@ -109,15 +108,16 @@ def test_forms_that_are_the_same_rows(models: Any, rows: pd.DataFrame) -> None:
     np.testing.assert_allclose(model.predict(one), expected[:1], atol=1e-6)
 
 
-def test_times_are_wall_clock_times_and_days_midnights(
-    models: Any, trips: pd.DataFrame, rows: pd.DataFrame
-) -> None:
+def test_times_of_a_zone_are_its_wall_clock_times(models: Any, trips: pd.DataFrame) -> None:
     code = models["skops"].unwrap_python_model()
     zoned = trips.assign(
         **{TIME: trips[TIME].dt.tz_localize("America/New_York", ambiguous=True, nonexistent="NaT")}
     )
     plain = zoned.assign(**{TIME: zoned[TIME].dt.tz_localize(None)})
     np.testing.assert_array_equal(code.predict(None, zoned), code.predict(None, plain))
+
+
+def test_days_are_midnights(models: Any, rows: pd.DataFrame) -> None:
     midnight = models["skops"].predict(rows.assign(**{TIME: rows[TIME].dt.normalize()}))
     days: list[datetime.date] = list(rows[TIME].dt.date)
     for given in (days, [str(day) for day in days], np.array(days, dtype="datetime64[s]")):
@@ -156,30 +156,44 @@ def test_what_is_refused(models: Any, rows: pd.DataFrame, give: Any, says: str) 
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_missing_and_what_cannot_be(
+def test_a_column_that_may_lack_counts_as_missing_values(
+    models: Any, trips: pd.DataFrame, format: str
+) -> None:
+    expected = models[format].predict(trips.assign(passenger_count=np.nan))
+    scores = models[format].predict(trips.drop(columns="passenger_count"))
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_rows_get_no_scores(models: Any, trips: pd.DataFrame, format: str) -> None:
+    assert models[format].predict(trips.head(0)).shape == (0,)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_that_cannot_be_get_no_score(
     saved: Any, models: Any, trips: pd.DataFrame, format: str
 ) -> None:
-    """Contributions are those of XGBoost's models."""
-    model = models[format]
-    expected = model.predict(trips.assign(passenger_count=np.nan))
-    np.testing.assert_allclose(
-        model.predict(trips.drop(columns="passenger_count")), expected, atol=1e-12
-    )
-    assert model.predict(trips.head(0)).shape == (0,)
     odd = trips.astype({"PULocationID": "float64"})
     odd.loc[[1, 2], "PULocationID"] = [300.0, np.nan]
     odd.loc[3, "passenger_count"] = 1e8
     odd.loc[[4, 6], TIME] = [pd.Timestamp("2090-01-01"), pd.NaT]
-    scores = model.predict(odd)
+    scores = models[format].predict(odd)
     assert np.flatnonzero(np.isnan(scores)).tolist() == [1, 3, 4], "what is missing is scored"
     np.testing.assert_allclose(scores[7:], saved[format].expected[7:], atol=1e-6)
+
+
+def test_a_model_of_xgboost_gives_contributions(models: Any, trips: pd.DataFrame) -> None:
+    contributions = models["xgboost-ubj"].predict(trips, params={"output": "contributions"})
+    assert len(contributions) == len(trips)
+
+
+@pytest.mark.parametrize("format", ["treelite", "skops"])
+def test_a_model_that_has_no_contributions_says_so(
+    models: Any, trips: pd.DataFrame, format: str
+) -> None:
     says = f"'contributions' is none of this {format} model. Fix: use probability"
-    with (
-        contextlib.nullcontext()
-        if format == "xgboost-ubj"
-        else pytest.raises(MlflowException, match=says)
-    ):
-        model.predict(trips, params={"output": "contributions"})
+    with pytest.raises(MlflowException, match=says):
+        models[format].predict(trips, params={"output": "contributions"})
 
 
 def test_what_runs_are_the_bytes_that_were_checked(

@@ -83,19 +83,26 @@ def test_every_form_gives_the_same_probabilities(
     assert labels.tolist() == (expected[ROWS] >= 0.5).astype(int).tolist()
 
 
-def test_a_value_that_cannot_be_read_and_a_column_that_is_missing(
-    url: str, trips: pd.DataFrame
-) -> None:
-    times = trips[TIME].dt.strftime("%Y-%m-%dT%H:%M:%S")
-    for column, value, says in (
+@pytest.mark.parametrize(
+    ("column", "value", "says"),
+    [
         ("DOLocationID", "JFK", "'JFK' of row 2 is no number"),
         ("PULocationID", 1e300, "'1e+300' of row 2 is too large"),
         (TIME, "soon", "'soon' of row 2 is no time"),
-    ):
-        sent = trips.assign(**{TIME: times}).iloc[:4].astype({column: object})
-        sent.loc[1, column] = value
-        records = {"dataframe_records": sent.to_dict("records")}
-        for body, kind in ((json.dumps(records), "application/json"), (sent.to_csv(), "text/csv")):
-            assert f"column '{column}' cannot be read: {says}. Fix: " in _ask(url, body, kind, 400)
-        for body, kind in _forms(trips.head(3).drop(columns=column)):
-            assert f"missing inputs ['{column}'" in _ask(url, body, kind, 400)
+    ],
+)
+def test_a_value_that_cannot_be_read_is_refused(
+    url: str, trips: pd.DataFrame, column: str, value: Any, says: str
+) -> None:
+    times = trips[TIME].dt.strftime("%Y-%m-%dT%H:%M:%S")
+    sent = trips.assign(**{TIME: times}).iloc[:4].astype({column: object})
+    sent.loc[1, column] = value
+    records = {"dataframe_records": sent.to_dict("records")}
+    for body, kind in ((json.dumps(records), "application/json"), (sent.to_csv(), "text/csv")):
+        assert f"column '{column}' cannot be read: {says}. Fix: " in _ask(url, body, kind, 400)
+
+
+@pytest.mark.parametrize("column", ["DOLocationID", "PULocationID", TIME])
+def test_a_column_that_is_missing_is_refused(url: str, trips: pd.DataFrame, column: str) -> None:
+    for body, kind in _forms(trips.head(3).drop(columns=column)):
+        assert f"missing inputs ['{column}'" in _ask(url, body, kind, 400)
