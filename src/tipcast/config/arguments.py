@@ -309,32 +309,23 @@ def _is_plain(key: str, value: str, several: bool) -> bool:
 
 
 def _check(override: str) -> None:
-    """Refuse what could run code, and secrets, which would be recorded."""
+    """Refuse overrides without a key, those that could run code, and secrets."""
     key = key_of(override).partition("@")[0]
     value = override.partition("=")[2]
     if not key:
-        raise TipcastError(
-            "C005",
-            override,
-            "has no key before its =",
-            "write key=value without blanks round the =",
-        )
-
+        fix = "write key=value without blanks round the ="
+        raise TipcastError("C005", override, "has no key before its =", fix)
     if key == "--cfg" and override != SHOW:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
+
     if re.match(r"hydra\b", key):  # Hydra's keys can name classes or search paths, and so run code
-        raise TipcastError(
-            "C006", key, "a key of Hydra's own may not be set", "leave it out; -v logs in detail"
-        )
-
+        fix = "leave it out; -v logs in detail"
+        raise TipcastError("C006", key, "a key of Hydra's own may not be set", fix)
     if "_target_" in override:
-        raise TipcastError(
-            "C006",
-            key,
-            "an override cannot name a class",
-            "choose a model by name, as model=xgboost",
-        )
+        fix = "choose a model by name, as model=xgboost"
+        raise TipcastError("C006", key, "an override cannot name a class", fix)
 
+    # Secrets would be recorded.
     names_columns = bool({key, key.rpartition(".")[0]} & NAMES)
     if key.startswith("-") or names_columns:
         return

@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +73,8 @@ def compose(
     value, C005 for wrong syntax, and C012 for a file of conf/ that cannot be read.
     """
     _register()
-    flags = [item for item in overrides if item.startswith("-")]
-    for flag in flags:
+    flags = {item for item in overrides if item.startswith("-")}
+    for flag in overrides:
         if flag.startswith(FOLDER):
             conf_files.use(flag.removeprefix(FOLDER))
 
@@ -84,17 +84,12 @@ def compose(
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
 
     try:
-        if HELP & set(flags):
-            config, choices = _by_api(job, overrides)
-            show(help.text(job, config, choices, overrides))
-            return []
-        if SHOW in flags:
-            config, _ = _by_api(job, overrides)
-            show(_shown(config))
+        if flags & {*HELP, SHOW}:
+            _show(job, flags, overrides)
             return []
 
         combinations = [overrides]
-        if MULTIRUN & set(flags):
+        if flags & MULTIRUN:
             combinations = _combinations(overrides)
         return [_resolved(job, words, chosen) for words in combinations]
     except (HydraException, OmegaConfBaseException) as problem:
@@ -105,6 +100,15 @@ def compose(
         raise conf_files.fault() or TipcastError(
             code, f"tipcast {job}", str(problem), "see --help"
         ) from problem
+
+
+def _show(job: str, flags: Collection[str], overrides: Sequence[str]) -> None:
+    """Print the text of ``--help``, or else the configuration, as ``--cfg job`` asks for."""
+    config, choices = _by_api(job, overrides)
+    if HELP & set(flags):
+        show(help.text(job, config, choices, overrides))
+    else:
+        show(_shown(config))
 
 
 def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> ComposedConfig:

@@ -35,7 +35,7 @@ from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import predict, send_saved_scorer, truth
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
-from tipcast.tracking.failures import failures
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lookup import beside
 from tipcast.tracking.models import Fetched
 from tipcast.tracking.run import error_tags
@@ -110,7 +110,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     store = open_store(config.tracking)
 
     with temporary_folder() as folder:
-        with clock.phase("fetch"), failures(resolve(config.tracking)):
+        with clock.phase("fetch"), store_errors(resolve(config.tracking)):
             challenger = fetch_candidate(store, config, config.model_uri, folder / "challenger")
             tracking = beside(store, config.tracking, challenger.run.info.run_id)
             config = dataclasses.replace(config, tracking=tracking)

@@ -14,7 +14,7 @@ from tipcast.config.plain import recorded
 from tipcast.config.schema import TrainJobConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.tracking.artifacts import config_text, read_yaml
-from tipcast.tracking.failures import failures
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lookup import find_run
 from tipcast.tracking.run import BEST, FILES
 from tipcast.tracking.store import open_store, resolve
@@ -55,7 +55,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
     tracking = to_object(config.tracking)  # an experiment may leave other keys to the run
     store = open_store(tracking)
 
-    with failures(resolve(tracking)):
+    with store_errors(resolve(tracking)):
         run = find_run(store, named.removeprefix(REPEAT).strip(QUOTE), tracking, "train")
         run_id = run.info.run_id
         where = f"run {run_id}"
@@ -98,7 +98,7 @@ def original(config: TrainJobConfig, plan: Plan) -> Original | None:
         return None
 
     store = open_store(config.tracking)
-    with failures(resolve(config.tracking)):
+    with store_errors(resolve(config.tracking)):
         run = find_run(store, config.repeat)
 
     changed = changed_data(run, plan)

@@ -24,7 +24,7 @@ from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
-from tipcast.tracking.failures import failures
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import claim, open_run
 from tipcast.tracking.lookup import find_run
 from tipcast.tracking.process import leased
@@ -141,7 +141,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
 
     uri = resolve(spec)
     store = open_store(spec)
-    with failures(uri):
+    with store_errors(uri):
         stored = find_run(store, name, spec, job)
         if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
             raise TipcastError(

@@ -24,7 +24,7 @@ from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
 from tipcast.scoring.results import Scored, nothing_scored
 from tipcast.scoring.writing import as_artifact_error
-from tipcast.tracking.failures import failures as store_errors
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.store import open_store, resolve
 
 # MLflow takes most of a second to load, which it does while the worker processes start: what needs

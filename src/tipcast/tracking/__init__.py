@@ -1,11 +1,12 @@
-"""Tracking: the only room that talks to MLflow: run life cycle, registry and the portable model."""
+"""Tracking, the only room that talks to MLflow: run life cycle, registry and the portable model."""
 
 import os
 
 
 def disable_telemetry() -> None:
-    """Keep MLflow in this process, and in those that it starts, from sending telemetry, unless the
-    user has set the variable.
+    """Keep MLflow from sending telemetry, in this process and in those that it starts.
+
+    If the user has set the variable, its value stays.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 

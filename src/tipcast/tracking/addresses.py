@@ -1,80 +1,92 @@
-"""Addresses of stores and artifacts: which are refused before anything is sent there."""
+"""Addresses of stores and artifacts, and those that are refused before anything is sent there."""
 
 import ipaddress
 import logging
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
 
 LOG = logging.getLogger("tipcast")
 DATABRICKS = ("databricks", "databricks-uc")
-"""Addresses that are a word."""
+"""Addresses that are a mere word."""
 ARTIFACTS = "mlruns"
 """Folder for artifacts that MLflow makes beside a store that is a file."""
 
 
 def check_address(uri: str, name: str, *, insecure: bool) -> None:
-    """Refuse an address of a key or variable that is no URI (C003) or has credentials (T003), and
-    one in the clear.
+    """Refuse the address of a store, which the key or variable ``name`` has.
 
-    That is C009: a password or token would go to another machine without TLS, unless that is
-    ``insecure``.
+    Raises C003 for an address that is not a URI and T003 for credentials in it. Raises C009 if a
+    password or token would go to another machine without TLS, unless ``insecure`` allows that.
     """
     where = redact_address(uri)
-    try:
-        parts = urlsplit(uri)
-        served = parts.scheme.lower() in {"http", "https"}
-        _ = parts.port if served else None  # elsewhere a password may have a ":" or "/"
-    except ValueError:  # its text may contain the password
-        raise TipcastError(
-            "C003", name, f"{where} is not a URI", "use http://HOST:PORT, or sqlite:///FILE"
-        ) from None
+    parts = _parsed(uri, name)
 
     if not parts.scheme and "/" not in uri and uri not in DATABRICKS and not Path(uri).is_dir():
         raise TipcastError(
             "C003", name, f"{where} is not an address", "use http://HOST:PORT, or sqlite:///FILE"
         )
 
-    if served and (parts.username or parts.password):
+    is_served = parts.scheme.lower() in {"http", "https"}
+    if is_served and (parts.username or parts.password):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         raise TipcastError("T003", where, "credentials do not belong into an address", fix)
 
-    if insecure or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
-        return
-
-    from mlflow.utils.credentials import get_default_host_creds  # the import takes seconds
-    from requests.utils import get_netrc_auth
-
-    sent = get_default_host_creds(uri)
-    # requests reads .netrc by itself.
-    if sent.token or sent.password or sent.auth or get_netrc_auth(uri):
+    in_clear = parts.scheme.lower() == "http" and not is_loopback(parts.hostname)
+    if in_clear and not insecure and _has_credentials(uri):
         what = "a password or token would go to another machine without TLS"
         fix = "use an https:// address, or set tracking.insecure=true on a trusted network"
         raise TipcastError("C009", where, what, fix)
 
 
+def _parsed(uri: str, name: str) -> SplitResult:
+    """Return the parts of an address; C003 if it is not a URI."""
+    try:
+        parts = urlsplit(uri)
+        # In other addresses a password may have a ":" or "/".
+        if parts.scheme.lower() in {"http", "https"}:
+            _ = parts.port
+    except ValueError:  # its text may contain the password
+        what = f"{redact_address(uri)} is not a URI"
+        fix = "use http://HOST:PORT, or sqlite:///FILE"
+        raise TipcastError("C003", name, what, fix) from None
+
+    return parts
+
+
+def _has_credentials(uri: str) -> bool:
+    """Tell whether MLflow would send a password or token to a server."""
+    from mlflow.utils.credentials import get_default_host_creds  # the import takes seconds
+    from requests.utils import get_netrc_auth
+
+    credentials = get_default_host_creds(uri)
+    # requests reads .netrc by itself.
+    return bool(
+        credentials.token or credentials.password or credentials.auth or get_netrc_auth(uri)
+    )
+
+
 def check_artifacts(uri: str, store_uri: str, *, insecure: bool) -> None:
-    """Refuse the same of a run's artifacts: MLflow sends the tracking server's credentials there
-    too.
+    """Refuse the address of a run's artifacts as ``check_address`` does.
+
+    MLflow sends the credentials of the tracking server there too.
     """
     parts = urlsplit(uri)
-    # MLflow reaches them by the store's scheme, and on the store's host where none is named.
+    # MLflow reaches them by the store's scheme, and on the store's host if they name none.
     if parts.scheme == "mlflow-artifacts":
-        parts = parts._replace(
-            scheme=urlsplit(store_uri).scheme, netloc=parts.netloc or urlsplit(store_uri).netloc
-        )
+        store = urlsplit(store_uri)
+        parts = parts._replace(scheme=store.scheme, netloc=parts.netloc or store.netloc)
     check_address(urlunsplit(parts), "artifacts", insecure=insecure)
 
 
 def check_not_moved(uri: str, store_uri: str, code: str = "T005") -> None:
-    """Refuse artifacts that an sqlite file places in a folder that was moved, which would be made
-    again; T005.
+    """Refuse artifacts in a folder that was moved together with its sqlite file; T005, or ``code``.
 
-    MLflow keeps absolute paths. Where neither the artifacts' root nor the folder that had it is
-    there, it has another name by now. A copy, whose artifacts lie beside it too, goes on where it
-    was copied from: that is logged.
+    MLflow keeps absolute paths, and would make the folder again. If the root of the artifacts is
+    gone, and the folder above it too, they were moved. A copied sqlite file, with artifacts beside
+    it, goes on writing to those of the original: that is logged.
     """
     database = sqlite_file(store_uri)
     parts = urlsplit(uri)
@@ -82,18 +94,18 @@ def check_not_moved(uri: str, store_uri: str, code: str = "T005") -> None:
         return
 
     folder = Path(unquote(parts.path))
-    at = next((at for at in folder.parents if at.name == ARTIFACTS), None)
-    if at is None or at.parent.resolve() == database.parent.resolve():
+    root = next((above for above in folder.parents if above.name == ARTIFACTS), None)
+    if root is None or root.parent.resolve() == database.parent.resolve():
         return
 
-    here = database.parent / ARTIFACTS
-    if not at.parent.exists():
+    if not root.parent.exists():
         what = "its folder was moved, and it names artifacts where that was"
-        fix = f"`ln -s {database.parent} {at.parent}`, or move it back"
+        fix = f"`ln -s {database.parent} {root.parent}`, or move it back"
         raise TipcastError(code, database.name, what, fix)  # the line has room for two long paths
 
-    if here.is_dir() and here.resolve() != at.resolve():
-        LOG.warning("artifacts are in %s, which the store names, not in %s beside it", at, here)
+    copy = database.parent / ARTIFACTS
+    if copy.is_dir() and copy.resolve() != root.resolve():
+        LOG.warning("artifacts are in %s, which the store names, not in %s beside it", root, copy)
 
 
 def is_loopback(host: str | None) -> bool:
@@ -109,4 +121,6 @@ def sqlite_file(uri: str) -> Path | None:
     if not uri.startswith("sqlite:///"):
         return None
     name = unquote(uri.removeprefix("sqlite:///").partition("?")[0])  # `mlflow run` encodes blanks
-    return Path(name).absolute() if name and name != ":memory:" else None
+    if name in {"", ":memory:"}:
+        return None
+    return Path(name).absolute()

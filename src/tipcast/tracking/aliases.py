@@ -1,4 +1,4 @@
-"""Aliases of registered versions: which version holds one, and a move that leaves a trace."""
+"""Aliases of registered versions: the version that holds an alias, and moves that leave a trace."""
 
 import datetime
 import re
@@ -10,19 +10,21 @@ from tipcast.config.errors import TipcastError
 from tipcast.tracking.writing import storable_tags
 
 ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
-"""What MLflow takes for an alias."""
+"""An alias that MLflow accepts."""
 
 
 def check_alias(alias: str) -> None:
-    """Refuse what MLflow takes for no alias; C003."""
+    """Refuse an alias that MLflow would not accept; C003."""
     if not ALIAS.fullmatch(alias):
         raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
 
 
 def alias_holder(store: MlflowClient, name: str, alias: str) -> str | None:
-    """Return the version that holds an alias now; None where none does."""
+    """Return the version that holds an alias now; None if no version does."""
     version = store.get_registered_model(name).aliases.get(alias)
-    return None if version is None else str(version)
+    if version is None:
+        return None
+    return str(version)
 
 
 def move_alias(
@@ -35,13 +37,12 @@ def move_alias(
     trace: Mapping[str, str],
     forced: bool,
 ) -> None:
-    """Move an alias from the version that held it ``before``; M022 where it has another holder by
-    now.
+    """Move an alias from the version that held it ``before``; M022 if another version holds it now.
 
-    The registered model's tags ``alias.ALIAS.*`` say which version holds it, so that a move by
-    other means shows, since when, the ``previous`` one, to go back to, and the ``trace``, as why; a
-    version has none, for MLflow copies its tags with it. MLflow moves an alias whoever holds it:
-    looking first makes it unlikely that two promotions pass each other, not impossible.
+    Tags ``alias.ALIAS.*`` of the registered model record the version, so that a move by other means
+    shows, the time, the ``previous`` version, to go back to, and the ``trace``, such as the reason.
+    They are not tags of the version, as MLflow copies these with it. MLflow moves an alias whoever
+    holds it: two promotions at once are unlikely to both succeed, but it is possible.
     """
     holder = alias_holder(store, name, alias)
     if holder != before:
@@ -53,19 +54,12 @@ def move_alias(
         raise TipcastError("M022", f"models:/{name}@{alias}", what, fix)
 
     store.set_registered_model_alias(name, alias, version)
-    _record_holder(
-        store,
-        name,
-        alias,
-        version,
-        {"previous": before or "none", **trace, "forced": str(forced).lower()},
-    )
+    whole_trace = {"previous": before or "none", **trace, "forced": str(forced).lower()}
+    _record_holder(store, name, alias, version, whole_trace)
 
 
 def complete_move(store: MlflowClient, name: str, alias: str, version: str) -> None:
-    """Write the tags of an alias that a version holds, where a promotion ended before it had
-    written them.
-    """
+    """Write the tags of an alias that a version holds, if a promotion was cut off before that."""
     tags = store.get_registered_model(name).tags
     recorded_version = tags.get(f"alias.{alias}.version")
     if recorded_version == version:
@@ -83,8 +77,9 @@ def complete_move(store: MlflowClient, name: str, alias: str, version: str) -> N
 def _record_holder(
     store: MlflowClient, name: str, alias: str, version: str, trace: Mapping[str, str]
 ) -> None:
-    """Tag a registered model with what is known of an alias; the version last, as the sign that all
-    are there.
+    """Tag a registered model with the holder and the trace of an alias.
+
+    The version comes last: it is the sign that the tags are complete.
     """
     since = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     tags = {"since": since, **trace, "version": version}

@@ -1,4 +1,4 @@
-"""What a run's artifacts hold, read back."""
+"""Artifacts of a run, read back."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -22,19 +22,16 @@ def read_artifact(store: MlflowClient, run_id: str | None, path: str) -> str:
 
 
 def config_text(store: MlflowClient, run_id: str | None, fix: str) -> str:
-    """Return the configuration that a run was made with, from its artifact; M023 with a ``fix`` if
-    it cannot.
-    """
+    """Return the text of a run's ``config.yaml``; M023 with ``fix`` if it cannot be read."""
     try:
         return read_artifact(store, run_id, CONFIG)
     except (MlflowException, OSError, UnicodeDecodeError) as problem:
-        raise TipcastError(
-            "M023", f"run {run_id}", f"its {CONFIG} cannot be read", fix
-        ) from problem
+        what = f"its {CONFIG} cannot be read"
+        raise TipcastError("M023", f"run {run_id}", what, fix) from problem
 
 
 def read_yaml(store: MlflowClient, run_id: str, path: str) -> Any:
-    """Return what a run has as a yaml file; None where it has none."""
+    """Return the content of a run's YAML file; None if it has no such file."""
     with suppress(MlflowException, OSError, ValueError, yaml.YAMLError):
         return yaml.safe_load(read_artifact(store, run_id, path))
     return None

@@ -1,16 +1,15 @@
-"""The trials of a sweep as child runs: opened, written with one batch and closed by the driver
-alone.
-"""
+"""Trials of a sweep as child runs, which only the driver opens, writes and closes."""
 
 import contextlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, final
+from typing import final
 from urllib.parse import quote
 
+from mlflow.entities import Run as StoredRun
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
-from tipcast.tracking.failures import release
+from tipcast.tracking.failures import clear_frames
 from tipcast.tracking.run import ORIGIN, Run, context_tags
 from tipcast.tracking.store import all_runs
 from tipcast.tracking.writing import NONE, Curves, Facts, write
@@ -20,7 +19,7 @@ KEY = "trial.key"
 NUMBER = "trial.number"
 """Tag of a child: the trial's place in the order of proposal, from 0."""
 ATTEMPT = "trial.attempt"
-"""Tag of a child: how often the trial was begun, from 1."""
+"""Tag of a child: the number of the attempt, from 1."""
 PROPOSED = "trial.params"
 """Tag of a child: the trial's parameters as JSON."""
 
@@ -36,8 +35,8 @@ class Children:
             name: value for name, value in tags.items() if name.startswith(ORIGIN)
         }
 
-    def begin(self, number: int, key: str, attempt: int, params: Mapping[str, Any]) -> str:
-        """Open the run of an attempt at a trial."""
+    def begin(self, number: int, key: str, attempt: int, params: Mapping[str, object]) -> str:
+        """Open the run of an attempt at a trial; return its id."""
         tags = {
             **self._tags,
             MLFLOW_PARENT_RUN_ID: self._parent.id,
@@ -61,7 +60,7 @@ class Children:
         params: Facts = NONE,
         curves: Curves = NONE,
     ) -> None:
-        """Write what came of an attempt in one batch, and close its run. All values are finite."""
+        """Write the result of an attempt in one batch, and close its run. All values are finite."""
         write(self._parent.store, run_id, tags=tags, params=params, curves=curves)
         self._parent.store.set_terminated(run_id, status)
 
@@ -71,19 +70,19 @@ class Children:
         try:
             yield
         except BaseException as problem:
-            release(problem)
+            clear_frames(problem)
             # A store that fails now must not hide the first problem.
             with contextlib.suppress(Exception):
                 self.close_open(reason)
             raise
 
     def close_open(self, reason: str) -> None:
-        """Close all that is open as KILLED; the next command closes what the store refuses."""
+        """Close open children as KILLED. The next command closes those that the store refuses."""
         for run in self.runs():
             if run.info.status == "RUNNING":
                 self.end(run.info.run_id, "KILLED", tags={"error.message": reason})
 
-    def runs(self) -> list[Any]:
+    def runs(self) -> list[StoredRun]:
         """Return the child runs as the store has them, by number and attempt."""
         trials = [run for run in children_of(self._parent) if NUMBER in run.data.tags]
         return sorted(
@@ -91,20 +90,23 @@ class Children:
         )
 
     def charts(self, metric: str, *, maximize: bool = True) -> str:
-        """Return the page that shows the children as charts, best first, relative to those of the
-        store's server.
+        """Return the address of the children's charts, best first, relative to the store's
+        server.
         """
-        wanted = quote(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{self._parent.id}'", safe="")
+        condition = quote(_is_below(self._parent), safe="")
         order = quote(f"metrics.`{metric}`", safe="")
         return (
-            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={wanted}"
+            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={condition}"
             f"&orderByKey={order}&orderByAsc={str(not maximize).lower()}"
             "&compareRunsMode=CHART&workflowType=machine_learning"
         )
 
 
-def children_of(run: Run) -> list[Any]:
-    """Return the active runs below a run of the current store: MLflow keeps them in its
-    experiment.
-    """
-    return all_runs(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.id}'", run.experiment_id)
+def children_of(run: Run) -> list[StoredRun]:
+    """Return the active runs below a run of the current store, all of them in its experiment."""
+    return all_runs(_is_below(run), run.experiment_id)
+
+
+def _is_below(run: Run) -> str:
+    """Return MLflow's condition for the runs below a run."""
+    return f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run.id}'"

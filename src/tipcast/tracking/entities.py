@@ -1,6 +1,4 @@
-"""MLflow's types by the names that they have in tipcast, for annotations alone: the import takes
-seconds.
-"""
+"""MLflow's types by their names in tipcast. Import it for annotations alone: that takes seconds."""
 
 from mlflow import MlflowClient
 from mlflow.entities import DatasetInput, Experiment, LoggedModel

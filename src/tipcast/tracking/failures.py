@@ -1,5 +1,5 @@
-"""What a tracking store raises, as errors of one line: MLflow's, its database's, a server's, and
-those of artifacts.
+"""Errors of a tracking store in one line: those of MLflow, its database, its server and its
+artifacts.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from tipcast.config.plain import redact_address
 from tipcast.tracking.addresses import sqlite_file
 
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system says where a folder may not be written."""
+"""Errors of the system for a folder that may not be written."""
 ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
-"""What stores answer where something is not there."""
+"""Error codes of stores for something that does not exist."""
 FIXES = {
     401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
     403: "ask whoever runs it for the right to do this, or use other credentials",
@@ -30,11 +30,13 @@ FIXES = {
 }
 """Status that a server answers with -> what to do."""
 START = "start it, or set tracking.uri"
+"""What to do about a server that does not answer."""
 RIGHTS = "check rights and free space of the artifact store"
+"""What to do about artifacts that cannot be written."""
 
 
 class Failure(NamedTuple):
-    """Code, place, fact and fix of an error of one line."""
+    """The arguments of a TipcastError."""
 
     code: str
     where: object
@@ -43,8 +45,8 @@ class Failure(NamedTuple):
 
 
 @contextlib.contextmanager
-def failures(uri: str) -> Iterator[None]:
-    """Turn what MLflow, its database or its network raise into one line; other errors pass."""
+def store_errors(uri: str) -> Iterator[None]:
+    """Turn errors of MLflow, its database or its network into a TipcastError; others pass."""
     try:
         yield
     except Exception as problem:
@@ -56,7 +58,7 @@ def failures(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def absent(code: str, where: str, what: str, fix: str) -> Iterator[None]:
-    """Turn the store's answer that something is not there into one line; other errors pass."""
+    """Turn the store's answer that something does not exist into a TipcastError; others pass."""
     import mlflow.exceptions
 
     try:
@@ -68,7 +70,7 @@ def absent(code: str, where: str, what: str, fix: str) -> Iterator[None]:
 
 
 def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
-    """Return what a store is to blame for; None for other errors."""
+    """Return the failure of a store that an error comes from; None for other errors."""
     import mlflow.exceptions
     import requests
     import sqlalchemy.exc
@@ -76,6 +78,7 @@ def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
     answer = _answered(problem)
     if answer is not None:
         return Failure("T001", where, *answer)
+
     library = type(problem).__module__.partition(".")[0]
     if library in {"boto3", "botocore"}:
         return Failure("T005", "artifacts in S3", *_refused_by_s3(problem))
@@ -89,7 +92,7 @@ def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
         return Failure("T002", where, what, f"pip install {problem.name}")
     if isinstance(problem, OSError):
         return _failed_to_write(problem, where, uri)
-    # Alembic is what MLflow makes its tables with
+    # MLflow makes its tables with Alembic.
     if library == "alembic" or isinstance(problem, sqlalchemy.exc.SQLAlchemyError | sqlite3.Error):
         return _unusable_database(problem, where, uri)
     return None
@@ -104,7 +107,7 @@ def _is_from_mlflow(problem: Exception) -> bool:
 
 
 def _refused_by_mlflow(problem: Exception, where: str, uri: str) -> Failure:
-    """Return what an MlflowException says of the server, the database or the disk."""
+    """Return the failure of the server, the database or the disk behind an MlflowException."""
     text = first_line(problem)
 
     if "database is locked" in str(problem):
@@ -115,9 +118,11 @@ def _refused_by_mlflow(problem: Exception, where: str, uri: str) -> Failure:
         return Failure("T001", where, "the tracking server does not answer", START)
 
     if any(f"[Errno {number}]" in str(problem) for number in FULL):
-        # The file of a model, as MLflow quotes it.
-        quoted = re.search(r"\[Errno \d+\].*'([^']+)'", str(problem))
-        return _unwritten(quoted[1] if quoted else where, text, RIGHTS)
+        path = where
+        # MLflow quotes the file of a model.
+        if quoted := re.search(r"\[Errno \d+\].*'([^']+)'", str(problem)):
+            path = quoted[1]
+        return _unwritten(path, text, RIGHTS)
 
     if "database schema" in text:
         what = "another version of MLflow made this database"
@@ -132,8 +137,8 @@ def _refused_by_mlflow(problem: Exception, where: str, uri: str) -> Failure:
 
 
 def _failed_to_write(problem: OSError, where: str, uri: str) -> Failure | None:
-    """Return what the system says of a file that MLflow writes, or of a full disk, whoever writes;
-    None for other errors.
+    """Return the failure to write a file of MLflow, or any file on a full disk; None for other
+    errors of the system.
     """
     # shutil.copytree raises a list of files.
     if isinstance(problem, shutil.Error) and problem.args and isinstance(problem.args[0], list):
@@ -155,7 +160,7 @@ def _failed_to_write(problem: OSError, where: str, uri: str) -> Failure | None:
 
 
 def _unusable_database(problem: Exception, where: str, uri: str) -> Failure:
-    """Return what a database, or what makes its tables, says."""
+    """Return the failure of a database, or of Alembic, which makes its tables."""
     text = first_line(problem)
     short = shortage(uri, str(problem))
     fix = "check that this MLflow made it, or set tracking.uri"
@@ -165,81 +170,99 @@ def _unusable_database(problem: Exception, where: str, uri: str) -> Failure:
 
 
 def _unwritten(path: str, why: str, fix: str, *, full: bool = False) -> Failure:
-    """Return what is said of a file that cannot be written: of the temporary folder or of an
-    artifact.
-    """
-    full = full or any(f"[Errno {number}]" in why for number in FULL)
-    space = f", {free(path)}" if full else ""
+    """Return the failure to write a temporary file or an artifact."""
+    what = f"cannot be written: {why}"
+    if full or any(f"[Errno {number}]" in why for number in FULL):
+        what = f"{what}, {free(path)}"
     if any(part.startswith(OURS) for part in Path(path).parts):
         fix = "make space for temporary files, or set TMPDIR to a folder of another disk"
-    return Failure("T005", path, f"cannot be written: {why}{space}", fix)
+    return Failure("T005", path, what, fix)
 
 
 def _answered(problem: Exception) -> tuple[str, str] | None:
-    """Return fact and fix of an answer of a server other than MLflow's; None for other errors.
+    """Return ``what`` and ``fix`` for the answer of a server that refuses, or is not MLflow's.
 
-    MLflow tells the status in words: of the last answer, or of those that it gave up on.
+    None for other errors.
     """
     text = str(problem)
     response = getattr(problem, "response", None)
     status = _status(response, text)
-    body = getattr(response, "text", None) or text
-    page = "<html" in body.lower() or "<!doctype" in body.lower()
+    body = (getattr(response, "text", None) or text).lower()
+    is_page = "<html" in body or "<!doctype" in body
 
     if not status and "not in a valid JSON format" in text:
-        answer = "a page of HTML" if page else "what is no JSON"
+        answer = "what is no JSON"
+        if is_page:
+            answer = "a page of HTML"
         fix = "correct tracking.uri: a proxy, a login page or another service is there"
         return f"answers with {answer}, not as MLflow's server", fix
 
     if not isinstance(status, int) or status < 400:
         return None
 
-    what = f"the server answers with status {status}{', a page of HTML' if page else ''}"
-    if status == 403 and "host header" in body.lower():
+    what = f"the server answers with status {status}"
+    if is_page:
+        what = f"{what}, a page of HTML"
+    if status == 403 and "host header" in body:
         fix = (
             "start it with `mlflow server --allowed-hosts NAME:PORT`, naming the address that "
             "jobs use"
         )
         return f"{what}, Invalid Host header", fix
-    return what, FIXES.get(status, FIXES[500] if status >= 500 else FIXES[404])
+    return what, _fix_of_status(status)
 
 
 def _status(response: object, text: str) -> object:
-    """Return the status of a response, or the one that a text of MLflow's states; 0 where there is
-    none.
+    """Return the status of a response, or the one that MLflow names in a text; 0 without any.
+
+    MLflow names the status of the last answer, or of those that it gave up on.
     """
     if status := getattr(response, "status_code", None):
         return status
-    stated = re.search(r"failed with error code (\d{3})|too many (\d{3}) error responses", text)
-    return int(stated[1] or stated[2]) if stated else 0
+
+    named = re.search(r"failed with error code (\d{3})|too many (\d{3}) error responses", text)
+    if named is None:
+        return 0
+    return int(named[1] or named[2])
+
+
+def _fix_of_status(status: int) -> str:
+    """Return what to do about a status from 400 on."""
+    if status in FIXES:
+        return FIXES[status]
+    if status >= 500:
+        return FIXES[500]
+    return FIXES[404]
 
 
 def _refused_by_s3(problem: Exception) -> tuple[str, str]:
-    """Return fact and fix of an error of the client of S3."""
+    """Return ``what`` and ``fix`` for an error of the client of S3."""
     text = first_line(problem)
     credentials = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
     if "Credentials" in type(problem).__name__:
         return "there are no credentials", credentials
-    if re.search(
-        r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Forbidden|403|ExpiredToken", text
-    ):
-        return (
-            f"the credentials are refused: {text}",
-            f"correct them: {credentials}; or let them write there",
-        )
+
+    refusals = r"InvalidAccessKeyId|SignatureDoesNotMatch|AccessDenied|Forbidden|403|ExpiredToken"
+    if re.search(refusals, text):
+        fix = f"correct them: {credentials}; or let them write there"
+        return f"the credentials are refused: {text}", fix
     return f"cannot be written: {text}", "check the bucket, AWS_REGION and MLFLOW_S3_ENDPOINT_URL"
 
 
 def first_line(problem: BaseException) -> str:
-    """Return the first line of an error, of a database's own where there is one; its kind where it
-    says nothing.
+    """Return the first line of an error, or the name of its type if it has no text.
+
+    Of an error of SQLAlchemy it is the line of the database.
     """
     cause: BaseException = getattr(problem, "orig", None) or problem
-    return str(cause).strip().splitlines()[0] if str(cause).strip() else type(cause).__name__
+    text = str(cause).strip()
+    if not text:
+        return type(cause).__name__
+    return text.splitlines()[0]
 
 
-def release(problem: BaseException) -> None:
-    """Free what the calls that ended with an exception still hold.
+def clear_frames(problem: BaseException) -> None:
+    """Free the variables of all calls that ended with an exception.
 
     A signal in mid-statement leaves SQLAlchemy's cursor to the traceback's frames, and SQLite keeps
     the transaction of a closed connection, and with it the database's lock, until its last cursor

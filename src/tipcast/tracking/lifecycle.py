@@ -19,26 +19,27 @@ from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking.addresses import check_artifacts, check_not_moved
-from tipcast.tracking.failures import failures, first_line, release
+from tipcast.tracking.failures import clear_frames, first_line, store_errors
 from tipcast.tracking.lookup import experiment_id, find_run
 from tipcast.tracking.run import Run, context_tags, error_tags
 from tipcast.tracking.store import open_store, resolve
 from tipcast.tracking.writing import Facts, without_secrets, write
 
 LOG = logging.getLogger("tipcast")
-GIVEN_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
+RANDOM_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 SAMPLING_S = 5
 """Seconds between two samples of the system's metrics."""
 KILLED = "a run that was open is closed as KILLED"
-"""Note on the interruption that did it, for the last line of the job."""
+"""Note on the exception that ended the run, for the last line of the job."""
 VIEW = "mlflow.sharedViewState.tipcast"
+"""Tag of an experiment with the columns of its table of runs under the key ``tipcast``."""
 RUNS = "#/experiments/{}/runs?viewStateShareKey=tipcast&workflowType=machine_learning"
-"""Tag of an experiment with the columns that its table of runs has by that key, and the table:
-MLflow hides metrics.
-"""
+"""Address of an experiment's table of runs with those columns."""
 HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
+"""Metrics that the table of runs shows."""
 COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
+"""Columns of the table of runs, where MLflow hides metrics by default."""
 
 
 @contextmanager
@@ -54,33 +55,25 @@ def open_run(
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in
     every ending.
 
-    One with a ``parent`` is shown below it, in its experiment. It ends as FINISHED; as FAILED with
-    the tags ``error.code`` and ``error.message`` after an exception; as KILLED after Ctrl-C or
-    SIGTERM. Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID. Errors are C009
-    for artifacts that a password or token would go to in the clear, and T001 to T005 where the
-    store fails.
+    A run with a ``parent`` is shown below it, in its experiment. It ends as FINISHED; as FAILED
+    with the tags ``error.code`` and ``error.message`` after an exception; as KILLED after Ctrl-C or
+    SIGTERM. Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID. Raises C009 if a
+    password or token would be sent to the artifacts in the clear, and T001 to T005 if the store
+    fails.
     """
     uri = resolve(spec)
     store = open_store(spec)
-    joined = resume or os.environ.get("MLFLOW_RUN_ID")
-    _close_abandoned(store, uri, keep=joined)
-
-    with failures(uri):
-        if resume:
-            _reopen(store, resume)
-        stored = _join(store, joined, spec, name) if joined else create(store, spec, name, parent)
+    _close_abandoned(store, uri, keep=resume or os.environ.get("MLFLOW_RUN_ID"))
+    with store_errors(uri):
+        stored = _join_or_create(store, spec, name, resume, parent)
 
     os.environ.pop("MLFLOW_RUN_ID", None)
     run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
     try:
         LOG.info("%-9s%s", "run", run.link)
         LOG.info("%-9s%s", "runs", run.address(RUNS.format(run.experiment_id)))
-        with failures(uri), ExitStack() as stack:
-            _show_metrics(run)
-            check_artifacts(stored.info.artifact_uri, uri, insecure=spec.insecure)
-            check_not_moved(stored.info.artifact_uri, uri)
-            run.set_tags({**tags, **spec.tags, **process.tags()})
-            run.log_params(params)
+        with store_errors(uri), ExitStack() as stack:
+            _check_and_describe(run, stored.info.artifact_uri, spec, tags, params)
             if spec.system_metrics:
                 _start_monitor(run, stack, resumed=bool(resume))
 
@@ -88,23 +81,47 @@ def open_run(
             stack.close()
             store.set_terminated(run.id, "FINISHED")
     except BaseException as problem:
-        release(problem)
+        clear_frames(problem)
         _close(run, problem)
         raise
 
 
+def _check_and_describe(
+    run: Run, artifact_uri: str, spec: TrackingSpec, tags: Facts, params: Facts
+) -> None:
+    """Refuse artifacts that must not be written, then write the tags and parameters of a run."""
+    _show_metrics(run)
+    check_artifacts(artifact_uri, run.store_uri, insecure=spec.insecure)
+    check_not_moved(artifact_uri, run.store_uri)
+    run.set_tags({**tags, **spec.tags, **process.tags()})
+    run.log_params(params)
+
+
 def _close_abandoned(store: MlflowClient, uri: str, keep: str | None) -> None:
-    """Close runs whose process has ended; log a warning where that fails: others' runs never stop
-    one's own.
+    """Close runs whose process has ended.
+
+    A failure is only logged: old runs never stop a new one.
     """
     try:
-        with failures(uri):
+        with store_errors(uri):
             process.close_abandoned(store, uri, keep=keep)
     except Exception as problem:
         LOG.warning(
             "runs that ended without closing stay open: %s",
             " ".join(str(problem).split()) or repr(problem),
         )
+
+
+def _join_or_create(
+    store: MlflowClient, spec: TrackingSpec, name: str, resume: str | None, parent: Run | None
+) -> StoredRun:
+    """Return the run that is resumed, else the one that `mlflow run` opened, else a new one."""
+    if resume:
+        _reopen(store, resume)
+        return _join(store, resume, spec, name)
+    if launched := os.environ.get("MLFLOW_RUN_ID"):
+        return _join(store, launched, spec, name)
+    return create(store, spec, name, parent)
 
 
 def _reopen(store: MlflowClient, run_id: str) -> None:
@@ -128,14 +145,23 @@ def _start_monitor(run: Run, stack: ExitStack, *, resumed: bool) -> None:
     )
     # It raises nothing. Its thread reads the run, so it ends before the run does.
     stack.callback(monitor.finish)
-    # A transaction that was cut off keeps the database that the thread waits for.
-    stack.push(lambda _, problem, __: release(problem) if problem else None)
+    stack.push(_end_transaction)
     monitor.start()
 
 
+def _end_transaction(_kind: object, problem: BaseException | None, _trace: object) -> None:
+    """End a transaction that an exception has cut off: the monitor's thread waits for the database.
+
+    The arguments are those of ``__exit__``.
+    """
+    if problem:
+        clear_frames(problem)
+
+
 def _close(run: Run, problem: BaseException) -> None:
-    """Give a run that failed its final state; a store that fails now must not hide the first
-    problem.
+    """Close a run that ended with an exception as FAILED or KILLED.
+
+    A store that fails now must not hide the first problem.
     """
     try:
         if isinstance(problem, Exception):
@@ -153,11 +179,9 @@ def _close(run: Run, problem: BaseException) -> None:
 
 
 def _join(store: MlflowClient, run_id: str, spec: TrackingSpec, name: str) -> StoredRun:
-    """Return the run that `mlflow run` opened, named as far as nobody has named it; T004 where
-    there is none.
-    """
+    """Return a run that exists, and name it unless a user has named it; T004 if it does not."""
     run = find_run(store, run_id)
-    if spec.run_name or GIVEN_NAME.fullmatch(run.info.run_name or ""):
+    if spec.run_name or RANDOM_NAME.fullmatch(run.info.run_name or ""):
         store.update_run(run_id, name=without_secrets(spec.run_name or name))
     return run
 
@@ -165,18 +189,22 @@ def _join(store: MlflowClient, run_id: str, spec: TrackingSpec, name: str) -> St
 def create(
     store: MlflowClient, spec: TrackingSpec, name: str, parent: Run | None = None
 ) -> StoredRun:
-    """Make a run, and its experiment where there is none; T004 where that was deleted."""
-    below = {MLFLOW_PARENT_RUN_ID: parent.id} if parent else {}
-    return store.create_run(
-        parent.experiment_id if parent else experiment_id(store, spec),
-        run_name=without_secrets(spec.run_name or name),
-        tags={**context_tags(), **below},
-    )
+    """Make a run, and its experiment if that does not exist; T004 if the experiment was deleted."""
+    tags = context_tags()
+    if parent:
+        experiment = parent.experiment_id
+        tags[MLFLOW_PARENT_RUN_ID] = parent.id
+    else:
+        experiment = experiment_id(store, spec)
+
+    run_name = without_secrets(spec.run_name or name)
+    return store.create_run(experiment, run_name=run_name, tags=tags)
 
 
 def claim(store: MlflowClient, run_id: str) -> None:
-    """Open a run again for this process; its tags first: one that is RUNNING must not name an ended
-    process.
+    """Open a run again for this process.
+
+    The tags come first: a run that is RUNNING must not name an ended process.
     """
     write(store, run_id, tags=process.tags())
     store.update_run(run_id, status="RUNNING")
@@ -186,7 +214,7 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
     """Name the run of MLFLOW_RUN_ID, which no job joins, or set its tags ``error.code`` and
     ``error.message``.
 
-    A store that fails is passed over: a mistake is told on standard error anyway.
+    Errors of the store are ignored: standard error shows the problem anyway.
     """
     with suppress(Exception):
         # MLflow reads the id only once.
@@ -203,13 +231,13 @@ def check_store(spec: TrackingSpec) -> str:
     """Open the store as a job does, write a run with an artifact into the configured experiment,
     and delete the run.
 
-    The experiment is made where it is not there yet. A store keeps what is deleted, out of sight,
-    until ``mlflow gc``. It says where runs and artifacts go. T001 to T003 tell of the store, T004
-    of an experiment that was deleted, T005 of the artifact.
+    Returns a sentence on where runs and artifacts go. The experiment is made if it does not exist.
+    The store hides a deleted run, and keeps it until ``mlflow gc``. Raises T001 to T003 if the
+    store fails, T004 if the experiment was deleted, and T005 if the artifact cannot be written.
     """
     uri = resolve(spec)
     store = open_store(spec)
-    with failures(uri):
+    with store_errors(uri):
         run = create(store, replace(spec, run_name=None), "tipcast-doctor").info
         try:
             check_not_moved(run.artifact_uri, uri)

@@ -1,4 +1,4 @@
-"""Where a model lies: from the address that a user names to MLflow's logged model and its files."""
+"""From the address of a model that a user names to MLflow's logged model and its files."""
 
 import re
 from pathlib import Path
@@ -23,16 +23,18 @@ REGISTERED = re.compile(r"models:/([^/:@]+)(?:/(\d+)|@([^/:@]+))")
 LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
 MOST_NAMED = 10
-"""Versions that a message names: the newest."""
+"""Most versions that a message names."""
 SEE = "see the models and versions there are with `mlflow ui`"
+"""What to do about a model or version that does not exist."""
 NOT_LOGGED = "was registered from files, not from a model that tipcast logged"
+"""Message about a version without a logged model."""
 
 
 def locate(store: MlflowClient, model_uri: str) -> tuple[str, LoggedModel, ModelVersion | None]:
-    """Return the address that stays, MLflow's logged model, and the version that it was found by,
-    or None.
+    """Return a model's permanent address, MLflow's logged model, and its version if that is named.
 
-    C003 no address of a model, M001 what is not there, M005 what tipcast cannot have logged.
+    Raises C003 for an address that is not a model's, M001 if the model does not exist, and M005 if
+    tipcast cannot have logged it.
     """
     uri = model_uri
     version = None
@@ -57,7 +59,7 @@ def locate(store: MlflowClient, model_uri: str) -> tuple[str, LoggedModel, Model
 
 
 def _find_model_of_run(store: MlflowClient, uri: str, run_id: str, name: str) -> LoggedModel:
-    """Return the newest model of a name that a run has logged; M001 for none."""
+    """Return the newest model that a run has logged under a name; M001 if it has logged none."""
     with absent("M001", uri, f"run {run_id} is not there", SEE):
         run = store.get_run(run_id)
 
@@ -95,14 +97,19 @@ def _version_numbers(store: MlflowClient, name: str) -> str:
     """Return the numbers of a registered model's newest versions in words, as ``1, 2``."""
     versions = store.search_model_versions(f'name="{name}"')
     numbers = sorted(int(version.version) for version in versions)
-    newest = [str(number) for number in numbers[-MOST_NAMED:]]
-    earlier = ["..."] if len(numbers) > MOST_NAMED else []
-    return ", ".join([*earlier, *newest]) or "none"
+    if not numbers:
+        return "none"
+
+    newest = ", ".join(str(number) for number in numbers[-MOST_NAMED:])
+    if len(numbers) > MOST_NAMED:
+        return f"..., {newest}"
+    return newest
 
 
 def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
-    """Return the id of a version's logged model, of a copy that of its original; M005 where there
-    is none.
+    """Return the id of a version's logged model; M005 if the version has none.
+
+    A copy has the logged model of its original.
     """
     original = version
     with absent("M001", uri, "the version that it is a copy of is not there", SEE):
@@ -110,26 +117,31 @@ def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
             # MLflow's copy_model_version does not copy model_id.
             original = store.get_model_version(copied[1], copied[2])
 
-    source = LOGGED.fullmatch(original.source or "")
-    model_id = original.model_id or (source[1] if source else "")
-    if not model_id:
-        raise TipcastError("M005", uri, NOT_LOGGED, "train and register it again")
-    return str(model_id)
+    if original.model_id:
+        return str(original.model_id)
+    if source := LOGGED.fullmatch(original.source or ""):
+        return source[1]
+    raise TipcastError("M005", uri, NOT_LOGGED, "train and register it again")
 
 
 def logged_of(store: MlflowClient, run: StoredRun) -> list[LoggedModel]:
-    """Return the models that a run has logged whole, the newest first: MLflow lists them in no
-    order.
+    """Return the complete models that a run has logged, the newest first.
+
+    MLflow itself lists them in no order.
     """
-    outputs = run.outputs.model_outputs if run.outputs else []
-    models = [store.get_logged_model(output.model_id) for output in outputs]
+    if not run.outputs:
+        return []
+
+    models = [store.get_logged_model(output.model_id) for output in run.outputs.model_outputs]
     ready = (model for model in models if model.status == LoggedModelStatus.READY)
     return sorted(ready, key=lambda model: model.creation_timestamp, reverse=True)
 
 
 def check_location(store: MlflowClient, uri: str, location: str, root: str | None) -> None:
-    """Refuse (T006) what a store elsewhere must not choose: this machine's files, and odd ways to
-    reach others.
+    """Refuse a place of a model's files that a store on another machine must not choose; T006.
+
+    That is a file of this machine, unless it lies below ``root``, or an address with another scheme
+    than those of ``LOCATIONS``.
     """
     scheme = urlsplit(location).scheme.lower()
     if scheme in LOCATIONS:
@@ -139,13 +151,9 @@ def check_location(store: MlflowClient, uri: str, location: str, root: str | Non
         raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
 
     path = Path(local_file_uri_to_path(location)).resolve()
-    shared = root is not None and path.is_relative_to(Path(root).expanduser().resolve())
-    addresses = [urlsplit(address) for address in (store.tracking_uri, mlflow.get_registry_uri())]
-
-    if shared or all(
-        address.scheme not in {"http", "https"} and is_loopback(address.hostname or "localhost")
-        for address in addresses
-    ):
+    if root is not None and path.is_relative_to(Path(root).expanduser().resolve()):
+        return
+    if _is_here(store.tracking_uri) and _is_here(mlflow.get_registry_uri()):
         return
 
     what = f"the tracking server says that its files are on this machine, at {path}"
@@ -154,3 +162,9 @@ def check_location(store: MlflowClient, uri: str, location: str, root: str | Non
         "share with it"
     )
     raise TipcastError("T006", uri, what, fix)
+
+
+def _is_here(store_uri: str) -> bool:
+    """Tell whether a store is a file or a database of this machine."""
+    address = urlsplit(store_uri)
+    return address.scheme not in {"http", "https"} and is_loopback(address.hostname or "localhost")

@@ -15,10 +15,13 @@ from tipcast.tracking.failures import ABSENT, absent
 from tipcast.tracking.store import all_runs
 
 LAST = "last"
-"""What stands for the newest run."""
+"""Word that stands for the newest run."""
 NAME = "MLFLOW_EXPERIMENT_NAME"
+"""Variable with the name of the experiment."""
 ID = "MLFLOW_EXPERIMENT_ID"
+"""Variable with the id of the experiment."""
 DEFAULT = "tipcast"
+"""Name of the experiment if nothing else names one."""
 
 
 def find_run(
@@ -26,9 +29,9 @@ def find_run(
 ) -> StoredRun:
     """Return the run that a user names, as MLflow has it; T004 for no run, or for several.
 
-    That is by a whole id, also of a deleted run; by the beginning of one, of at least 4 characters;
-    or, with a ``spec``, ``last``: the newest run of its experiment and of a job, as ``sweep``, else
-    of anything but a trial.
+    ``name`` is a whole id, which may be that of a deleted run, or the beginning of an id, of at
+    least 4 characters. With a ``spec`` it may be ``last``: the newest run of the experiment, by a
+    job such as ``sweep``, or by any job, without trials.
     """
     if name == LAST and spec is not None:
         return newest_run(store, spec, job)
@@ -42,28 +45,34 @@ def find_run(
 
 
 def complete_id(beginning: str) -> str:
-    """Return the id of the active run that begins so, or the beginning where no run does; T004 for
-    several.
+    """Return the id of the active run that begins so; T004 if several do.
+
+    If none does, the beginning is returned.
     """
     runs = all_runs(f"attributes.run_id LIKE '{beginning}%'")
     if len(runs) > 1:
         names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in runs)
         what = f"stands for {len(runs)} runs, as {names}"
         raise TipcastError("T004", f"run {beginning}", what, "name more of its id")
-    return str(runs[0].info.run_id) if runs else beginning
+    if not runs:
+        return beginning
+    return str(runs[0].info.run_id)
 
 
 def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> StoredRun:
-    """Return the newest run of an experiment and of a job, else of anything but a trial; T004 for
-    none.
+    """Return the newest run of a job in an experiment; T004 if there is none.
+
+    Without a job it is the newest run that is not a trial.
     """
     name, experiment = find_experiment(store, spec)
-    condition = f"tags.job = '{job}'" if job else "tags.job != 'trial'"
+    condition = "tags.job != 'trial'"
+    if job:
+        condition = f"tags.job = '{job}'"
 
     if experiment:
-        newest = ["attributes.start_time DESC"]
+        newest_first = ["attributes.start_time DESC"]
         runs = store.search_runs(
-            [experiment.experiment_id], condition, max_results=1, order_by=newest
+            [experiment.experiment_id], condition, max_results=1, order_by=newest_first
         )
         if runs:
             return runs[0]
@@ -74,16 +83,14 @@ def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> Stor
 
 
 def find_experiment(store: MlflowClient, spec: TrackingSpec) -> tuple[str, Experiment | None]:
-    """Return name and entity of an experiment; None for the entity where there is none of the name
-    yet.
+    """Return the name of the experiment, and its entity if it exists.
 
-    It is that of ``tracking.experiment``, of MLFLOW_EXPERIMENT_ID, of MLFLOW_EXPERIMENT_NAME or
-    else ``tipcast``; T004 for an id that is not there.
+    It is the experiment of ``tracking.experiment``, of MLFLOW_EXPERIMENT_ID, of
+    MLFLOW_EXPERIMENT_NAME or else ``tipcast``. Raises T004 for an id that does not exist.
     """
     if not spec.experiment and (number := os.environ.get(ID)):
-        with absent(
-            "T004", f"{ID} {number}", "is not there", "unset it, or set tracking.experiment"
-        ):
+        fix = "unset it, or set tracking.experiment"
+        with absent("T004", f"{ID} {number}", "is not there", fix):
             experiment = store.get_experiment(number)
             return experiment.name, experiment
 
@@ -92,8 +99,8 @@ def find_experiment(store: MlflowClient, spec: TrackingSpec) -> tuple[str, Exper
 
 
 def experiment_id(store: MlflowClient, spec: TrackingSpec) -> str:
-    """Return the id of the experiment, which is made where there is none of its name; T004 where it
-    was deleted.
+    """Return the id of the experiment, which is made if it does not exist; T004 if it was
+    deleted.
     """
     name, experiment = find_experiment(store, spec)
     if experiment is None:
@@ -113,10 +120,10 @@ def experiment_id(store: MlflowClient, spec: TrackingSpec) -> str:
 
 
 def beside(store: MlflowClient, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
-    """Return where to record what uses a model: in the experiment of the run that trained it, if
-    nobody names another.
+    """Return where to record a run that uses a model: in the experiment of the training run.
 
-    The usual experiment stays where that run, or its experiment, is not there any more.
+    A user may name another experiment. The usual one is taken if the training run, or its
+    experiment, does not exist any more.
     """
     if spec.experiment or os.environ.get(NAME) or os.environ.get(ID) or run_id is None:
         return spec

@@ -1,4 +1,6 @@
-"""Models out of MLflow: manifest and native file alone, digests checked, no loader run."""
+"""Models fetched from MLflow: only manifest and native file, with digests checked, and no loader
+run.
+"""
 
 import json
 import re
@@ -6,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ from tipcast.tracking.portable import MANIFEST_TAG
 from tipcast.tracking.run import Run
 
 AGAIN = "train and register it again"
+"""What to do about a model that cannot be used."""
 PARSE_LIMIT_S = 120.0
-"""How long the parse of a native file may take."""
+"""Seconds that the parse of a native file may take."""
 EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
-"""How the last line of a traceback begins; libraries add more lines."""
+"""Beginning of a traceback's last line, which libraries print more lines after."""
 
 
 @dataclass(frozen=True)
@@ -43,35 +46,38 @@ class Fetched:
     path: Path
     format: str
     manifest: Mapping[str, Any]
-    """What was written when it was logged, see ``portable.log_model``."""
+    """The manifest that was written when the model was logged, see ``portable.log_model``."""
     name: str | None
-    """Name of the registered model; None, like the version, if the model is only logged."""
+    """Name of the registered model; None if the model is only logged."""
     version: str | None
+    """Version of the registered model; None if the model is only logged."""
     uri: str
-    """``models:/name/version``, or ``models:/m-...`` for one that is only logged: never an alias,
-    which may move.
+    """``models:/name/version``, or ``models:/m-...`` for a model that is only logged: never an
+    alias, which may move.
     """
     run_id: str | None
-    """The run that trained it."""
+    """Id of the run that trained the model."""
     sha256: str
     """Digest of the native file."""
     model_id: str
+    """Id of MLflow's logged model."""
     manifest_sha256: str
+    """Digest of the manifest."""
 
     @property
     def kind(self) -> Kind:
-        """Kind of the task; C003 if the manifest names none that is known."""
+        """Kind of the task; C003 if this version of tipcast has no such kind."""
         return named(str(self.manifest.get("task", {}).get("kind", "")))
 
-    def seen(self, facts: Mapping[str, Any]) -> Period | None:
-        """Return the period of the training and validation rows; None where it is not known or of
-        other rows.
+    def seen(self, info: Mapping[str, object]) -> Period | None:
+        """Return the period of the training and validation rows.
 
-        ``facts`` are those of the rows that it is held against, see ``FileInfo.to_manifest``.
+        None if the manifest has no period, or if the model was trained on another kind of rows.
+        ``info`` describes the rows that it is compared with, see ``FileInfo.to_manifest``.
         """
         until = self.manifest.get("trained_until")
-        alike = all(self.manifest.get(name, value) == value for name, value in facts.items())
-        if until is None or not alike:
+        is_alike = all(self.manifest.get(name, value) == value for name, value in info.items())
+        if until is None or not is_alike:
             return None
         return int(self.manifest.get("trained_from", 0)), int(until)
 
@@ -84,16 +90,15 @@ def fetch(
     root: str | None = None,
     parse: bool = True,
 ) -> Fetched:
-    """Fetch a model of tipcast's into a folder, and check it.
+    """Fetch a model of tipcast into a folder, and check it.
 
-    What is downloaded is ``MLmodel`` (read as data), the manifest and the native file. No code and
-    no pickle of the model is opened, whatever its flavours. Of a version the manifest must be the
-    one that the registry knows, so that who may write to the artifact store alone cannot exchange
-    the model.
+    Only ``MLmodel`` (read as data), the manifest and the native file are downloaded. No code and no
+    pickle of the model is opened, whatever its flavours. The manifest of a version must be the one
+    that the registry knows: write access to the artifact store is not enough to exchange the model.
 
     ``model_uri`` is ``models:/name/3``, ``models:/name@alias``, ``models:/m-...`` or
-    ``runs:/id/NAME``; ``root`` a folder under which a server on another machine may name files of
-    this one. Without ``parse`` call ``check_parses`` before the file is loaded. Errors are C003,
+    ``runs:/id/NAME``. ``root`` is a folder under which a server on another machine may name files
+    of this one. Without ``parse`` call ``check_parses`` before the file is loaded. Errors are C003,
     M001 to M005, M007, T006 and T007.
     """
     uri, model, version = locate(store, model_uri)
@@ -106,19 +111,22 @@ def fetch(
     if version:  # a writer of the artifact store can change MLmodel, but not the registry
         files.check_digest("the manifest", sha256, version.tags.get(MANIFEST_TAG, sha256))
     manifest = _manifest(files.download("artifacts/manifest.json", sha256).read_bytes(), uri)
+    native_sha256 = manifest["sha256"]["model"]
 
     fetched = Fetched(
-        path=files.download(f"artifacts/{manifest['file']}", str(manifest["sha256"]["model"])),
+        path=files.download(f"artifacts/{manifest['file']}", str(native_sha256)),
         format=manifest["format"],
         manifest=manifest,
-        name=version.name if version else None,
-        version=str(version.version) if version else None,
+        name=None,
+        version=None,
         uri=uri,
         run_id=model.source_run_id,
-        sha256=manifest["sha256"]["model"],
+        sha256=native_sha256,
         model_id=model.model_id,
         manifest_sha256=sha256,
     )
+    if version:
+        fetched = replace(fetched, name=version.name, version=str(version.version))
     if parse:
         check_parses(fetched)
     return fetched
@@ -126,17 +134,15 @@ def fetch(
 
 @dataclass(frozen=True)
 class _ModelFiles:
-    """The files of a logged model, fetched one by one into a folder and held against digests."""
+    """Files of a logged model, fetched one by one into a folder and checked by their digests."""
 
     uri: str
-    """What messages call the model."""
+    """Address of the model in messages."""
     repository: ArtifactRepository
     folder: Path
 
     def download(self, path: str, sha256: str | None = None) -> Path:
-        """Return the path of a file on this machine; T007 if it cannot be fetched, M003 if its
-        digest is another.
-        """
+        """Fetch a file and return its path; T007 if that fails, M003 if it has another digest."""
         try:
             file = Path(self.repository.download_artifacts(path, dst_path=str(self.folder)))
         except Exception as problem:  # each store's client raises its own
@@ -158,7 +164,7 @@ class _ModelFiles:
             raise TipcastError("M003", self.uri, what, AGAIN)
 
     def manifest_digest(self) -> str:
-        """Return the manifest's digest, by the model's description; M005 for a model of others."""
+        """Return the manifest's digest from ``MLmodel``; M005 if tipcast did not log the model."""
         try:
             described = yaml.safe_load(self.download("MLmodel").read_bytes())
             return str(described["metadata"]["tipcast"]["manifest_sha256"])
@@ -169,26 +175,25 @@ class _ModelFiles:
 
 
 def check_parses(fetched: Fetched) -> None:
-    """Parse the native file in a child process, score two rows there, and hold its features against
-    the manifest's.
+    """Parse the native file in a child process, score two rows there, and compare its features with
+    those of the manifest.
 
-    M002 other features than the manifest's, M007 a file that does not parse or crashes its library.
+    Raises M002 for other features, and M007 if the file does not parse or crashes its library.
     """
     features = list(fetched.manifest["features"])
     parsed = _parsed(fetched.path, fetched.format, fetched.uri)
-    has_names = fetched.format == "xgboost-ubj"  # the other formats know no names
 
-    if parsed["number"] != len(features) or (
-        has_names and parsed["names"] != native.booster_names(features)
-    ):
-        raise TipcastError(
-            "M002", fetched.uri, "its file has other features than its manifest", AGAIN
-        )
+    is_alike = parsed["number"] == len(features)
+    if fetched.format == "xgboost-ubj":  # the other formats have no names of features
+        is_alike = is_alike and parsed["names"] == native.booster_names(features)
+    if not is_alike:
+        what = "its file has other features than its manifest"
+        raise TipcastError("M002", fetched.uri, what, AGAIN)
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-    """Return ``native.describe_model`` of a file, from a process that a damaged one may crash."""
-    # -P: beside it is a file xgboost.py
+    """Return ``native.describe_model`` of a file from a child process, which a damaged file may crash."""
+    # -P keeps out the folder of native.py, which has a file xgboost.py.
     words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]
     try:
         ended = subprocess.run(  # noqa: S603 - fixed words
@@ -200,15 +205,16 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
 
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
-        how = errors[-1] if errors else f"exit code {ended.returncode}, below 0 a signal"
-        raise TipcastError("M007", where, f"its {format} file does not parse: {how}", AGAIN)
+        ending = f"exit code {ended.returncode}, below 0 a signal"
+        reason = [ending, *errors][-1]
+        raise TipcastError("M007", where, f"its {format} file does not parse: {reason}", AGAIN)
 
     return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
 def start_check(fetched: Fetched) -> Callable[[], None]:
-    """Begin ``check_parses`` beside what else is to be done; return what waits for its end and
-    raises its errors.
+    """Begin ``check_parses`` in a thread; return a function that waits for it and raises its
+    errors.
     """
     thread = ThreadPoolExecutor(1, "first parse")
     parsed = thread.submit(check_parses, fetched)
@@ -217,21 +223,22 @@ def start_check(fetched: Fetched) -> Callable[[], None]:
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
-    """Return a manifest that this version knows how to follow; M002, M004 or M005 for another."""
+    """Return a manifest that this version of tipcast can use; else raise M002, M004 or M005."""
     try:
         manifest: dict[str, Any] = json.loads(content)
         _check_manifest(manifest, where)
         return manifest
     # The file may hold anything, of any type.
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise TipcastError(
-            "M005", where, f"its manifest cannot be used: {problem!r}", AGAIN
-        ) from problem
+        what = f"its manifest cannot be used: {problem!r}"
+        raise TipcastError("M005", where, what, AGAIN) from problem
 
 
 def _check_manifest(manifest: Mapping[str, Any], where: str) -> None:
-    """Refuse a manifest of another version, format, folder or dataset; errors of Python's for one
-    of other types.
+    """Refuse a manifest with another version, a format that is not read, a file elsewhere, or
+    features that its dataset does not have.
+
+    Values of other types than a manifest has raise Python's own errors.
     """
     version = manifest["version"]
     format = manifest["format"]
@@ -254,11 +261,10 @@ def _check_manifest(manifest: Mapping[str, Any], where: str) -> None:
     repeated = len(set(features)) < len(features)
     if not features or repeated or set(features) - set(dataset_of(manifest).features):
         what = "its features are not known here, or named twice"
-        raise TipcastError(
-            "M002", where, what, "use the tipcast that trained it, or train it again"
-        )
+        fix = "use the tipcast that trained it, or train it again"
+        raise TipcastError("M002", where, what, fix)
 
 
 def used_by(run: Run, fetched: Fetched) -> None:
-    """Let a run's page, and the model's, say that the run used the model."""
+    """Record that a run used a model, which the pages of both then show."""
     run.store.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])

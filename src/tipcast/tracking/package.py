@@ -1,5 +1,5 @@
-"""What a portable model consists of: a native file, the code that makes features and scores, a
-manifest with digests, a signature and an example.
+"""The parts of a portable model: a native file, the code that makes features and scores, a manifest
+with digests, a signature and an example.
 """
 
 import contextlib
@@ -26,29 +26,29 @@ from tipcast.tasks import kinds
 from tipcast.tasks.kinds import BINARY, Kind
 
 MANIFEST_VERSION = 2
+"""Version of the manifest's form."""
 CODE = Path(__file__).parent / "model_code" / "model.py"
+"""Code that MLflow runs to load a model."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A model's file, and what is written beside it so that raw rows can be scored without
-    tipcast.
-    """
+    """A model's file, with all that is saved beside it to score raw rows without tipcast."""
 
     file: Path
     """The native file."""
     format: str
-    """One of ``models.native``."""
+    """A format of ``models.native``."""
     model_info: Mapping[str, Any]
-    """Part of the manifest: ``features`` (in order), ``task`` and all that JSON can hold."""
+    """Part of the manifest: ``features`` (in order), ``task`` and anything that JSON can hold."""
     dataset: Dataset
-    """Its code that makes features travels with the model."""
+    """Dataset of the training rows. The code that makes its features is saved with the model."""
     info: FileInfo
-    """What the listing of the training rows knows of their files."""
+    """Description of the training files, from their listing."""
 
     @property
     def task(self) -> Mapping[str, Any]:
-        """The task as the manifest has it."""
+        """The task, in the manifest's form."""
         task: Mapping[str, Any] = self.model_info.get("task", {})
         return task
 
@@ -69,7 +69,7 @@ class Package:
 
     @property
     def outputs(self) -> list[str]:
-        """What the model can return, the usual output first."""
+        """Names of all that the model can return, the usual output first."""
         outputs = list(self.kind.outputs)
         if self.format == "xgboost-ubj" and self.kind.has_target:
             outputs.append("contributions")
@@ -77,7 +77,7 @@ class Package:
 
     @property
     def sources(self) -> dict[str, Path]:
-        """Files that the model holds beside the manifest."""
+        """Files that are saved beside the manifest."""
         return {
             "model": self.file,
             "features": Path(str(self.dataset.code.__file__)),
@@ -85,33 +85,35 @@ class Package:
         }
 
     def manifest(self) -> dict[str, Any]:
-        """Return what is written beside the files: digests, columns, outputs and the training."""
-        kind = self.kind
-        return {
+        """Return the manifest: digests of the files, columns, outputs and the training."""
+        files = {
             "version": MANIFEST_VERSION,
             "format": self.format,
             "file": self.file.name,
             "sha256": {name: digest(path) for name, path in self.sources.items()},
+        }
+        rows = {
             "dataset": self.dataset.name,
             "columns": [column.to_manifest() for column in self.columns],
             "outputs": self.outputs,
             "labels": _labels(self.task),
             "prediction": {
-                "columns": kind.prediction_columns(self.classes),
-                "column_per_class": kind.column_per_class,
-                "label": kind.label,
+                "columns": self.kind.prediction_columns(self.classes),
+                "column_per_class": self.kind.column_per_class,
+                "label": self.kind.label,
             },
             "missing": MISSING_TEXTS,
-            **(self.dataset.to_manifest() if isinstance(self.dataset, HasManifest) else {}),
-            **self.info.to_manifest(),
-            **self.model_info,
         }
+        if isinstance(self.dataset, HasManifest):
+            rows |= self.dataset.to_manifest()
+
+        return {**files, **rows, **self.info.to_manifest(), **self.model_info}
 
     def signature(self) -> ModelSignature:
-        """Return raw columns by their usual names, what predictions are called, and parameters."""
+        """Return the raw columns by their usual names, the names of predictions and parameters."""
         kind = self.kind
         names: Sequence[str | None] = kind.prediction_columns(self.classes) or [None]
-        predicted = Schema([ColSpec(DataType.double, name) for name in names])
+        predictions = Schema([ColSpec(DataType.double, name) for name in names])
 
         params = [ParamSpec("output", DataType.string, self.outputs[0])]
         if kind.has_positive:
@@ -119,7 +121,7 @@ class Package:
             default = 0.5 if threshold is None else float(threshold)
             params.append(ParamSpec("threshold", DataType.double, default))
 
-        return ModelSignature(_inputs(self.columns), predicted, ParamSchema(params))
+        return ModelSignature(_inputs(self.columns), predictions, ParamSchema(params))
 
     def example(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Return a few raw rows as a user has them, with the model's columns alone."""
@@ -135,8 +137,9 @@ class Package:
         signature: ModelSignature,
         example: pd.DataFrame,
     ) -> None:
-        """Save all in MLflow's format into ``folder``, which is made."""
-        described = Model(  # not by Model.log: its MLmodel would name folders of this machine
+        """Save the package in MLflow's format into ``folder``, which is made."""
+        # Not by Model.log: its MLmodel would name folders of this machine.
+        model = Model(
             artifact_path=f"models:/{model_id}",
             run_id=run_id,
             model_id=model_id,
@@ -146,22 +149,24 @@ class Package:
         files = {**self.sources, "manifest": manifest}
         mlflow.pyfunc.save_model(
             folder,
-            mlflow_model=described,
+            mlflow_model=model,
             python_model=str(CODE),
             artifacts={name: str(path) for name, path in files.items()},
             signature=signature,
             input_example=example,
             pip_requirements=requirements(self.format),
         )
-        _of_any_machine(described, self.format, self.file.name)
-        described.save(str(folder / "MLmodel"))
+
+        _make_portable(model)
+        _add_library_flavor(model, self.format, self.file.name)
+        model.save(str(folder / "MLmodel"))
 
 
 def _inputs(columns: Sequence[RawColumn]) -> Schema:
     """Return raw columns of any type: types change between files, and times may be ISO text.
 
-    A name that has two Unicode forms is there in both, for MLflow drops what it does not list; the
-    model refuses rows that have neither.
+    A name that has two Unicode forms is listed in both, for MLflow drops columns that are not
+    listed; the model refuses rows that have neither.
     """
     inputs = []
     for column in columns:
@@ -177,32 +182,39 @@ def _inputs(columns: Sequence[RawColumn]) -> Schema:
 
 
 def _labels(task: Mapping[str, Any]) -> list[Any]:
-    """Return each class as the target has it: the column's own value, or what the task's function
-    makes of a row.
+    """Return the value that each class has in the target: the column's own, or the task function's
+    result.
     """
     classes = list(task.get("classes") or ("0", "1"))
-    numbers = task.get("values")
-    if numbers:
-        labels = [
-            int(number) if float(number).is_integer() else float(number) for number in numbers
-        ]
-        return labels[::-1] if task.get("swapped") else labels
+    if numbers := task.get("values"):
+        labels = [_whole_or_real(number) for number in numbers]
+        if task.get("swapped"):
+            labels.reverse()
+        return labels
 
-    made = task.get("function", True) is not None and len(classes) == 2
-    if made or classes == [str(number) for number in range(len(classes))]:
+    is_computed = task.get("function", True) is not None and len(classes) == 2
+    if is_computed or classes == [str(number) for number in range(len(classes))]:
         return list(range(len(classes)))
     return classes
 
 
-def _of_any_machine(model: Model, format: str, file: str) -> None:
-    """Let a model's description name its files by their places in it, and give it the flavor of its
-    library.
-    """
+def _whole_or_real(number: float) -> int | float:
+    """Return a number as int if it is whole, else as float."""
+    if float(number).is_integer():
+        return int(number)
+    return float(number)
+
+
+def _make_portable(model: Model) -> None:
+    """Let ``MLmodel`` name files by their places in the model, not on this machine."""
     pyfunc = model.flavors[mlflow.pyfunc.FLAVOR_NAME]
     pyfunc["model_code_path"] = CODE.name
     for artifact in pyfunc["artifacts"].values():
         artifact["uri"] = artifact["path"]
 
+
+def _add_library_flavor(model: Model, format: str, file: str) -> None:
+    """Add MLflow's flavor of the library that the native file is of, if it has one."""
     if format == "xgboost-ubj":
         model.add_flavor(
             "xgboost",
@@ -230,9 +242,7 @@ def requirements(format: str) -> list[str]:
 
 
 def _pinned(builds: Sequence[str]) -> str:
-    """Return the first of a package's builds that is installed, with its version; M012 where none
-    is.
-    """
+    """Return the first build of a package that is installed, with its version; M012 if none is."""
     for name in builds:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return f"{name}=={importlib.metadata.version(name)}"

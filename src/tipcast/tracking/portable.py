@@ -1,4 +1,4 @@
-"""The portable model in MLflow: logged, held against the estimator, and registered."""
+"""The portable model in MLflow: logged, compared with the estimator, and registered."""
 
 import contextlib
 import io
@@ -36,9 +36,9 @@ TOLERANCE = 1e-5
 MAX_DESCRIPTION = 5000
 """Characters that MLflow's databases keep of a version's description."""
 MANIFEST_TAG = "sha256.manifest"
-"""The digest to trust: it is kept apart from the files."""
+"""Tag of a version: the manifest's digest, to be trusted as it is not kept beside the files."""
 TRIAL_TAG = "sweep.best"
-"""The sweep's trial that a version is of; its run has the same tag."""
+"""Tag of a version, and of its run: the trial of a sweep whose parameters the model has."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Logged:
     registered: str | None = None
     """``models:/name/version``."""
     manifest: Mapping[str, Any] = field(default_factory=dict)
+    """The manifest that is saved with the model."""
     manifest_sha256: str = ""
+    """Digest of the manifest."""
 
     @property
     def model_id(self) -> str:
-        """URI of the logged model."""
+        """Id of the logged model, as ``m-...``."""
         return self.uri.removeprefix("models:/")
 
 
 def list_packages() -> None:
-    """Let MLflow list the installed packages, which takes a second; it keeps the list for the
-    process.
-    """
+    """Let MLflow list the installed packages ahead, which takes a second; it keeps the list."""
     warn_dependency_requirement_mismatches(["numpy"])
 
 
@@ -74,18 +74,18 @@ def log_model(
     info: FileInfo,
     example: pd.DataFrame,
 ) -> Logged:
-    """Log a model, its native file in a format of ``models.native``, that scores raw rows without
-    tipcast.
+    """Log a model that scores raw rows without tipcast.
 
-    The manifest has ``model_info`` beside the files: ``features`` (in order), ``task`` and all that
-    JSON can hold. The file that makes the dataset's features travels with the model. ``info`` is
-    of the listing of the training rows, ``example`` a few raw rows as a user has them.
+    ``file`` is the native file, in a ``format`` of ``models.native``. The manifest has
+    ``model_info``: ``features`` (in order), ``task`` and anything that JSON can hold. The code that
+    makes the features of ``dataset`` is saved with the model. ``info`` describes the training
+    files, and ``example`` has a few raw rows as a user has them.
     """
     package = Package(file, format, model_info, dataset, info)
     manifest = package.manifest()
     signature = package.signature()
     rows = package.example(example)
-    # Created last: what fails before leaves no empty model in the store.
+    # Created last, so that an earlier failure leaves no empty model in the store.
     model_id = _create_logged_model(run, model_info)
 
     with temporary_folder() as folder, quiet():
@@ -111,47 +111,59 @@ def _create_logged_model(run: Run, model_info: Mapping[str, Any]) -> str:
 
 
 def logged_name(model_info: Mapping[str, Any]) -> str:
-    """Return what a logged model is called, as ``xgboost-TASK``, or ``xgboost-COLUMN`` where a
-    column is the target.
+    """Return the name of a logged model, such as ``xgboost-TASK``.
+
+    It is ``xgboost-COLUMN`` if the target is a column of the files.
     """
     task: Mapping[str, Any] = model_info.get("task", {})
     columns = task.get("columns", ())
-    label = columns[0] if columns and not task.get("function") else task.get("name")
-    return re.sub(
-        r"[^\w\-]+", "_", "-".join(filter(None, (model_info.get("model", "model"), label)))
-    )
+    label = task.get("name")
+    if columns and not task.get("function"):
+        label = columns[0]
+
+    name = "-".join(filter(None, (model_info.get("model", "model"), label)))
+    return re.sub(r"[^\w\-]+", "_", name)
 
 
 def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
-    """Let a logged model carry the metrics that its run has of each split by now, tied to the
-    dataset they are of.
+    """Add the metrics of a run to its logged model, each with the dataset that it was measured on.
 
-    ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them: metrics
-    are ``split/name``.
+    ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them. The
+    metrics of a split are ``split/name``.
     """
     metrics = []
     for key in run.stored().data.metrics:
-        if (split := key.partition("/")[0]) in datasets:
-            name, digest = datasets[split]
-            # The run's own point is logged, not a second one.
-            last = run.store.get_metric_history(run.id, key)[-1]
-            dataset = (shorten(name, MAX_DATASET), digest[:MAX_DIGEST])
-            point = (key, last.value, last.timestamp, last.step)
-            metrics.append(Metric(*point, logged.model_id, *dataset))
+        split = key.partition("/")[0]
+        if split not in datasets:
+            continue
+
+        # The run's own point is logged, not a second one.
+        point = run.store.get_metric_history(run.id, key)[-1]
+        name, sha256 = datasets[split]
+        metric = Metric(
+            key,
+            point.value,
+            point.timestamp,
+            point.step,
+            logged.model_id,
+            shorten(name, MAX_DATASET),
+            sha256[:MAX_DIGEST],
+        )
+        metrics.append(metric)
 
     run.store.log_batch(run.id, metrics=metrics)
 
 
 def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
-    """Score raw rows with the model as logged; return the largest absolute difference from what is
-    expected.
+    """Score raw rows with the logged model; return the largest absolute difference to ``expected``.
 
-    That are scores by the estimator, (rows, ...), or by every way to score the model, (ways, rows,
-    ...).
+    ``expected`` has the scores of the estimator, (rows, ...), or of all ways to score the model,
+    (ways, rows, ...).
     """
     with temporary_folder() as folder, quiet():
-        scored = np.asarray(mlflow.pyfunc.load_model(logged.uri, dst_path=str(folder)).predict(raw))
-    return float(np.max(np.abs(scored - expected), initial=0.0))
+        model = mlflow.pyfunc.load_model(logged.uri, dst_path=str(folder))
+        scores = np.asarray(model.predict(raw))
+    return float(np.max(np.abs(scores - expected), initial=0.0))
 
 
 def register(
@@ -164,24 +176,25 @@ def register(
     *,
     trial: str = "",
 ) -> Logged:
-    """Register a logged model under a name, which is made where it does not exist; return it with
-    the version's URI.
+    """Register a logged model under a name; return it with the version's URI.
 
-    The version is made with its tags and its description, which is Markdown, in one step. Nothing
-    is registered (M011) whose ``difference``, see ``parity``, is above 1e-5.
+    The registered model is made if it does not exist. The version is made with its tags and its
+    description, which is Markdown, in one step. Raises M011, and registers nothing, if
+    ``difference``, see ``parity``, is above 1e-5.
 
-    A version that this run has registered of the same ``trial`` of a sweep is used rather than
-    another made: its sweep was killed after that, and was resumed.
+    If this run has registered a version of the same ``trial`` of a sweep, that version is used: the
+    sweep was killed after that, and was resumed.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
-        raise TipcastError(
-            "M011", name, what, "report this with the run's artifacts; nothing was registered"
-        )
+        fix = "report this with the run's artifacts; nothing was registered"
+        raise TipcastError("M011", name, what, fix)
 
     tags = version_tags(logged, difference, metrics, trial)
     with quiet():
-        number = _version_of_trial(run, name, trial) if trial else None
+        number = None
+        if trial:
+            number = _version_of_trial(run, name, trial)
         if number is None:
             _create_registered_model(run, name)
             number = _create_version(run, logged, name, tags, description)
@@ -192,10 +205,12 @@ def register(
 def version_tags(
     logged: Logged, difference: float, metrics: Mapping[str, float], trial: str
 ) -> dict[str, str]:
-    """Return what a version's tags say: its digests, data, code, libraries and metrics."""
+    """Return the tags of a version: its digests, data, code, libraries and metrics."""
     manifest = logged.manifest
     versions = manifest.get("versions", {})
-    facts = {
+    libraries = ", ".join(f"{library} {version}" for library, version in versions.items())
+
+    tags = {
         "format": manifest["format"],
         "sha256": manifest["sha256"]["model"],
         MANIFEST_TAG: logged.manifest_sha256,
@@ -204,25 +219,29 @@ def version_tags(
         "data.train_period": manifest.get("train_period"),
         "data.test_period": manifest.get("test_period"),
         "git.commit": manifest.get("git_commit"),
-        "git.dirty": "true" if manifest.get("git_dirty") else None,
+        "git.dirty": _true_or_empty(manifest.get("git_dirty")),
         "tipcast.version": versions.get("tipcast"),
         "tipcast.commit": manifest.get("tipcast_commit"),
-        "tipcast.dirty": "true" if manifest.get("tipcast_dirty") else None,
-        "versions": ", ".join(f"{library} {version}" for library, version in versions.items()),
+        "tipcast.dirty": _true_or_empty(manifest.get("tipcast_dirty")),
+        "versions": libraries,
         "parity": f"{difference:.2g}",
         TRIAL_TAG: trial,
         **{metric: f"{value:.6g}" for metric, value in metrics.items()},
     }
-    return storable_tags({key: value for key, value in facts.items() if value})
+    return storable_tags({key: value for key, value in tags.items() if value})
+
+
+def _true_or_empty(flag: object) -> str:
+    if not flag:
+        return ""
+    return "true"
 
 
 def _version_of_trial(run: Run, name: str, trial: str) -> str | None:
-    """Return the version that the run has registered of a trial already; None where there is
-    none.
-    """
+    """Return the version that the run has registered for a trial; None if there is none."""
     for version in run.store.search_model_versions(f"run_id='{run.id}'"):
-        of_trial = version.name == name and version.tags.get(TRIAL_TAG) == trial
-        if of_trial and version.status == "READY":
+        is_of_trial = version.name == name and version.tags.get(TRIAL_TAG) == trial
+        if is_of_trial and version.status == "READY":
             LOG.info(
                 "version %s of %s is of the same trial: no other is registered",
                 version.version,
@@ -233,7 +252,7 @@ def _version_of_trial(run: Run, name: str, trial: str) -> str | None:
 
 
 def _create_registered_model(run: Run, name: str) -> None:
-    """Make a registered model where there is none of the name."""
+    """Make a registered model if none has the name."""
     if not run.store.search_registered_models(f'name="{name}"'):
         with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
             run.store.create_registered_model(name)
@@ -243,9 +262,9 @@ def _create_version(
     run: Run, logged: Logged, name: str, tags: Mapping[str, str], description: str
 ) -> str:
     """Make a version with its tags and description in one step; return its number."""
-    # Not by mlflow.register_model: it gives no description, and a version would be seen without.
+    # Not by mlflow.register_model: its version would have no description for a moment.
     store = run.store
-    made = store.create_model_version(
+    version = store.create_model_version(
         name,
         logged.uri,
         run.id,
@@ -254,16 +273,18 @@ def _create_version(
         model_id=logged.model_id,
     )
     gate("version")
-    noted = store.get_logged_model(logged.model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
-    versions = [*json.loads(noted), {"name": name, "version": made.version}]
+
+    earlier = store.get_logged_model(logged.model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
+    versions = [*json.loads(earlier), {"name": name, "version": version.version}]
     store.set_logged_model_tags(logged.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
-    return str(made.version)
+    return str(version.version)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep MLflow's remarks on what is done on purpose off the console: its logger writes where
-    stderr is now.
+    """Keep MLflow's warnings off the console, as they are about what is done on purpose.
+
+    MLflow's logger writes to the standard error of the moment.
     """
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")

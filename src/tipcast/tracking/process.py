@@ -1,5 +1,5 @@
-"""Which process writes a run: whether it has ended, the closing of what such ones left open, and
-one at a time.
+"""The process that writes a run: whether it has ended, how its open runs are closed, and the lock
+that keeps others off.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from tipcast.tracking.store import all_runs
 LOG = logging.getLogger("tipcast")
 
 PROCESS = "tipcast.process"
-"""Tag of a run: the machine, and what else identifies the process that writes it, as JSON."""
+"""Tag of a run: the process that writes it, with its machine, as JSON."""
 SAME_S = 1.5
-"""Seconds by which two readings of a process's start may differ: the kernel rounds the boot's to
-one.
+"""Seconds by which two readings of one process's start may differ: the kernel rounds the time of
+the boot to a second.
 """
 
 LOCK_S = 1
-"""Seconds to wait for a run's lock: a process that looks for abandoned locks holds each for a
+"""Seconds to wait for a run's lock, which a process that looks for abandoned locks holds for a
 moment.
 """
 
@@ -42,16 +42,14 @@ def tags() -> dict[str, str]:
 
 @functools.cache  # the boot time may move by a second; the tags that are compared must not
 def _identity(pid: int) -> str:
-    # A system without /proc tells only its host.
+    """Return machine, number and start of a process as JSON; only the host without /proc."""
     with contextlib.suppress(OSError, psutil.Error):
         return json.dumps({**_machine(), "pid": pid, "start": started(pid)})
     return json.dumps({"host": socket.gethostname()})
 
 
 def _machine() -> dict[str, object]:
-    """Return what tells machines and containers apart: process numbers mean something within one of
-    them.
-    """
+    """Return what tells machines and containers apart: each numbers its processes anew."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return {
         "host": socket.gethostname(),
@@ -61,17 +59,16 @@ def _machine() -> dict[str, object]:
 
 
 def started(pid: int) -> float:
-    """Return when a process began, in seconds since the boot: these do not move when the clock is
-    set.
-    """
+    """Return when a process began, in seconds since the boot: the clock may be set meanwhile."""
     return float(psutil.Process(pid).create_time() - psutil.boot_time())
 
 
 def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
     """Tell whether the process that wrote a run of a store has certainly ended.
 
-    Of other machines and containers nothing is known. Under one host name an sqlite file counts as
-    written by one machine alone, also before its last boot.
+    It is False for processes of other machines and containers, which cannot be seen from here. All
+    processes that write an sqlite file under one host name count as of one machine, even from
+    before its last boot.
     """
     try:
         writer = json.loads(run_tags[PROCESS])
@@ -99,9 +96,7 @@ def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
 
 
 def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -> None:
-    """Close the runs that tipcast opened and whose process has ended as KILLED, in all experiments;
-    not ``keep``.
-    """
+    """Close, as KILLED, runs of all experiments whose process has ended; ``keep`` stays open."""
     for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
         if run.info.run_id == keep or not has_exited(run.data.tags, uri):
             continue
@@ -115,10 +110,10 @@ def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -
 
 @contextlib.contextmanager
 def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
-    """Keep other processes off a run; S002, naming host and process, where one works on it.
+    """Keep other processes off a run; S002, with host and process, if one works on it.
 
-    On one machine a lock decides, which ends with its process. Of a run that another machine has
-    open nothing is known: it counts as worked on until it is closed.
+    On one machine a lock decides, which ends with its process. A run that another machine has open
+    counts as worked on until it is closed.
     """
     lock = filelock.FileLock(lock_file(run_id), timeout=LOCK_S, mode=0o600)
     with contextlib.suppress(filelock.Timeout):

@@ -9,20 +9,19 @@ from typing import Any
 import filelock
 
 LOOK_S = 1.0
+"""Seconds between two looks at the sqlite file, which the job that holds the lock changes."""
 LONGEST_QUEUE_S = 300.0
-"""Seconds between two looks at what jobs do that are first in the queue for an sqlite file, and for
-which it lasts.
-"""
+"""Seconds that a job waits at most while the file changes."""
 
 
 def in_turn(
     path: Path, wait_s: float, now: Callable[[], float] = time.monotonic
 ) -> contextlib.AbstractContextManager[Any]:
-    """Acquire the lock beside an sqlite file, and return what releases it.
+    """Acquire the lock beside an sqlite file, and return a context that releases it.
 
-    Many jobs that start at once on a busy machine wait for each other's turns: while the file
-    changes, the wait begins anew, for ``LONGEST_QUEUE_S`` in all. ``filelock.Timeout`` after that,
-    or where nothing has changed for ``wait_s``.
+    Many jobs that start at once on a busy machine wait for each other: while the file changes, the
+    wait begins anew, for ``LONGEST_QUEUE_S`` in all. Raises ``filelock.Timeout`` after that, or if
+    nothing has changed for ``wait_s``.
     """
     lock = filelock.FileLock(f"{path}.lock", mode=0o600)
     begun = changed = now()
@@ -42,10 +41,10 @@ def in_turn(
 
 
 def _state(path: Path) -> list[tuple[int, int]]:
-    """Return size and time of change of an sqlite file and its log, of those that are there."""
-    facts = []
+    """Return size and time of change of an sqlite file and of its log, as far as they exist."""
+    state = []
     for file in (path, Path(f"{path}-wal")):
         with contextlib.suppress(OSError):
             status = file.stat()
-            facts.append((status.st_size, status.st_mtime_ns))
-    return facts
+            state.append((status.st_size, status.st_mtime_ns))
+    return state

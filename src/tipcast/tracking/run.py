@@ -1,5 +1,5 @@
-"""A run of MLflow that is open: what is written to it, the tags that each has, and where its pages
-are.
+"""An open run of MLflow: writing to it, the tags that every run has, and the addresses of its
+pages.
 """
 
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.data.code_dataset_source import CodeDatasetSource
+from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag
@@ -43,14 +44,15 @@ from tipcast.tracking.writing import (
 )
 
 VERSIONS = "versions.yaml"
+"""Artifact: the versions of the libraries."""
 FILES = "data/files.yaml"
-"""Artifacts of a run."""
+"""Artifact: the files that were read."""
 BEST = "sweep.best.params"
-"""Tag of a sweep's best parameters, as JSON."""
+"""Tag of a sweep: its best parameters, as JSON."""
 GIT = "mlflow.source.git."
-"""How MLflow's tags of a repository begin."""
+"""Beginning of MLflow's tags about a repository."""
 ORIGIN = (GIT, "tipcast.version", "tipcast.commit", "tipcast.dirty")
-"""How tags begin that say which code a run's result comes from."""
+"""Beginnings of the tags that say which code a run's result comes from."""
 
 
 @dataclass(frozen=True)
@@ -61,38 +63,35 @@ class Run:
     experiment_id: str
     store_uri: str
     store: MlflowClient
-    """MLflow's client of that address."""
+    """MLflow's client of the store at ``store_uri``."""
 
     def stored(self) -> StoredRun:
         """Return the run as the store has it now: its tags, parameters and metrics."""
         return self.store.get_run(self.id)
 
     def log_params(self, params: Facts) -> None:
-        """Log parameters; those that the launcher has logged already are left: MLflow takes no
-        second value.
+        """Log parameters, without those that `mlflow run` has logged: MLflow takes no second
+        value.
         """
         logged = self.stored().data.params
         new = {name: value for name, value in params.items() if storable_name(name) not in logged}
         write(self.store, self.id, params=new)
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Log metrics in their order, in one batch; M010 for a value that is not finite: MLflow
-        would rank it first.
+        """Log metrics in their order, in one batch.
+
+        Raises M010 for a value that is not finite: MLflow would rank it first.
         """
         self.log_curves({name: {0: value} for name, value in metrics.items()})
 
     def log_curves(self, curves: Curves) -> None:
         """Log metric -> step -> value in one batch; M010 for a value that is not finite."""
-        for name, value in (
-            (name, value) for name, values in curves.items() for value in values.values()
-        ):
-            if not math.isfinite(value):
-                raise TipcastError(
-                    "M010",
-                    name,
-                    f"non-finite metric {value}",
-                    "look at the data and the learning rate",
-                )
+        for name, values in curves.items():
+            for value in values.values():
+                if not math.isfinite(value):
+                    fix = "look at the data and the learning rate"
+                    raise TipcastError("M010", name, f"non-finite metric {value}", fix)
+
         write(self.store, self.id, curves=curves)
 
     def set_tags(self, tags: Facts) -> None:
@@ -106,21 +105,14 @@ class Run:
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Facts) -> None:
         """Log a dataset input of a ``context``: ``train``, ``validation`` or ``test``.
 
-        ``uri`` is of its first file, or what stands for a source that is made; the digest is over
-        all of its files; the profile tells rows and other facts, kept with the dataset.
+        ``uri`` is that of the first file, or stands for a source that is made. ``digest`` is over
+        all files. ``profile`` describes the rows.
         """
-        uri = redact_address(concealed(uri))
-        source = None
-        if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
-            with warnings.catch_warnings():
-                # MLflow warns that a path may be two kinds of source; the first is right.
-                warnings.simplefilter("ignore")
-                source = resolve_dataset_source(uri)
-
-        made = source or CodeDatasetSource(tags={"made_by": uri})
-        dataset = MetaDataset(made, shorten(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
+        source = _dataset_source(redact_address(concealed(uri)))
+        dataset = MetaDataset(source, shorten(name, MAX_DATASET), digest[:MAX_DIGEST]).to_dict()
         entity = Dataset(**dataset, profile=json.dumps(dict(profile), allow_nan=False))
         inputs = [DatasetInput(entity, [InputTag(MLFLOW_DATASET_CONTEXT, context)])]
+
         try:
             self.store.log_inputs(self.id, inputs)
         except MlflowException as problem:
@@ -132,16 +124,18 @@ class Run:
 
     def log_bytes(self, content: bytes, path: str) -> None:
         """Log an artifact such as a picture."""
-        # Not by log_stream: it does not tell which disk is full.
+        artifact_folder = None
+        if "/" in path:
+            artifact_folder = str(Path(path).parent)
+
+        # Not by log_stream: its errors do not name the disk that is full.
         with temporary_folder() as folder:
             file = folder / Path(path).name
             with writing(folder):
                 file.write_bytes(content)
             try:
-                self.store.log_artifact(
-                    self.id, str(file), str(Path(path).parent) if "/" in path else None
-                )
-            # Python names the file that it opens, and not one that outgrows its disk
+                self.store.log_artifact(self.id, str(file), artifact_folder)
+            # Python names a file that it cannot open, but not one that outgrows its disk.
             except OSError as problem:
                 root = self.stored().info.artifact_uri
                 problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
@@ -152,14 +146,16 @@ class Run:
         self.log_bytes(without_secrets(text).encode("utf-8"), path)
 
     def log_table(self, columns: Mapping[str, Sequence[object]], path: str) -> None:
-        """Log a table that MLflow's page shows as one, with null for what is not finite; an earlier
-        one is replaced.
+        """Log an artifact that MLflow's page shows as a table; it replaces an earlier one.
+
+        Numbers that are not finite become null.
         """
         table = {"columns": list(columns), "data": [*zip(*columns.values(), strict=True)]}
         # A browser reads neither Infinity nor NaN.
         table = json.loads(json.dumps(table), parse_constant=lambda _: None)
         self.log_text(json.dumps(table, allow_nan=False), path)
-        # Not by MLflow's log_table: it adds rows to an earlier table, as of a sweep that goes on.
+
+        # Not by MLflow's log_table: it would append to the table of a sweep that is resumed.
         tables = json.loads(self.stored().data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
@@ -169,25 +165,41 @@ class Run:
         return f"#/experiments/{self.experiment_id}/runs/{run_id}?workflowType=machine_learning"
 
     def address(self, page: str) -> str:
-        """Return the address of a page of the store's server, or of the one that `mlflow ui`
-        starts.
+        """Return the address of a page of the store's server.
+
+        For other stores it is that of the server which `mlflow ui` starts.
         """
-        server = self.store_uri if self.store_uri.startswith("http") else "http://127.0.0.1:5000"
+        server = "http://127.0.0.1:5000"
+        if self.store_uri.startswith("http"):
+            server = self.store_uri
         return f"{redact_address(server).rstrip('/')}/{page}"
 
     @property
     def link(self) -> str:
-        """Where a browser shows the run, or how to start MLflow's pages for it."""
-        start = f" after `mlflow ui --backend-store-uri {redact_address(self.store_uri)}`"
-        return self.address(self.page(self.id)) + (
-            "" if self.store_uri.startswith("http") else start
-        )
+        """Address of the run's page, with the command that starts MLflow's pages if need be."""
+        address = self.address(self.page(self.id))
+        if self.store_uri.startswith("http"):
+            return address
+        return f"{address} after `mlflow ui --backend-store-uri {redact_address(self.store_uri)}`"
+
+
+def _dataset_source(uri: str) -> DatasetSource:
+    """Return the files at an address as MLflow's source; its code for a source that is made."""
+    source = None
+    if "://" not in uri or uri.startswith(("s3://", "https://", "http://", "file://")):
+        with warnings.catch_warnings():
+            # MLflow warns that a path may be two kinds of source; the first is right.
+            warnings.simplefilter("ignore")
+            source = resolve_dataset_source(uri)
+
+    return source or CodeDatasetSource(tags={"made_by": uri})
 
 
 def error_tags(problem: Exception) -> dict[str, object]:
     """Return the tags of a run that failed."""
-    # SQLAlchemy's have codes too
-    code = problem.code if isinstance(problem, TipcastError) else type(problem).__name__
+    code = type(problem).__name__
+    if isinstance(problem, TipcastError):  # errors of SQLAlchemy have codes too
+        code = problem.code
     return {"error.code": code, "error.message": problem}
 
 

@@ -1,4 +1,6 @@
-"""The tracking store: which one it is, opened by one at a time, and as MLflow's current one."""
+"""The tracking store: its address, how it is opened, by one process at a time, and made MLflow's
+current store.
+"""
 
 import contextlib
 import functools
@@ -21,7 +23,7 @@ from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.addresses import ARTIFACTS, check_address, sqlite_file
-from tipcast.tracking.failures import failures, first_line
+from tipcast.tracking.failures import first_line, store_errors
 from tipcast.tracking.queue import in_turn
 
 if TYPE_CHECKING:
@@ -29,33 +31,35 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("tipcast")
 DEFAULT_URI = "sqlite:///mlflow.db"
+"""Store if neither the configuration nor the environment names one."""
 DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
-"""How long tracking server or database may take to answer at all."""
+"""Seconds that a tracking server or a database may take to answer at all."""
 ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
-"""Variable by which MLflow's own server tells the jobs below it where artifacts of new experiments
-go.
-"""
+"""Variable by which MLflow's own server tells its jobs where artifacts of new experiments go."""
 _patience: dict[str, int] = {}
+"""``ms``: milliseconds that MLflow's sessions wait for a locked sqlite file."""
 
 
 def resolve(spec: TrackingSpec) -> str:
-    """Return the store's URI: as configured, MLFLOW_TRACKING_URI, or a file in the working
-    folder.
-    """
+    """Return the store's URI: of the configuration, of MLFLOW_TRACKING_URI, or the default."""
     return spec.uri or os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
 
 
 def open_store(spec: TrackingSpec) -> "MlflowClient":
     """Open the store, make it MLflow's current one, and return its ``mlflow.MlflowClient``.
 
-    C003 no address, C009 a password or token that would go to another machine in the clear, T001
-    server not reached, T002 database that cannot be used, T003 credentials in the address.
+    Raises C003 if the URI is not an address, C009 if a password or token would go to another
+    machine in the clear, T001 if the server is not reached, T002 if the database cannot be used,
+    and T003 for credentials in the address.
     """
     uri = resolve(spec)
     registry = os.environ.get("MLFLOW_REGISTRY_URI")
-    key = "tracking.uri" if spec.uri else "MLFLOW_TRACKING_URI"
+    key = "MLFLOW_TRACKING_URI"
+    if spec.uri:
+        key = "tracking.uri"
+
     check_address(uri, key, insecure=spec.insecure)
     if registry:
         check_address(registry, "MLFLOW_REGISTRY_URI", insecure=spec.insecure)
@@ -68,22 +72,24 @@ def open_store(spec: TrackingSpec) -> "MlflowClient":
 
 
 def _set_up_mlflow(spec: TrackingSpec) -> None:
-    """Set MLflow's variables where the user has not, and the levels of its loggers."""
+    """Set variables of MLflow that the user has not set, and the levels of its loggers."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", str(spec.max_retries))
     os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     # The job's own last lines name the run's address.
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
-    level = logging.INFO if LOG.isEnabledFor(logging.DEBUG) else logging.WARNING
+    level = logging.WARNING
+    if LOG.isEnabledFor(logging.DEBUG):
+        level = logging.INFO
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(level)
-    # They log tracebacks of signals, and of what `failures` says in a line.
+    # They log tracebacks of signals, and of errors that `store_errors` reports in one line.
     for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _reach(uri: str) -> None:
-    """Refuse (T001, T002) a server that nothing answers for, within seconds."""
+    """Refuse a server or database that does not answer within seconds; T001, T002."""
     scheme = urlsplit(uri).scheme
     if scheme in {"http", "https"}:
         _probe(uri)
@@ -92,9 +98,7 @@ def _reach(uri: str) -> None:
 
 
 def _probe(uri: str) -> None:
-    """Find out within seconds whether anything answers, before MLflow repeats its requests for
-    minutes.
-    """
+    """Refuse a server that does not answer; T001. MLflow would repeat its requests for minutes."""
     try:
         # The address is http or https here.
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310
@@ -108,13 +112,14 @@ def _probe(uri: str) -> None:
 
 
 def _probe_database(uri: str) -> None:
-    """Connect once to a database server in a bounded time, before MLflow tries ten times over a
-    minute and a half.
+    """Connect once to a database server; T002 if that fails.
+
+    MLflow would try ten times over a minute and a half.
     """
     import sqlalchemy
 
     # MLflow itself reports a missing driver.
-    with contextlib.suppress(ModuleNotFoundError), failures(uri):
+    with contextlib.suppress(ModuleNotFoundError), store_errors(uri):
         address = sqlalchemy.make_url(uri)
         limit = {"connect_timeout": int(PROBE_S)}
         engine = sqlalchemy.create_engine(
@@ -125,7 +130,7 @@ def _probe_database(uri: str) -> None:
 
 
 def _make_current(uri: str, registry: str | None) -> None:
-    """Make a store, and a registry where another is named, those that MLflow's functions use."""
+    """Make a store the one that MLflow's functions use, with its registry or the one named."""
     import mlflow  # MLflow reads the variables above at import
 
     mlflow.set_tracking_uri(uri)
@@ -136,8 +141,9 @@ def _make_current(uri: str, registry: str | None) -> None:
 
 
 def _connect(uri: str, wait_s: float) -> "MlflowClient":
-    """Return MLflow's client of a store; the tables of an sqlite file are made by one process at a
-    time.
+    """Return MLflow's client of a store.
+
+    It makes the tables of a database; one process at a time makes those of an sqlite file.
     """
     import mlflow
 
@@ -150,7 +156,7 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
 
         lock = _locked(uri, wait_s)
 
-    with lock, _artifacts_placed(uri), failures(uri):
+    with lock, _artifacts_placed(uri), store_errors(uri):
         gate("tables")
         store = mlflow.MlflowClient(uri)  # creates or migrates the tables of a database
         store.search_experiments(max_results=1)
@@ -161,14 +167,18 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
 
 @functools.cache  # SQLAlchemy keeps its listeners
 def _be_patient() -> None:
-    """Let MLflow's sessions wait for a locked sqlite file as long as configured: it sets 20 s for
-    each session.
+    """Let MLflow's sessions wait for a locked sqlite file as long as configured.
+
+    MLflow sets 20 s in each session: the statement that does so is replaced.
     """
     import sqlalchemy
 
-    def patient(_: Any, __: Any, statement: str, parameters: Any, *rest: Any) -> tuple[str, Any]:
-        waits = statement.startswith("PRAGMA busy_timeout")
-        return f"PRAGMA busy_timeout = {_patience['ms']};" if waits else statement, parameters
+    def patient(
+        _connection: object, _cursor: object, statement: str, parameters: object, *_rest: object
+    ) -> tuple[str, object]:
+        if statement.startswith("PRAGMA busy_timeout"):
+            statement = f"PRAGMA busy_timeout = {_patience['ms']};"
+        return statement, parameters
 
     sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", patient, retval=True)
 
@@ -192,8 +202,8 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
             with contextlib.closing(sqlite3.connect(path, timeout=wait_s)) as database:
                 database.execute("PRAGMA journal_mode=WAL")
             with contextlib.suppress(OSError):  # another user may own the file
-                # Those that wait see that it is the next one's turn. Path.touch would open the
-                # file, and with its end drop this process's locks on it.
+                # Jobs that wait see that the queue moves. Path.touch would open the file, and drop
+                # this process's locks on it as it closes it.
                 os.utime(path)
             yield
     except filelock.Timeout as problem:
@@ -209,17 +219,21 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _artifacts_placed(uri: str) -> Iterator[None]:
-    """Let artifacts of new experiments lie beside an sqlite file where the working folder cannot be
+    """Let artifacts of new experiments lie beside an sqlite file if the working folder cannot be
     written.
 
-    MLflow would make their folder in the working folder, as in a container whose folder is part of
-    its image. The client that is made in the block keeps it; the process does not.
+    MLflow would make their folder in the working folder, which in a container may be part of the
+    image. A client that is made in the block remembers the place.
     """
     database = sqlite_file(uri)
-    here = Path(ARTIFACTS)
-    right = os.W_OK | os.X_OK
-    writable = os.access(here if here.is_dir() else Path(), right)
-    if database is None or writable or ROOT in os.environ or not os.access(database.parent, right):
+    if database is None or ROOT in os.environ:
+        yield
+        return
+
+    folder = Path(ARTIFACTS)
+    if not folder.is_dir():
+        folder = Path()
+    if _is_writable(folder) or not _is_writable(database.parent):
         yield
         return
 
@@ -230,14 +244,23 @@ def _artifacts_placed(uri: str) -> Iterator[None]:
         os.environ.pop(ROOT, None)
 
 
+def _is_writable(folder: Path) -> bool:
+    """Tell whether files can be made in a folder."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def all_runs(condition: str, experiment_id: str | None = None) -> "list[StoredRun]":
-    """Return the active runs of the current store that meet a condition, by default of all
-    experiments.
+    """Return the active runs of the current store that meet a condition.
+
+    They are those of all experiments, or of one.
     """
     import mlflow
 
+    experiment_ids = None
+    if experiment_id:
+        experiment_ids = [experiment_id]
     runs: list[StoredRun] = mlflow.search_runs(
-        [experiment_id] if experiment_id else None,
+        experiment_ids,
         condition,
         search_all_experiments=experiment_id is None,
         output_format="list",
@@ -247,9 +270,7 @@ def all_runs(condition: str, experiment_id: str | None = None) -> "list[StoredRu
 
 @contextlib.contextmanager
 def without_autologging() -> Iterator[None]:
-    """Keep MLflow's autologging, where the calling program has it on, from logging a job's fits a
-    second time.
-    """
+    """Keep MLflow's autologging, which the calling program may use, from logging a job's fits."""
     utils = sys.modules.get("mlflow.utils.autologging_utils")
     if utils is None:  # not loaded: no autologging is on
         yield
@@ -265,12 +286,12 @@ def load_model(model_uri: str, store_uri: str | None) -> Any:
     uri = store_uri or DEFAULT_URI
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(os.environ.get("MLFLOW_REGISTRY_URI") or uri)
-    with failures(uri):
+    with store_errors(uri):
         return mlflow.pyfunc.load_model(model_uri)
 
 
 def forget_store() -> None:
-    """Leave MLflow without a current store but that of the environment."""
+    """Let MLflow forget its current store: that of the environment is the current one then."""
     import mlflow
 
     mlflow.set_tracking_uri(None)

@@ -1,5 +1,5 @@
-"""How values come into MLflow: under names that stores take, shortened to what they keep, and
-without secrets.
+"""Writing to MLflow: under names that stores accept, shortened to their limits, and without
+secrets.
 """
 
 import hashlib
@@ -16,16 +16,23 @@ from tipcast.config.environment import concealed
 from tipcast.config.plain import without_login
 
 MAX_NAME = 250
+"""Most characters of the name of a parameter, tag or metric."""
 MAX_PARAM = 6000
+"""Most characters of a parameter's value."""
 MAX_TAG = 8000
+"""Most characters of a tag's value."""
 MAX_DIGEST = 36
+"""Most characters of a dataset's digest."""
 MAX_DATASET = 500
-"""Characters of a name, of values of parameters and tags, and of digest and name of a dataset."""
+"""Most characters of a dataset's name."""
 REFUSED = re.compile(r"[^/\w.\- :]|(?<![^/])(?:\.\.|\.?(?=/|\Z))")
-"""What no name may have: other characters, and parts between slashes that a path would not keep."""
+"""Characters that no name may have, and parts between slashes that a path would not keep."""
 Facts = Mapping[str, object]
+"""Name of a parameter or tag -> value."""
 Curves = Mapping[str, Mapping[int, float]]
+"""Metric -> step -> value."""
 NONE: Mapping[str, Any] = MappingProxyType({})
+"""No parameters, tags or curves."""
 
 
 def write(
@@ -36,42 +43,43 @@ def write(
     params: Facts = NONE,
     curves: Curves = NONE,
 ) -> None:
-    """Write to a run with one call, as stores take it: ``curves`` has metric -> step -> value.
+    """Write to a run with one call, in the form that stores accept.
 
     Parameters may be shortened: the configuration, an artifact of the run, has them whole.
     """
-    now = int(time.time() * 1000)
-    plain_tags = {name: without_secrets(value) for name, value in tags.items()}
-    store.log_batch(
-        run_id,
-        metrics=[
-            Metric(storable_name(name), float(value), now, step)
-            for name, values in curves.items()
-            for step, value in values.items()
-        ],
-        params=[
-            Param(storable_name(name), shorten(without_secrets(value), MAX_PARAM))
-            for name, value in params.items()
-        ],
-        tags=[RunTag(name, value) for name, value in storable_tags(plain_tags).items()],
-    )
+    now_ms = int(time.time() * 1000)
+    metric_entities = [
+        Metric(storable_name(name), float(value), now_ms, step)
+        for name, values in curves.items()
+        for step, value in values.items()
+    ]
+    param_entities = [
+        Param(storable_name(name), shorten(without_secrets(value), MAX_PARAM))
+        for name, value in params.items()
+    ]
+    safe_tags = {name: without_secrets(value) for name, value in tags.items()}
+    tag_entities = [RunTag(name, value) for name, value in storable_tags(safe_tags).items()]
+
+    store.log_batch(run_id, metrics=metric_entities, params=param_entities, tags=tag_entities)
 
 
 def without_secrets(value: object) -> str:
-    """Return a value's text without user names and passwords in addresses, and with expressions in
-    place of what they read from the environment.
+    """Return a value's text without user names and passwords in addresses.
+
+    Values of the environment are replaced by the expressions that read them.
     """
     return without_login(concealed(str(value)))
 
 
 def storable_tags(tags: Facts) -> dict[str, str]:
-    """Return tags of a run or a version with names and values that stores take."""
+    """Return tags of a run or a version with names and values that stores accept."""
     return {storable_name(name): shorten(value) for name, value in tags.items()}
 
 
 def storable_name(text: str) -> str:
-    """Return a name that stores take; one that had to be changed ends with a digest, so that two
-    names stay two.
+    """Return a name that stores accept.
+
+    A name that must be changed gets a digest at its end, so that different names stay different.
     """
     name = REFUSED.sub("_", text)
     if name == text and len(name) <= MAX_NAME:
@@ -81,7 +89,9 @@ def storable_name(text: str) -> str:
 
 
 def shorten(value: object, most: int = MAX_TAG) -> str:
-    """Truncate a value's text to what stores keep, with an ellipsis."""
+    """Truncate a value's text to MLflow's limit, with an ellipsis."""
     # A path may have bytes that are not UTF-8.
     text = str(value).encode(errors="backslashreplace").decode()
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) > most:
+        return f"{text[: most - 1]}…"
+    return text

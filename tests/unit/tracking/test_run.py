@@ -29,7 +29,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import process
 from tipcast.tracking.children import Children
-from tipcast.tracking.failures import failures
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import KILLED, check_store, mark_launched, open_run
 from tipcast.tracking.lookup import beside, find_run
 from tipcast.tracking.run import Run
@@ -284,7 +284,7 @@ def test_a_server_that_is_gone_is_told_in_one_line(
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{closed_port}"
-    with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), failures(uri):
+    with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), store_errors(uri):
         Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
     mistake = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
     mark_launched(problem=mistake)

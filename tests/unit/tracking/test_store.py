@@ -28,7 +28,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import queue, store
 from tipcast.tracking.addresses import check_artifacts
-from tipcast.tracking.failures import failures
+from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import check_store, open_run
 from tipcast.tracking.store import open_store
 
@@ -109,13 +109,13 @@ def test_what_the_store_refuses_is_an_error_of_the_store(spec: TrackingSpec) -> 
     client = open_store(spec)
     with (
         pytest.raises(TipcastError, match="T002.*the tracking store refuses"),
-        failures(str(spec.uri)),
+        store_errors(str(spec.uri)),
     ):
         client.set_tag(client.create_run("0").info.run_id, "a" * 400, "x")
 
 
 def test_a_file_that_a_job_misses_is_no_error_of_the_store(spec: TrackingSpec) -> None:
-    with pytest.raises(FileNotFoundError), failures(str(spec.uri)):
+    with pytest.raises(FileNotFoundError), store_errors(str(spec.uri)):
         Path("nowhere/trips.parquet").read_bytes()
 
 
@@ -200,7 +200,7 @@ def test_a_server_that_answers_is_not_called_silent(status: int, body: str, says
 def test_artifacts_in_s3_without_credentials(problem: Exception, says: str) -> None:
     with (
         pytest.raises(TipcastError, match=f"T005. artifacts in S3: {says}"),
-        failures("sqlite:///mlflow.db"),
+        store_errors("sqlite:///mlflow.db"),
     ):
         raise problem
 
@@ -522,6 +522,6 @@ def test_the_disk_that_is_full_is_named(
     """Not that of the database, which has space."""
     with (
         pytest.raises(TipcastError, match=rf"^error\[T005\] {path}: cannot be written: .*{fix}"),
-        failures("sqlite:///m.db"),
+        store_errors("sqlite:///m.db"),
     ):
         raise problem

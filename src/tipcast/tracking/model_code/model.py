@@ -30,47 +30,50 @@ from mlflow.types import DataType
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
+"""What a user can do about a time that cannot be read."""
 NUMBER = "write a number, or leave it empty"
+"""What a user can do about a number that cannot be read."""
 NUMBERS = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))", re.ASCII)
-"""Texts that are numbers, as they are in files."""
+"""Numbers as files have them."""
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
-"""The end of a time that is marked as UTC, which is taken as wall-clock time."""
+"""End of a time that is marked as UTC, which is taken as wall-clock time."""
 OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
-"""The end of a time of another zone, once marks of UTC are gone."""
+"""End of a time of another zone, once marks of UTC are gone."""
 ZONES = frozenset(("UTC", "Etc/UTC", "+00:00", "GMT", "tzutc()", "America/New_York"))
-"""Of times that are wall-clock time all the same."""
+"""Zones whose times are wall-clock time all the same."""
 
 
 class Model(mlflow.pyfunc.PythonModel):
     """Scores raw rows with the native file beside its manifest."""
 
     def load_context(self, context: Any) -> None:
-        """Check the digest of every file, then load them: the manifest's is in MLmodel, the others'
-        in the manifest.
+        """Check the digest of every file, then load the files.
+
+        MLmodel has the digest of the manifest, and the manifest those of the other files.
         """
         paths = {name: Path(path) for name, path in context.artifacts.items()}
         model = mlflow.models.Model.load(str(paths["manifest"].parents[1]))
-        self.manifest = json.loads(
-            _checked(paths["manifest"], model.metadata["tipcast"]["manifest_sha256"])
-        )
-        read = {
+        manifest_digest = model.metadata["tipcast"]["manifest_sha256"]
+        self.manifest = json.loads(_checked(paths["manifest"], manifest_digest))
+        contents = {
             name: _checked(paths[name], digest) for name, digest in self.manifest["sha256"].items()
         }
+
         _teach_server()
-        self.features = _module("tipcast_model_features", read["features"])
-        native = _module("tipcast_model_native", read["native"])
-        self.scorer = native.load(read["model"], self.manifest["format"], threads=0)
+        self.features = _module("tipcast_model_features", contents["features"])
+        native = _module("tipcast_model_native", contents["native"])
+        self.scorer = native.load(contents["model"], self.manifest["format"], threads=0)
 
     def predict(
         self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None
     ) -> Any:
-        """Return what the model says of each row, NaN, or None for a label, where a value of it
-        cannot be.
+        """Return the output of the model for each row.
 
-        The parameter ``output`` is one of the manifest's ``outputs``, by default the first.
-        ``probability`` of two classes is (rows,) float64 of the second, of more classes a column
-        each, as ``contributions`` and ``features`` have; ``label`` is (rows,) as the target has it,
-        of two classes by the parameter ``threshold``.
+        A row with an impossible value gets NaN, or None for a label. The parameter ``output`` is
+        one of the manifest's ``outputs``, by default the first. ``probability`` is (rows,) float64
+        of the second of two classes, and a column for each of more classes. ``contributions`` and
+        ``features`` have a column for each feature. ``label`` is (rows,) as the target has it; of
+        two classes, the parameter ``threshold`` decides.
         """
         output, threshold = self._parameters(params or {})
         columns = self._columns(model_input)
@@ -86,24 +89,27 @@ class Model(mlflow.pyfunc.PythonModel):
         if bad is not None:
             x[np.isinf(x)] = -1  # some libraries refuse them, and all rows with them
 
-        made = self.scorer.contributions(x) if output == "contributions" else self.scorer.score(x)
-        scores = np.array(made, np.float64)
+        score = self.scorer.score
+        if output == "contributions":
+            score = self.scorer.contributions
+        scores = np.array(score(x), np.float64)
         if bad is not None:
             scores[bad] = np.nan
 
         return self._named(scores, output, threshold)
 
-    def _parameters(self, given: dict[str, Any]) -> tuple[str, float]:
+    def _parameters(self, params: dict[str, Any]) -> tuple[str, float]:
         """Return the output and the threshold that a call asks for, or those of the manifest."""
         outputs = self.manifest["outputs"]
-        output = given.get("output", outputs[0])
+        output = params.get("output", outputs[0])
         if output not in outputs:
             what = f"output {output!r} is none of this {self.manifest['format']} model"
             raise _refused(what, f"use {', '.join(outputs)}")
 
         # The threshold was chosen on held-out rows and may be above all scores.
         chosen = self.manifest.get("threshold")
-        threshold = float(given.get("threshold", 0.5 if chosen is None else chosen))
+        default = 0.5 if chosen is None else chosen
+        threshold = float(params.get("threshold", default))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
             raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
 
@@ -121,7 +127,7 @@ class Model(mlflow.pyfunc.PythonModel):
         """Return a canonical column: times as int64 microseconds, numbers and codes with NaN for
         missing.
 
-        ``spelled`` has the frame's name of each name in one Unicode form.
+        ``spelled`` is a name in one Unicode form -> the frame's spelling.
         """
         spellings = [spelled.get(_one_form(name), name) for name in column["spellings"]]
         header = next((spelling for spelling in spellings if spelling in frame), spellings[0])
@@ -133,22 +139,26 @@ class Model(mlflow.pyfunc.PythonModel):
         values = frame[header]
         if values.ndim != 1:
             raise _refused(f"column {header!r} is there twice")
+
+        missing = self.manifest.get("missing", [])
         if column["type"] == "time":
-            times = _times(values, header, self.manifest.get("missing", []))
+            times = _times(values, header, missing)
             return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
-            return _numbers(values, header, column, self.manifest.get("missing", []))
+            return _numbers(values, header, column, missing)
 
-        lost = set(self.manifest.get("missing", [])).intersection(column["categories"])
+        lost = set(missing).intersection(column["categories"])
         if lost and any(isinstance(value, float) for value in values[values.isna()]):
             what = f"column {header!r} has NaN, which may have been {sorted(lost)[0]!r} or nothing"
-            raise _refused(
-                what, "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
-            )
+            fix = "send '' for nothing, as pandas.read_csv(..., keep_default_na=False) reads it"
+            raise _refused(what, fix)
+        return self._codes(values, header, column["categories"])
 
+    def _codes(self, values: pd.Series, header: str, categories: list[str]) -> Any:
+        """Return the code of each row's category as float64, NaN where it is missing."""
         places, distinct = _distinct(values)
         try:
-            codes = self.features.codes(distinct, column["categories"])
+            codes = self.features.codes(distinct, categories)
         except ValueError as problem:
             fix = f"pandas.read_csv(..., dtype={{{header!r}: str}}) keeps it"
             raise _refused(f"column {header!r} has lost its text: {problem}", fix) from None
@@ -156,27 +166,36 @@ class Model(mlflow.pyfunc.PythonModel):
         return np.array([*codes, np.nan])[places]
 
     def _named(self, scores: Any, output: str, threshold: float) -> Any:
-        """Return scores as the output has them."""
+        """Return scores in the form of the output, with names of columns."""
         prediction = self.manifest["prediction"]
         if output == "label":
             return self._labels(scores, prediction["label"], threshold)
+
         columns = prediction["columns"]
         if output == "contributions":
             features = [*self.manifest["features"], "bias"]
             if prediction["column_per_class"]:
                 features = [f"{name}: {feature}" for name in columns for feature in features]
             return pd.DataFrame(scores.reshape(len(scores), len(features)), columns=features)
-        return scores if columns is None else pd.DataFrame(scores, columns=columns)
+
+        if columns is None:
+            return scores
+        return pd.DataFrame(scores, columns=columns)
 
     def _labels(self, scores: Any, rule: str, threshold: float) -> Any:
         """Return the label of each row, None where it has no score."""
-        bad = np.isnan(scores if scores.ndim == 1 else scores[:, 0])
+        first_scores = scores
+        if scores.ndim > 1:
+            first_scores = scores[:, 0]
+        bad = np.isnan(first_scores)
+
         if rule == "first":
             labels: Any = np.where(bad, 0, scores[:, 0]).astype(np.int64)
         elif rule == "largest":
             labels = np.asarray(self.manifest["labels"])[scores.argmax(axis=1)]
         else:
             labels = np.asarray(self.manifest["labels"])[(scores >= threshold).astype(np.int64)]
+
         if bad.any():
             labels = labels.astype(object)
             labels[bad] = None
@@ -184,9 +203,10 @@ class Model(mlflow.pyfunc.PythonModel):
 
 
 def _checked(path: Path, digest: str) -> bytes:
-    """Return a file's content when it has the digest."""
+    """Return a file's content; raise an error if it has another digest."""
     content = path.read_bytes()
-    if (actual := hashlib.sha256(content).hexdigest()) != digest:
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest:
         raise MlflowException(
             f"{path.name} is not the file that was logged: SHA-256 {actual}, not {digest}"
         )
@@ -194,8 +214,9 @@ def _checked(path: Path, digest: str) -> bytes:
 
 
 def _filled(values: Any, column: dict[str, Any]) -> dict[str, Any]:
-    """Return a column, filled where values are missing, and the feature that says where, if the
-    model has these.
+    """Return a column with its missing values filled, and its indicator of missing values.
+
+    The manifest says whether the model needs either.
     """
     columns = {column["name"]: values}
     if values.dtype.kind != "f":
@@ -210,10 +231,10 @@ def _filled(values: Any, column: dict[str, Any]) -> dict[str, Any]:
 
 
 def _distinct(values: pd.Series) -> tuple[Any, list[Any]]:
-    """Return the place of each row's value among the different ones, -1 where it is missing, and
-    these.
+    """Return the place of each row's value among the distinct values, and the distinct values.
 
-    Values of two types differ, as the texts that they were: True, 1 and 1.0 are equal to Python.
+    The place of a missing value is -1. Values of two types differ, as the texts that they came from
+    do: True, 1 and 1.0 are equal to Python.
     """
     objects = values.astype(object).to_numpy()
     kinds, types = pd.factorize(np.array([*map(type, objects)], dtype=object))
@@ -231,47 +252,54 @@ def _distinct(values: pd.Series) -> tuple[Any, list[Any]]:
 
 def _numbers(values: pd.Series, header: str, column: dict[str, Any], missing: list[str]) -> Any:
     """Return float64 with NaN for missing; texts as training read them in CSV."""
-    absent = {*missing, *(text.strip() for text in column.get("missing", ()))}
-    booleans = {"true": "1", "false": "0"} if column.get("booleans") else {}
-
-    def bare(value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        text = _one_form(value.strip())
-        text = booleans.get(text.lower(), text)
-        if text in absent:
-            return None
-        return float(text) if NUMBERS.fullmatch(text) else text
-
     if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
-        raise _refused(f"column {header!r} cannot be read: it holds times", NUMBER)
+        raise _unreadable(header, "it holds times", NUMBER)
     if not pd.api.types.is_numeric_dtype(values):
-        values = values.astype(object).map(bare)
+        values = _parsed_texts(values, column, missing)
+
     try:
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         unread = pd.to_numeric(values, errors="coerce").isna() & values.notna()
-        raise _refused(
-            f"column {header!r} cannot be read: {_first(values, unread)} is no number", NUMBER
-        ) from None
-    absurd = (
-        np.abs(numbers) > column["largest"] if column["largest"] else np.zeros(len(numbers), bool)
-    )
-    if absurd.any():
-        raise _refused(
-            f"column {header!r} cannot be read: {_first(values, absurd)} is too large", NUMBER
-        )
+        what = f"{_first(values, unread)} is no number"
+        raise _unreadable(header, what, NUMBER) from None
+
+    if column["largest"]:
+        absurd = np.abs(numbers) > column["largest"]
+        if absurd.any():
+            raise _unreadable(header, f"{_first(values, absurd)} is too large", NUMBER)
     return numbers
 
 
+def _parsed_texts(values: pd.Series, column: dict[str, Any], missing: list[str]) -> pd.Series:
+    """Return values with numbers in place of texts, and None for texts that mean no value."""
+    absent = {*missing, *(text.strip() for text in column.get("missing", ()))}
+    booleans: dict[str, str] = {}
+    if column.get("booleans"):
+        booleans = {"true": "1", "false": "0"}
+
+    def parsed(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+
+        text = _one_form(value.strip())
+        text = booleans.get(text.lower(), text)
+        if text in absent:
+            return None
+        if NUMBERS.fullmatch(text):
+            return float(text)
+        return text
+
+    return values.astype(object).map(parsed)
+
+
 def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
-    """Return wall-clock times; numbers are refused, for they tell no unit, and so are zones that
-    training refuses.
+    """Return wall-clock times.
+
+    Numbers are refused, as they have no unit, and zones that training refuses.
     """
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
-        raise _refused(
-            f"column {header!r} cannot be read: a time is a number, which tells no unit", TIME
-        )
+        raise _unreadable(header, "a time is a number, which tells no unit", TIME)
 
     as_sent = values
     if not pd.api.types.is_datetime64_any_dtype(values):
@@ -280,28 +308,29 @@ def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
         zoned = values.map(_is_of_other_zone).astype(bool)
         if zoned.any():
             what = f"{_first(as_sent, zoned)} is a time of another zone than UTC"
-            raise _refused(f"column {header!r} cannot be read: {what}", TIME)
+            raise _unreadable(header, what, TIME)
 
     try:
         times = pd.to_datetime(values, format="ISO8601")
     except (ValueError, TypeError):
-        what = "these are no times"
-        with contextlib.suppress(ValueError, TypeError):
-            bad = (
-                pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True).isna()
-                & values.notna()
-            )
-            what = f"{_first(as_sent, bad)} is no time" if bad.any() else what
-        raise _refused(f"column {header!r} cannot be read: {what}", TIME) from None
+        raise _unreadable(header, _fault_of_times(values, as_sent), TIME) from None
 
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
-            raise _refused(
-                f"column {header!r} cannot be read: times are of time zone {times.dt.tz}", TIME
-            )
+            raise _unreadable(header, f"times are of time zone {times.dt.tz}", TIME)
         # Files marked UTC hold wall-clock time; training reads them the same way.
         times = times.dt.tz_localize(None)
     return times
+
+
+def _fault_of_times(values: pd.Series, as_sent: pd.Series) -> str:
+    """Return what is wrong with times that pandas cannot read, with the first one if possible."""
+    with contextlib.suppress(ValueError, TypeError):
+        times = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True)
+        bad = times.isna() & values.notna()
+        if bad.any():
+            return f"{_first(as_sent, bad)} is no time"
+    return "these are no times"
 
 
 def _wall_clock(value: Any, absent: frozenset[str]) -> Any:
@@ -310,11 +339,14 @@ def _wall_clock(value: Any, absent: frozenset[str]) -> Any:
         return value.replace(tzinfo=None)
     if not isinstance(value, str):
         return value
+
     text = value.strip()
-    return None if text in absent else re.sub(ZONE_OF_UTC, r"\1", text)
+    if text in absent:
+        return None
+    return re.sub(ZONE_OF_UTC, r"\1", text)
 
 
-def _is_of_other_zone(value: Any) -> bool:
+def _is_of_other_zone(value: object) -> bool:
     """Tell whether a time, without a mark of UTC, has a zone."""
     if isinstance(value, str):
         return OTHER_ZONE.search(value) is not None
@@ -323,21 +355,29 @@ def _is_of_other_zone(value: Any) -> bool:
 
 def _one_form(name: Any) -> Any:
     """Return a column's name, or a text in it, in one Unicode form: an umlaut may be two signs."""
-    return unicodedata.normalize("NFC", name) if isinstance(name, str) else name
+    if isinstance(name, str):
+        return unicodedata.normalize("NFC", name)
+    return name
 
 
 def _first(values: pd.Series, bad: Any) -> str:
-    """Return the first value that is bad, and of which row, counted from 1."""
+    """Return the first bad value, with the number of its row, from 1."""
     at = int(np.argmax(np.asarray(bad)))
     return f"{str(values.iloc[at])[:40]!r} of row {at + 1}"
 
 
+def _unreadable(header: str, what: str, fix: str) -> MlflowException:
+    """Return the error of a column with a value that cannot be read."""
+    return _refused(f"column {header!r} cannot be read: {what}", fix)
+
+
 def _refused(what: str, fix: str = "send rows as the model was trained on") -> MlflowException:
+    """Return the error of rows or parameters that the model does not take."""
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 
 
 class _Checked(importlib.abc.InspectLoader):
-    """Loads the very source that was checked: Python would rather run a compiled file beside it."""
+    """Loads the source that was checked: Python would prefer a compiled file beside it."""
 
     def __init__(self, source: bytes) -> None:
         self.source = source
@@ -348,6 +388,7 @@ class _Checked(importlib.abc.InspectLoader):
 
 
 def _module(name: str, source: bytes) -> ModuleType:
+    """Return a module that runs the source."""
     loader = _Checked(source)
     module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, loader))
     loader.exec_module(module)
@@ -357,8 +398,8 @@ def _module(name: str, source: bytes) -> ModuleType:
 def _teach_server() -> None:
     """Let MLflow's server in this process read CSV as training does, and write strict JSON.
 
-    MLflow refuses CSV for columns of any type, and would read the code 007 as 7; NaN is no JSON. It
-    loads a model in the process that serves it, so that this is the place to tell it.
+    MLflow refuses CSV for columns of any type, would read the code 007 as 7, and writes NaN, which
+    is not JSON. The process that serves a model loads it, so that this code can change the server.
     """
     # `mlflow models predict` loads it too.
     server: Any = sys.modules.get("mlflow.pyfunc.scoring_server")
@@ -369,8 +410,9 @@ def _teach_server() -> None:
 
 
 def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
-    """Return rows of CSV as text, for raw columns have no types; MLflow reads what has a type for
-    each column.
+    """Return rows of CSV as text, as raw columns have no types.
+
+    ``read`` is MLflow's own function, for models with a type for each column.
     """
     if schema is None or all(isinstance(column, DataType) for column in schema.input_types()):
         return read(csv_input, schema)
@@ -387,10 +429,10 @@ def _read_csv(read: Any, csv_input: Any, schema: Any = None) -> Any:
     return rows[1:].set_axis(rows.iloc[0], axis=1).reset_index(drop=True)
 
 
-def _write_json(write: Any, predictions: Any, output: Any, *more: Any, **named: Any) -> None:
-    """Write predictions with null for NaN, which JSON does not know."""
+def _write_json(write: Any, predictions: Any, output: Any, *args: Any, **kwargs: Any) -> None:
+    """Write predictions with ``write``, MLflow's own function, but with null for NaN."""
     text = io.StringIO()
-    write(predictions, text, *more, **named)
+    write(predictions, text, *args, **kwargs)
     json.dump(json.loads(text.getvalue(), parse_constant=lambda _: None), output)
 
 
