@@ -46,7 +46,7 @@ def lost_codes(
     Rows are read again; the features of ``recipe`` are the columns of ``rare``.
     """
 
-    def read_rare_rows(fragment: Fragment) -> tuple[PreparedPart]:
+    def read_rare_rows(fragment: Fragment) -> tuple[PreparedPart, ...]:
         (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
         is_rare = part.x.isin(rare).any(axis=1).to_numpy()
         place = np.asarray(part.place)[is_rare]

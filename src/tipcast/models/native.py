@@ -139,7 +139,7 @@ class Scorer:
 
         Libraries refuse to score no rows: the function gets one row in their place.
         """
-        values = getattr(x, "values", x)
+        values: Array = getattr(x, "values", x)
         if self.device != "cpu" and isinstance(values, np.ndarray):
             import cupy
 

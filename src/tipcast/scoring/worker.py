@@ -319,7 +319,7 @@ def write_parts(
     unscored = Counter[str]()
     rows = 0
 
-    part: ScoredPart | None = next(parts)  # the first has the schema
+    part: Any = next(parts)  # the first has the schema
     schema = part.table.schema
     with pq.ParquetWriter(output, schema, compression="zstd", write_page_checksum=True) as writer:
         while part is not None:
