@@ -95,7 +95,7 @@ def _explain(words: list[str]) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     """Run the job of a name with the words that follow it, or print what completes a line."""
     if COMPLETION & {name, *arguments[:1]}:
-        from tipcast.config.compose import complete
+        from tipcast.config.completion import complete
 
         complete([word for word in (name, *arguments) if "=" in word])
         return 0

@@ -1,11 +1,8 @@
-"""Compose a job's configuration with Hydra, complete words of a shell, and report mistakes in one
-line.
-"""
+"""Compose a job's configuration with Hydra, and report mistakes in one line."""
 
 import contextlib
 import dataclasses
 import functools
-import os
 import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import hydra
 import yaml
-from hydra._internal.core_plugins.bash_completion import BashCompletion
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
@@ -26,7 +22,6 @@ from omegaconf.errors import OmegaConfBaseException
 from tipcast.config import conf_files, environment, help, hints, schema
 from tipcast.config.arguments import (
     COLUMNS,
-    FLAGS,
     HELP,
     MULTIRUN,
     SHOW,
@@ -36,7 +31,7 @@ from tipcast.config.arguments import (
     spelt,
 )
 from tipcast.config.bounds import check_bounds
-from tipcast.config.errors import TipcastError, must_be, needs_value, unknown
+from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
@@ -72,7 +67,7 @@ def compose(
     Raises C001 for an unknown key, C002 for an unknown option of a group, C003 for a wrong type or
     value, C005 for wrong syntax, and C012 for a file of conf/ that cannot be read.
     """
-    _register()
+    register_schemas()
     flags = {item for item in overrides if item.startswith("-")}
     for flag in overrides:
         if flag.startswith(FOLDER):
@@ -128,7 +123,7 @@ def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Comp
 
 
 @functools.cache
-def _register() -> None:
+def register_schemas() -> None:
     """Make the schemas known to Hydra under the names that conf/ refers to.
 
     Open mappings take keys that conf/ does not have.
@@ -183,7 +178,7 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
 
     Raises C002 if they combine to nothing.
     """
-    with _hydra():
+    with hydra_of_conf():
         loader = GlobalHydra.instance().config_loader()  # glob(*) asks this loader for options
         parsed = OverridesParser.create(loader).parse_overrides([spelt(word) for word in overrides])
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
@@ -204,7 +199,7 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
             fix = f"see tipcast {job} --cfg job for the keys"
             raise TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
-    with _hydra():
+    with hydra_of_conf():
         words = [spelt(word) for word in overrides]
         config = hydra.compose(job, [*words, *conf_files.search_path()], return_hydra_config=True)
 
@@ -272,7 +267,7 @@ def _normalized_key(key: object) -> object:
     return key
 
 
-def _hydra() -> Any:
+def hydra_of_conf() -> Any:
     """Return a context in which Hydra knows the folder conf/."""
     GlobalHydra.instance().clear()
     return hydra.initialize_config_dir(str(conf_files.conf_dir()), version_base="1.3")
@@ -393,81 +388,3 @@ def _unknown_key(job: str, key: str, overrides: Sequence[str]) -> TipcastError:
     if near:
         fix = f"did you mean {' or '.join(near)}?"
     return TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
-
-
-def complete(words: Sequence[str]) -> None:
-    """Print what `tipcast -sc install=bash` asks for.
-
-    That is a script or, for query, how the line of COMP_LINE may go on. Raises C005 for other
-    words.
-    """
-    if words == ["query=bash"]:
-        show("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
-    elif words == ["install=bash"]:
-        kind: Any = BashCompletion
-        plugin = kind(None)
-        plugin._get_exec = lambda: "tipcast"  # Hydra's script names the program that it completes
-        plugin.install()
-    else:
-        fix = "zsh takes the same script, after bashcompinit"
-        raise must_be(
-            "--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005"
-        )
-
-
-def candidates(line: str) -> list[str]:
-    """Return the words that the last word of a command line, which may be empty, begins."""
-    words = line.split()
-    word = ""
-    if words and not line[-1].isspace():
-        word = words.pop()
-    if not words:  # the program itself
-        return []
-
-    job, *arguments = [
-        item for item in words[1:] if item not in {"-v", "-q", "--verbose", "--quiet"}
-    ] or [""]
-    if word.startswith("-"):
-        return _flags(word)
-    if not job:
-        return [name for name in JOBS if name.startswith(word)]
-    if job not in JOBS:
-        return []
-
-    offered = _hydra_candidates(job, arguments, word)
-    if not offered:
-        return []
-
-    hidden = _hidden_beginnings(job)
-    return [item for item in offered if not item.lstrip("+~").startswith(hidden)]
-
-
-def _flags(beginning: str) -> list[str]:
-    """Return the flags that begin so, in order."""
-    flags = (flag for names in FLAGS for flag in re.findall(r"(?<!\S)--?[\w-]+", names))
-    return sorted(flag for flag in flags if flag.startswith(beginning))
-
-
-def _hydra_candidates(job: str, arguments: Sequence[str], word: str) -> list[str]:
-    """Return what Hydra offers for a word after the arguments of a job; none if they are wrong."""
-    overrides = [
-        item for item in arguments if "=" in item and not item.startswith("-") or item in MULTIRUN
-    ]
-    _register()
-    try:
-        with _hydra():
-            plugin = BashCompletion(GlobalHydra.instance().config_loader())
-            return plugin._query(job, " ".join([*overrides, *conf_files.search_path(), word]))
-    except (HydraException, OmegaConfBaseException, TipcastError, SystemExit):
-        return []
-
-
-def _hidden_beginnings(job: str) -> tuple[str, ...]:
-    """Return how words begin that Hydra offers and that a job does not take."""
-    hidden = ["hydra", "schema", *schema.TESTS_ONLY]
-    has_task = any(field.name == "task" for field in dataclasses.fields(JOBS[job].config))
-    if not has_task:
-        for_a_task = conf_files.options("data").keys() - conf_files.options_without_task("data")
-        hidden += [f"data={name}" for name in for_a_task]
-
-    return tuple(hidden)

@@ -192,7 +192,7 @@ def check_parses(fetched: Fetched) -> None:
 
 
 def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
-    """Return ``native.describe_model`` of a file, from a child process, which a bad file may crash."""
+    """Return ``native.describe_model`` of a file from a child process, which it may crash."""
     # -P keeps out the folder of native.py, which has a file xgboost.py.
     words = [sys.executable, "-P", native.__file__, str(path.resolve()), format]
     try:

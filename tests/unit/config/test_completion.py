@@ -12,7 +12,7 @@ import pytest
 
 from tipcast import cli
 from tipcast.config import conf_files
-from tipcast.config.compose import candidates
+from tipcast.config.completion import candidates
 from tipcast.config.jobs import JOBS
 
 

@@ -11,7 +11,8 @@ import yaml
 from tipcast import cli
 from tipcast.config import conf_files, help
 from tipcast.config.arguments import to_overrides
-from tipcast.config.compose import candidates, compose, to_object
+from tipcast.config.completion import candidates
+from tipcast.config.compose import compose, to_object
 from tipcast.config.jobs import JOBS
 
 LIBRARYS = ("model.params.", "model.space.")

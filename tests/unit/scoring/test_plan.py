@@ -89,7 +89,7 @@ def test_scores_of_a_key_that_would_leave_their_folder_are_refused(
 
 def score_config(given: object, keep: list[str] | None = None) -> Any:
     return SimpleNamespace(
-        input=given, keep=keep, columns={}, facts={}, storage_options={}, block_bytes=1 << 20
+        input=given, keep=keep, columns={}, file_options={}, storage_options={}, block_bytes=1 << 20
     )
 
 

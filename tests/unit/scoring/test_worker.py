@@ -146,6 +146,7 @@ def test_a_task_that_cannot_end_leaves_nothing(
 class Batches(CpuFrames):
     """Frames of the host that ask for batches, as a GPU's do."""
 
+    on_gpu = True
     batch_rows = 1000
 
 

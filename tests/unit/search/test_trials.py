@@ -111,7 +111,8 @@ def test_trials_are_those_of_a_serial_loop(
         assert trials[number].score == metrics["auc"]
         assert metrics.items() <= trials[number].metrics.items(), "to the last bit"
     assert [event.proposal for event in events if isinstance(event, Begun)] == proposals
-    assert events[:4] == proposals[:4], "every slot is filled at once"
+    begun = [Begun(proposal) for proposal in proposals[:4]]
+    assert events[:4] == begun, "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
 
