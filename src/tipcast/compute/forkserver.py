@@ -34,8 +34,8 @@ LIBRARIES = (
 )
 """Modules that every worker loads."""
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
-"""Modules that workers with GPUs load too. No fork would survive a call of CUDA at import: these
-make none, cuDF not with RAPIDS_NO_INITIALIZE.
+"""Modules that workers with GPUs load too. None calls CUDA at import, which no fork would survive;
+cuDF needs RAPIDS_NO_INITIALIZE for that.
 """
 TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
 """Module of a model -> module for a fit by several GPUs, which does not call CUDA at import."""

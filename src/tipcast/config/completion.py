@@ -20,10 +20,9 @@ from tipcast.config.streams import show
 
 
 def complete(words: Sequence[str]) -> None:
-    """Print what `tipcast -sc install=bash` asks for.
+    """Print the script for completion, or the completions of the line in COMP_LINE.
 
-    That is a script or, for query, how the line of COMP_LINE may go on. Raises C005 for other
-    words.
+    ``words`` are ``install=bash`` or ``query=bash``. Raises C005 for others.
     """
     if words == ["query=bash"]:
         show("\n".join(candidates(os.environ.get("COMP_LINE", ""))))
@@ -33,14 +32,13 @@ def complete(words: Sequence[str]) -> None:
         plugin._get_exec = lambda: "tipcast"  # Hydra's script names the program that it completes
         plugin.install()
     else:
+        got = " ".join(words) or "nothing"
         fix = "zsh takes the same script, after bashcompinit"
-        raise must_be(
-            "--shell-completion", "install=bash", " ".join(words) or "nothing", fix, "C005"
-        )
+        raise must_be("--shell-completion", "install=bash", got, fix, "C005")
 
 
 def candidates(line: str) -> list[str]:
-    """Return the words that the last word of a command line, which may be empty, begins."""
+    """Return the completions of a command line's last word, which may be empty."""
     words = line.split()
     word = ""
     if words and not line[-1].isspace():
@@ -73,7 +71,7 @@ def _flags(beginning: str) -> list[str]:
 
 
 def _hydra_candidates(job: str, arguments: Sequence[str], word: str) -> list[str]:
-    """Return what Hydra offers for a word after the arguments of a job; none if they are wrong."""
+    """Return Hydra's completions of a word after a job's arguments; none if these are wrong."""
     overrides = [
         item for item in arguments if "=" in item and not item.startswith("-") or item in MULTIRUN
     ]
@@ -87,7 +85,7 @@ def _hydra_candidates(job: str, arguments: Sequence[str], word: str) -> list[str
 
 
 def _hidden_beginnings(job: str) -> tuple[str, ...]:
-    """Return how words begin that Hydra offers and that a job does not take."""
+    """Return the beginnings of words that Hydra offers but the job does not take."""
     hidden = ["hydra", "schema", *schema.TESTS_ONLY]
     has_task = any(field.name == "task" for field in dataclasses.fields(JOBS[job].config))
     if not has_task:

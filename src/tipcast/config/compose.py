@@ -214,7 +214,7 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
 
 
 def _tests_only(key: str) -> bool:
-    """Tell whether users neither see nor set a full key, by itself or by a key above it."""
+    """Tell whether a full key, or a key above it, is one that users neither see nor set."""
     return any(
         key == hidden or key.startswith((f"{hidden}.", f"{hidden}@"))
         for hidden in schema.TESTS_ONLY

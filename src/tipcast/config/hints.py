@@ -58,9 +58,9 @@ ADDRESS = re.compile(r"//[^/\s]*@")
 def meant(key: str, keys: Sequence[str]) -> list[str]:
     """Return the keys that an unknown key may stand for, the likeliest first, at most three.
 
-    The first of these that there are: the key that other libraries give this name; the keys that
-    end with it; keys of mappings whose name is complete, as ``tracking.tags.owner`` for
-    ``tags.owner``; the nearest key.
+    These are the key that other libraries give this name, or else the keys that end with it, or
+    else the key below a mapping whose name is complete, as ``tracking.tags.owner`` for
+    ``tags.owner``, or else the nearest key.
     """
     # Flags have hyphens, and variables of the environment capitals.
     plain = key.replace("-", "_").lower().removeprefix("mlflow_")

@@ -94,8 +94,9 @@ def progress(
 ) -> Iterator[Callable[..., None]]:
     """Show how long a block has taken and how far it is, if standard error is a terminal.
 
-    The steps are futures that end, or those that the block reports to the function that this
-    yields: the number of steps done, of all steps, and a note. ``wait`` waits between two updates.
+    The steps are ``futures`` that end. Instead the block may call the function that this yields,
+    with the number of steps done, the number of all steps, and a note. ``wait`` waits between two
+    updates.
     """
     bar = _Bar(label, futures, wait)
     # With other levels there are lines in place of a bar, or nothing.

@@ -85,9 +85,9 @@ def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
         with contextlib.suppress(PermissionError):
             os.kill(pid, 0)
 
-        # The process waits to be reaped.
-        ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-        return ended or abs(started(pid) - start) > SAME_S  # the number is another process's by now
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:  # it waits to be reaped
+            return True
+        return abs(started(pid) - start) > SAME_S  # by now another process has the number
     except ProcessLookupError:
         return True
     # Other programs may have set these tags.
@@ -98,14 +98,16 @@ def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
 def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -> None:
     """Close, as KILLED, runs of all experiments whose process has ended; ``keep`` stays open."""
     for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
-        if run.info.run_id == keep or not has_exited(run.data.tags, uri):
+        run_id = run.info.run_id
+        if run_id == keep or not has_exited(run.data.tags, uri):
             continue
-        now = store.get_run(run.info.run_id)
-        # Otherwise another process has resumed the run.
-        if now.info.status == "RUNNING" and now.data.tags[PROCESS] == run.data.tags[PROCESS]:
-            store.set_tag(run.info.run_id, "error.message", "its process ended without closing it")
-            store.set_terminated(run.info.run_id, "KILLED")
-            LOG.warning("closed a run that ended without closing (KILLED): %s", run.info.run_id)
+
+        current = store.get_run(run_id)
+        if current.info.status != "RUNNING" or current.data.tags[PROCESS] != run.data.tags[PROCESS]:
+            continue  # another process has resumed or closed the run meanwhile
+        store.set_tag(run_id, "error.message", "its process ended without closing it")
+        store.set_terminated(run_id, "KILLED")
+        LOG.warning("closed a run that ended without closing (KILLED): %s", run_id)
 
 
 @contextlib.contextmanager
@@ -121,21 +123,24 @@ def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
 
     try:
         run = store.get_run(run_id)  # no other process here changes it now
-        written = run.data.tags
-        by_another = PROCESS in written and not tags().items() <= written.items()
+        run_tags = run.data.tags
+        by_another = PROCESS in run_tags and not tags().items() <= run_tags.items()
         is_open = run.info.status == "RUNNING" and by_another
-        if not lock.is_locked or (is_open and not has_exited(written, store.tracking_uri)):
-            writer = json.loads(written.get(PROCESS) or "{}")
-            what = (
-                f"process {writer.get('pid', '?')} on {writer.get('host', '?')} works on this run"
-            )
-            fix = (
-                "wait for it to end, or stop it; if it was killed on another machine, set the "
-                "run's status to KILLED"
-            )
-            raise TipcastError("S002", run_id, what, fix)
+        if not lock.is_locked or (is_open and not has_exited(run_tags, store.tracking_uri)):
+            raise _in_use(run_id, run_tags)
 
         yield
     finally:
         lock.release()
         remove_abandoned()  # filelock leaves the lock's file
+
+
+def _in_use(run_id: str, run_tags: Mapping[str, str]) -> TipcastError:
+    """Return the S002 error of a run that another process works on."""
+    writer = json.loads(run_tags.get(PROCESS) or "{}")
+    what = f"process {writer.get('pid', '?')} on {writer.get('host', '?')} works on this run"
+    fix = (
+        "wait for it to end, or stop it; if it was killed on another machine, set the run's status "
+        "to KILLED"
+    )
+    return TipcastError("S002", run_id, what, fix)

@@ -11,7 +11,7 @@ import filelock
 LOOK_S = 1.0
 """Seconds between two looks at the sqlite file, which the job that holds the lock changes."""
 LONGEST_QUEUE_S = 300.0
-"""Seconds that a job waits at most while the file changes."""
+"""Most seconds that a job waits while the file changes, unless ``wait_s`` is more."""
 
 
 def in_turn(
