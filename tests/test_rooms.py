@@ -21,7 +21,10 @@ TEXTS = sorted(
     and path.is_file()
     and path != Path(__file__)
 ) + sorted(path for path in ROOT.iterdir() if path.is_file() and path.name != ".git")
-MAX_LINES = 451
+MAX_LINES = 450
+MAX_LOCALS = 15
+LONGER = {"models/native.py": 500}
+"""Modules that may be longer: native.py travels inside saved models as one file."""
 ABOVE_DATASETS = sorted(
     path
     for path in MODULES
@@ -136,7 +139,8 @@ def test_modules() -> None:
         assert ast.get_docstring(tree), (
             f"{where}: every module opens with a sentence on what it is for"
         )
-        assert len(text.splitlines()) <= MAX_LINES, where
+        most = LONGER.get(where.as_posix(), MAX_LINES)
+        assert len(text.splitlines()) <= most, where
         assert not {part.removesuffix(".py") for part in where.parts} & vague_files, where
         assert "allow_pickle=True" not in text, where
         assert bool(imported_by_text(tree)) == (str(where) in IMPORTS_BY_TEXT), where
@@ -220,6 +224,27 @@ def test_private_names_of_others_are_not_used() -> None:
     assert {path: names for path, names in used.items() if names} == PRIVATE
     assert private_names(ast.parse("import mlflow\nmlflow.tracking._x.y"))
     assert private_names(ast.parse("from distributed.utils import _x"))
+
+
+def test_functions_have_few_locals() -> None:
+    """A reader keeps no more than 15 names in mind; ruff limits statements and branches."""
+    many = []
+    for path in MODULES:
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                names = local_names(function)
+                if len(names) > MAX_LOCALS:
+                    many.append((path.name, function.name, len(names)))
+    assert not many
+
+
+def local_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the names that a function assigns, without its parameters."""
+    return {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
 
 
 def test_vague_words_only_leave() -> None:

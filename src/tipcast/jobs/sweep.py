@@ -31,9 +31,10 @@ from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE
 from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
-from tipcast.search.pool import Pool, TrialWorkers
+from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
 from tipcast.search.trial import Study
+from tipcast.search.workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
 

@@ -1,10 +1,8 @@
-"""Trials on the workers: a free slot gets the next trial at once, and trials of workers that died
-are retried.
+"""The pool of trials: a free slot gets the next trial at once, and trials of workers that died are
+retried.
 """
 
-import asyncio
 import contextlib
-import json
 import math
 import time
 from collections import deque
@@ -13,24 +11,13 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import Any, final
 
-from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
+from distributed import Future
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.counts import Counts
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Begun, Event, Failed, Proposal, Study, Trial
-from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
-
-POLL_S = 1.0
-"""Seconds between two checks of the workers while no trial ends."""
-MEMORY_TOPIC = "worker-restart-memory"
-"""Topic under which Dask's nannies log that they end a worker for its memory."""
-MEMORY_POLLS = 6
-"""How often the topic is read after a worker's death."""
-MEMORY_POLL_S = 0.1
-"""Seconds between two of these reads."""
-MORE_MEMORY = "give workers more memory (cluster.memory_limit), or search on fewer rows"
+from tipcast.search.trial import Begun, Event, Failed, Proposal
+from tipcast.search.workers import TrialWorkers, no_worker
 
 
 @dataclass
@@ -60,7 +47,7 @@ class Pool:
 
     def __init__(
         self,
-        workers: "TrialWorkers",
+        workers: TrialWorkers,
         attempts: int,
         limit_s: float | None = None,
         timeout_s: float | None = None,
@@ -180,7 +167,7 @@ class Pool:
             if self._workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
             elif self._now() - idle_since > self._workers.wait_s:
-                raise idle(self._workers.wait_s)
+                raise no_worker(self._workers.wait_s)
 
     def _is_late(self, task: _TrialTask) -> bool:
         """Tell whether a trial still runs after its time limit; True only once for a trial."""
@@ -266,201 +253,3 @@ def _most_free(free: Mapping[str, int], reserved: str | None) -> str | None:
         address: slots for address, slots in free.items() if slots > 0 and address != reserved
     }
     return max(open_to_all, key=open_to_all.__getitem__, default=None)
-
-
-@final
-class TrialWorkers:
-    """The workers of a sweep; K003 after ``wait_s`` seconds without a worker that takes trials."""
-
-    def __init__(
-        self,
-        client: Client,
-        study: Study,
-        per_gpu: int,
-        wait_s: float,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.client = client
-        self.study = study
-        self.wait_s = wait_s
-        self._plugin = TrialSlots(study, per_gpu)
-        self._sleep = sleep
-        self._ended: Any = None
-        self.slots: dict[str, int] = {}
-        """Worker -> how many trials it takes at once, without workers paused for lack of memory."""
-        self.lost: set[str] = set()
-        """Keys of tasks whose worker is gone, or was paused before it began them."""
-        self.reports: dict[tuple[int, int], Trial] = {}
-        """Trial and attempt -> its result, which arrives before Dask says that its task is done."""
-
-    @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Prepare the workers for the trials, and free their rows at the end."""
-        no_retries = NoRetries(self._plugin.name, self.study.sweep_id, self.client.id)
-        self.client.register_plugin(self._plugin)
-        self.client.register_plugin(no_retries)
-        self.client.subscribe_topic(self.study.topic, self._keep_report)
-        self._ended = as_completed(loop=self.client.loop)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.unsubscribe_topic(self.study.topic)
-                self.client.unregister_scheduler_plugin(self._plugin.name)
-                self.client.unregister_worker_plugin(self._plugin.name)
-
-    def _keep_report(self, event: tuple[float, str]) -> None:
-        """Keep the result of a trial, which ``worker.run_trial`` reports as (time, JSON)."""
-        trial = Trial(**json.loads(event[1]))
-        self.reports[trial.number, trial.attempt] = trial
-
-    def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
-        """Have every worker read the rows; return the counts of one of them, by fragment and part.
-
-        If a worker dies meanwhile, its successor reads them for its first trial. Raises K003 if all
-        have died.
-        """
-        for _ in range(attempts):
-            try:
-                self.client.wait_for_workers(1, timeout=self.wait_s)
-            except TimeoutError:
-                raise idle(self.wait_s) from None
-
-            self.update_slots()
-            answers = self.client.run(
-                load_rows, self.study.sweep_id, workers=list(self.slots), on_error="return"
-            )
-            for answer in answers.values():
-                if not isinstance(answer, BaseException):
-                    return answer  # type: ignore[no-any-return]
-                # Dask returns an OSError if the connection to a worker has ended.
-                if not isinstance(answer, OSError):
-                    raise answer
-
-            if any(self.ended_for_memory(address) for address in answers):
-                break  # the next worker would run out of memory as well
-
-        raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
-
-    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
-        """Send a trial to a worker. Dask itself could choose a busy one: it does not count tasks
-        that have seceded.
-        """
-        future = self.client.submit(
-            run_trial,
-            self.study.sweep_id,
-            proposal,
-            attempt,
-            workers=[worker],
-            resources={SLOT: 1},
-            key=key,
-            pure=False,
-        )
-        self._ended.add(future)
-        return future
-
-    def wait(self) -> list[Future[None]]:
-        """Wait up to a second for a task to end; update the slots, and return all ended tasks."""
-        ended: list[Future[None]] = []
-
-        async def first() -> Any:
-            return await asyncio.wait_for(anext(self._ended), POLL_S)
-
-        if self._ended.is_empty():
-            self._sleep(POLL_S)
-        else:
-            with contextlib.suppress(TimeoutError):
-                ended = [self.client.sync(first), *self._ended.next_batch(block=False)]
-        # Only now: one of these tasks may have ended with its worker, which must get no other task.
-        self.update_slots()
-        return ended
-
-    def update_slots(self) -> None:
-        """Count the slots of all workers, and note tasks that their worker will not begin."""
-        # Dask's own report on the workers would include all that it measures.
-        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep_id=self.study.sweep_id)
-        self.lost |= lost
-
-    def restart(self, address: str) -> None:
-        """End a worker and all its tasks; its nanny, if it has one, starts another."""
-        # Client.restart_workers would wait for the other workers.
-        scheduler: Any = self.client.scheduler
-        self.client.sync(
-            scheduler.restart_workers,
-            workers=[address],
-            wait_for_workers=False,
-            on_error="return",
-            stimulus_id=f"tipcast-restart-{address}",
-        )
-
-    def ended_for_memory(self, address: str) -> bool:
-        """Tell whether a worker that died was ended for its memory, which Dask may log a little
-        later.
-        """
-        for pause in (0.0, *[MEMORY_POLL_S] * (MEMORY_POLLS - 1)):
-            self._sleep(pause)
-            if any(event["worker"] == address for _, event in self.client.get_events(MEMORY_TOPIC)):
-                return True
-        return False
-
-
-def idle(wait_s: float) -> TipcastError:
-    """Return the error if no worker takes trials."""
-    what = f"not at work for {wait_s:g} s: paused for lack of memory, or gone"
-    return TipcastError("K003", "all workers", what, MORE_MEMORY)
-
-
-@final
-class NoRetries(SchedulerPlugin):
-    """Disables Dask's retries of a sweep's tasks; frees its rows on the workers when its client
-    disconnects.
-    """
-
-    idempotent = True
-
-    def __init__(self, name: str, sweep_id: str, client: str) -> None:
-        self.name = name
-        self._sweep_id = sweep_id
-        self._client = client
-        self._scheduler: Any = None
-
-    async def start(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Let Dask give a task up when its worker dies: the driver decides what is retried."""
-        if finish == "processing" and str(key).endswith(self._sweep_id):
-            task = self._scheduler.tasks[key]
-            # With one more death than allowed, Dask ends the task with KilledWorker. Tasks of other
-            # clients keep their count.
-            task.suspicious = max(task.suspicious, self._scheduler.allowed_failures)
-
-    def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Clear up after a driver that was killed."""
-        if client == self._client:
-            # This hook cannot wait for a coroutine.
-            scheduler.loop.add_callback(self._clear, scheduler)
-
-    async def _clear(self, scheduler: Scheduler) -> None:
-        with contextlib.suppress(ValueError):  # the driver cleared up itself
-            scheduler.remove_plugin(self.name)
-            await scheduler.unregister_worker_plugin(None, self.name)
-
-
-def scan_workers(dask_scheduler: Scheduler, sweep_id: str) -> tuple[dict[str, int], set[str]]:
-    """Return worker -> slots, for workers that take tasks, and the keys of a sweep's tasks that no
-    worker will begin.
-
-    A task that has begun has seceded: Dask counts it as long-running.
-    """
-    scheduler: Any = dask_scheduler
-    lost = set(scheduler.unrunnable)
-    slots = dict[str, int]()
-    for address, worker in scheduler.workers.items():
-        if worker in scheduler.running:
-            slots[address] = int(worker.resources.get(SLOT, 0))
-        else:
-            lost |= set(worker.processing) - worker.long_running
-
-    keys = {task.key for task in lost if str(task.key).endswith(sweep_id)}
-    return {address: number for address, number in slots.items() if number}, keys

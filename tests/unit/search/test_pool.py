@@ -15,9 +15,10 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.pool import Pool, TrialWorkers
+from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Trial
+from tipcast.search.workers import TrialWorkers
 
 
 class Future:
