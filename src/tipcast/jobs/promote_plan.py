@@ -19,7 +19,7 @@ from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.datasets.scan import Listing
 from tipcast.jobs.run_context import given_keys
-from tipcast.tasks.base import from_facts
+from tipcast.tasks.base import from_manifest
 from tipcast.tracking.aliases import alias_holder
 from tipcast.tracking.artifacts import config_text
 from tipcast.tracking.models import Fetched, fetch
@@ -233,7 +233,7 @@ def test_recipes(
             manifest for manifest, other in zip(manifests, trained, strict=True) if other == version
         ]
         features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
-        task = from_facts(question["task"], tuple(features), question["target"])
+        task = from_manifest(question["task"], tuple(features), question["target"])
         recipes.append(Recipe(version, task, draw=draw if draw.test else None))
 
     return recipes

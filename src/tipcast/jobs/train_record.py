@@ -261,7 +261,7 @@ class Record:
         return {
             "features": list(task.features),
             "target": task.description,
-            "task": task.facts(),
+            "task": task.to_manifest(),
             "threshold": trained.test.threshold,
             "model": self.config.model.name,
             "trained_on": device,

@@ -24,7 +24,7 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.datasets.scan import ScanRequest, column_names_of
 from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
-from tipcast.tasks.base import Task, from_facts
+from tipcast.tasks.base import Task, from_manifest
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
     from tipcast.tracking.models import Fetched
@@ -98,7 +98,7 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     """
     manifest = model.manifest
     dataset = scorable_dataset(config, manifest)
-    task = from_facts(manifest["task"], manifest["features"], str(manifest.get("target", "")))
+    task = from_manifest(manifest["task"], manifest["features"], str(manifest.get("target", "")))
 
     check_keep(config.keep, task)
     request = request_columns(config, dataset, task, manifest)

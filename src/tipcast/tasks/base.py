@@ -1,6 +1,4 @@
-"""What a task is, and how one is made of its configuration, of a saved model's manifest, or of a
-user's function.
-"""
+"""Tasks: made from a configuration, from a saved model's manifest, or with a user's function."""
 
 import importlib.metadata
 import inspect
@@ -16,8 +14,17 @@ from tipcast.config.schema import TaskSpec
 from tipcast.tasks import kinds
 from tipcast.tasks.kinds import Kind
 
-FACTS = ("name", "kind", "classes", "columns", "function", "params", "values", "swapped")
-"""Of a task, what a saved model's manifest says of it."""
+MANIFEST_FIELDS = (
+    "name",
+    "kind",
+    "classes",
+    "columns",
+    "function",
+    "params",
+    "values",
+    "swapped",
+)
+"""Fields of a task that a saved model's manifest has."""
 GROUP = "tipcast.targets"
 """Entry points of installed packages that name target functions."""
 
@@ -36,7 +43,7 @@ NULL_TIME = -(2**63)
 
 @dataclass(frozen=True)
 class TargetColumn:
-    """A column that is predicted as it is."""
+    """A column that is the target as it is."""
 
     name: str
     kind: Kind
@@ -55,17 +62,17 @@ class Task:
     kind: Kind
     features: tuple[str, ...]
     categorical: tuple[str, ...] = ()
-    """Features that are categories, for the models that know such."""
+    """Features that are categories, for models that take them."""
     classes: tuple[str, ...] = ()
     """Names of the classes; empty for regression and clustering."""
     columns: tuple[str, ...] = ()
-    """Canonical raw columns that the target is made of."""
+    """Canonical raw columns that the target is computed from."""
     function: str | None = None
     """Name of the target's function; None: the one column as it is, or no target."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of the function."""
     resolved: Target | None = field(default=None, compare=False, repr=False)
-    """The function itself, so that one which only the driver knows by name gets to the workers."""
+    """The function itself: workers may not know it by name."""
     description: str = ""
     """The target in words, as ``tip_amount / fare_amount > 0.2``: what the manifest says."""
     values: tuple[float, ...] = ()
@@ -75,7 +82,7 @@ class Task:
     validation: float = 0.0
     """Share of the training rows, or of their time, that is held out."""
     missing: float = -1.0
-    """What a feature holds where its value is missing, if the model is to know: NaN, or the
+    """What a feature holds in place of a missing value, if the model gets to know it: NaN, or the
     dataset's own value.
     """
 
@@ -85,24 +92,28 @@ class Task:
         return self.kind.has_target
 
     def target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array | None:
-        """Make the target of raw columns, canonical name -> (rows,) array of the module ``xp``.
+        """Compute the target from raw columns, canonical name -> (rows,) array of the module
+        ``xp``.
 
-        Returns (rows,) bool or integer classes, -1 where a row has no answer; or float values, NaN
-        where a row has none; None for clustering.
+        Returns (rows,) bool or integer classes, -1 for a row without an answer; or float values,
+        NaN for a row without one; None for clustering.
         """
         if not self.has_target:
             return None
-        target = self._classes(columns, xp)
-        return xp.where(target >= 0, 1 - target, target) if self.swapped else target
 
-    def _classes(self, columns: Mapping[str, Array], xp: ModuleType) -> Array:
-        """Return the target with classes in the column's own order."""
+        target = self._unswapped_target(columns, xp)
+        if not self.swapped:
+            return target
+        return xp.where(target >= 0, 1 - target, target)
+
+    def _unswapped_target(self, columns: Mapping[str, Array], xp: ModuleType) -> Array:
+        """Return the target, its classes in the column's own order."""
         if self.function is not None:
             values = (self.resolved or _function(self.function))(columns, xp, **self.params)
         else:
             values = columns[self.columns[0]]
 
-        # A whole number below 0 is a value like any other here, and no missing class.
+        # Here a number below 0 is a value like any other, not a missing class.
         if not self.kind.has_classes:
             return values.astype(xp.float64, copy=False)
         if self.function is not None:
@@ -116,13 +127,14 @@ class Task:
 
         return xp.where(values == values, values, -1).astype(xp.int32)
 
-    def facts(self) -> dict[str, Any]:
-        """Return what a saved model's manifest says of the task, see ``from_facts``."""
-        facts = {name: getattr(self, name) for name in FACTS} | {"kind": self.kind.name}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in facts.items()
-        }
+    def to_manifest(self) -> dict[str, Any]:
+        """Return the task as a saved model's manifest has it, see ``from_manifest``."""
+        entry: dict[str, Any] = {}
+        for name in MANIFEST_FIELDS:
+            value = getattr(self, name)
+            entry[name] = list(value) if isinstance(value, tuple) else value
+        entry["kind"] = self.kind.name
+        return entry
 
 
 def high_tip(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) -> Array:
@@ -132,7 +144,7 @@ def high_tip(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) 
 
 
 def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: float) -> Array:
-    """Return (rows,) int8: ``high_tip`` of rows that were paid by card, -1 for the others."""
+    """Return (rows,) int8: ``high_tip`` for rows that were paid by card, -1 for others."""
     high = high_tip(columns, xp, threshold=threshold).astype(xp.int8)
     return xp.where(columns["payment_type"] == CARD, high, xp.int8(-1))
 
@@ -140,7 +152,9 @@ def high_tip_card(columns: Mapping[str, Array], xp: ModuleType, *, threshold: fl
 def tip_amount(columns: Mapping[str, Array], xp: ModuleType, *, card_only: bool = True) -> Array:
     """Return (rows,) float64 dollars; with ``card_only`` NaN if the trip was not paid by card."""
     tip = columns["tip_amount"]
-    return xp.where(columns["payment_type"] == CARD, tip, xp.nan) if card_only else tip
+    if not card_only:
+        return tip
+    return xp.where(columns["payment_type"] == CARD, tip, xp.nan)
 
 
 def duration(
@@ -161,23 +175,23 @@ _TARGETS: dict[str, Target] = {
     "tip_amount": tip_amount,
     "duration": duration,
 }
-"""Functions by name: those that come with tipcast, of columns of taxi trips, and others as they are
-registered.
-"""
+"""Functions by name: tipcast's own, for taxi trips, and those that users register."""
 
 
-def from_facts(facts: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
-    """Make the task of a saved model from what ``Task.facts`` has written to its manifest."""
-    given = {name: facts[name] for name in FACTS if name in facts}
-    fields: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in given.items()
-    }
-    fields["kind"] = kinds.named(facts["kind"])
+def from_manifest(entry: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
+    """Make the task of a saved model from its manifest, as ``Task.to_manifest`` has written it."""
+    fields: dict[str, Any] = {}
+    for name in MANIFEST_FIELDS:
+        if name in entry:
+            value = entry[name]
+            fields[name] = tuple(value) if isinstance(value, list) else value
+
+    fields["kind"] = kinds.named(entry["kind"])
     return Task(**fields, features=tuple(features), description=description)
 
 
 def register(name: str, target: Target) -> None:
-    """Make a target function known under a name, for ``function:`` of a task's yaml.
+    """Register a target function under a name, for ``function:`` in a task's yaml.
 
     An installed package does the same with an entry point of the group ``tipcast.targets``. The
     function must be importable on the workers, as the driver imports it.
@@ -199,7 +213,7 @@ def _function(name: str) -> Target:
 
 
 class TaskData(Protocol):
-    """What a task asks of the dataset that it is of, see ``datasets.base.Dataset``."""
+    """What a task needs of its dataset, see ``datasets.base.Dataset``."""
 
     @property
     def name(self) -> str: ...
@@ -217,9 +231,7 @@ class HasTargetColumns(Protocol):
 
 @runtime_checkable
 class HasNominalFeatures(Protocol):
-    """A dataset that has features which are of use as categories alone, as
-    ``datasets.base.Published``.
-    """
+    """A dataset with features that are useful as categories only: ``datasets.base.Published``."""
 
     @property
     def nominal(self) -> tuple[str, ...]: ...
@@ -227,17 +239,17 @@ class HasNominalFeatures(Protocol):
 
 @dataclass(frozen=True)
 class _Question:
-    """What a task asks of each row, and where the answer is."""
+    """What a task predicts for each row, and from which columns the answer comes."""
 
     kind: Kind
     classes: tuple[str, ...]
     columns: tuple[str, ...]
-    """Raw columns that the answer is made of."""
+    """Raw columns that the answer is computed from."""
     description: str
     values: tuple[float, ...] = ()
     """Numbers that a target column has in place of the classes."""
     resolved: Target | None = None
-    """The function that makes the answer of raw columns."""
+    """The function that computes the answer from raw columns."""
 
 
 def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
@@ -247,47 +259,60 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     or classes are not named.
     """
     _check_unused(spec)
-    kind = kinds.named_by(spec.kind)
-    params = {**spec.params, **({} if spec.threshold is None else {"threshold": spec.threshold})}
+    params = dict(spec.params)
+    if spec.threshold is not None:
+        params["threshold"] = spec.threshold
 
-    if spec.function is not None:
-        question = _asked_by_function(spec, spec.function, kind, params)
-    elif kind is None or kind.has_target:
-        question = _asked_by_column(spec, dataset, kind)
-    else:
-        columns = tuple(spec.columns)
-        question = _Question(kind, tuple(spec.classes), columns, spec.description)
-
+    question = _question(spec, dataset, params)
     features = _features(spec, dataset, question.columns)
+
     classes = question.classes
     positive = _positive_class(spec, question)
     swapped = positive is not None and positive == classes[0]
+    if swapped:
+        classes = classes[::-1]
+
     description = question.description
+    if params:
+        description = description.format(**params)
 
     return Task(
         name=spec.name,
         kind=question.kind,
         features=features,
         categorical=tuple(spec.categorical),
-        classes=classes[::-1] if swapped else classes,
+        classes=classes,
         columns=question.columns,
         function=spec.function,
         params=params,
         resolved=question.resolved,
         values=question.values,
         swapped=swapped,
-        description=description.format(**params) if params else description,
+        description=description,
         validation=spec.validation,
     )
 
 
 def _check_unused(spec: TaskSpec) -> None:
     """Refuse keys that change nothing: those of a function without one, and ``target`` with one."""
-    unused = ("threshold", "columns", "params") if spec.function is None else ("target",)
-    if given := [name for name in unused if getattr(spec, name) not in (None, [], {})]:
-        raise TipcastError(
-            "C003", f"task.{given[0]}", "changes nothing of this task", "leave it out"
-        )
+    unused: tuple[str, ...] = ("target",)
+    if spec.function is None:
+        unused = ("threshold", "columns", "params")
+
+    for name in unused:
+        if getattr(spec, name) not in (None, [], {}):
+            what = "changes nothing of this task"
+            raise TipcastError("C003", f"task.{name}", what, "leave it out")
+
+
+def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, Any]) -> _Question:
+    """Return the question of a target function, of a column, or of a clustering."""
+    kind = kinds.named_by(spec.kind)
+    if spec.function is not None:
+        return _asked_by_function(spec, spec.function, kind, params)
+    if kind is None or kind.has_target:
+        return _asked_by_column(spec, dataset, kind)
+    return _Question(kind, tuple(spec.classes), tuple(spec.columns), spec.description)
 
 
 def _asked_by_function(
@@ -303,22 +328,20 @@ def _asked_by_function(
         inspect.signature(function).bind({}, None, **params)
     except TypeError as problem:
         what = f"do not fit the target function {name!r}: {problem}"
-        raise TipcastError(
-            "C003", "task.params", what, "name the parameters that it has"
-        ) from problem
+        fix = "name the parameters that it has"
+        raise TipcastError("C003", "task.params", what, fix) from problem
 
     if kind is None or not kind.has_target:
-        every = kinds.every_kind().items()
-        choices = ", ".join(name for name, choice in every if choice.has_target)
+        all_kinds = kinds.every_kind().items()
+        choices = ", ".join(name for name, choice in all_kinds if choice.has_target)
         raise TipcastError("C004", "task.kind", "needs a value", f"set it to {choices}")
 
     classes = tuple(spec.classes)
     if kind.has_classes:
         classes = classes or kind.default_classes
-    if kind.has_classes and not classes:
-        raise TipcastError(
-            "C004", "task.classes", "needs a value", "name the classes, as task.classes=[a,b,c]"
-        )
+        if not classes:
+            fix = "name the classes, as task.classes=[a,b,c]"
+            raise TipcastError("C004", "task.classes", "needs a value", fix)
 
     columns = tuple(spec.columns)
     return _Question(kind, classes, columns, spec.description, resolved=function)
@@ -362,43 +385,62 @@ def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
         what = f"{kind} has no positive class"
         if kind.has_positive:
             what = f"{spec.positive} is none of two classes"
-        fix = f"use {' or '.join(classes[:2])}" if classes else "leave it out"
+        fix = "leave it out"
+        if classes:
+            fix = f"use {' or '.join(classes[:2])}"
         raise TipcastError("C003", "task.positive", what, fix)
 
     return positive
 
 
 def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
-    """Return the class that a name means in either Unicode form; the name where it means none."""
+    """Return the class that equals a name in its Unicode normal form; the name if none does."""
     if name is None or name in classes:
         return name
 
     plain = unicodedata.normalize("NFC", name)
     same = [label for label in classes if unicodedata.normalize("NFC", label) == plain]
-    return same[0] if len(same) == 1 else name
+    if len(same) != 1:
+        return name
+    return same[0]
 
 
 def _features(spec: TaskSpec, dataset: TaskData, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the features that the model gets; C003 for names that are unknown or given twice."""
-    available = [
-        name for name in dataset.features if spec.function is not None or name not in columns
-    ]
-    nominal = dataset.nominal if isinstance(dataset, HasNominalFeatures) else ()
-    usual = [name for name in available if name not in (*columns, *nominal)]
-    chosen = usual if spec.features is None else list(spec.features)
+    """Return the features that the model gets; C003 for names that are unknown or given twice.
+
+    ``columns`` are those of the target: a target function's may be features too.
+    """
+    available = list(dataset.features)
+    if spec.function is None:
+        available = [name for name in available if name not in columns]
+    chosen = spec.features
+    if chosen is None:
+        chosen = _default_features(dataset, available, columns)
 
     if not chosen or len(set(chosen)) < len(chosen):
-        what = "a feature is named twice" if chosen else "no feature is named"
-        raise TipcastError(
-            "C003", "task.features", what, f"use some of {', '.join(available)}, each once"
-        )
+        what = "no feature is named"
+        if chosen:
+            what = "a feature is named twice"
+        fix = f"use some of {', '.join(available)}, each once"
+        raise TipcastError("C003", "task.features", what, fix)
 
-    for key, names, choices in (
-        ("features", chosen, available),
-        ("categorical", spec.categorical, chosen),
-    ):
-        for name in names:
-            if name not in choices:
-                raise unknown(f"task.{key}", "feature", name, choices, "C003")
-
+    _check_features("features", chosen, available)
+    _check_features("categorical", spec.categorical, chosen)
     return tuple(chosen)
+
+
+def _default_features(
+    dataset: TaskData, available: Sequence[str], columns: Sequence[str]
+) -> list[str]:
+    """Return all features but the target's columns and those that are useful only as categories."""
+    nominal: tuple[str, ...] = ()
+    if isinstance(dataset, HasNominalFeatures):
+        nominal = dataset.nominal
+    return [name for name in available if name not in (*columns, *nominal)]
+
+
+def _check_features(key: str, names: Sequence[str], choices: Sequence[str]) -> None:
+    """Refuse (C003) a feature under a key of the task that is not among the choices."""
+    for name in names:
+        if name not in choices:
+            raise unknown(f"task.{key}", "feature", name, choices, "C003")

@@ -1,7 +1,7 @@
-"""Kinds of tasks: what a target may be, what a model predicts of it, and what that is called.
+"""Kinds of tasks: what a target may be, what a model predicts, and what predictions are called.
 
-A kind is an object without state. All that depends on it asks it, so a new kind is a class here, or
-in a package of a user's, and an evaluator.
+A kind is an object without state. Code that depends on the kind asks this object, so a new kind is
+a class here, or in a user's package, and an evaluator.
 """
 
 import contextlib
@@ -10,9 +10,10 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from tipcast.compute.base import Array
 from tipcast.config.errors import unknown
@@ -27,19 +28,19 @@ class Boosting:
 
     objective: str
     metric: str
-    """Stops a training early unless another is named."""
+    """Metric that stops a training early, unless another is named."""
     metrics: re.Pattern[str]
-    """Matches those that mean something for the kind: XGBoost computes any."""
+    """Matches metrics that mean something for the kind: XGBoost would compute any."""
 
 
 @dataclass(frozen=True)
 class Kind(ABC):
-    """What is predicted, and how it is written down."""
+    """What is predicted, and how predictions are written."""
 
     name: ClassVar[str]
     """The name in ``task.kind`` and in a saved model's manifest."""
     evaluator: ClassVar[str]
-    """Dotted name of the class that judges predictions, an ``evaluation.base.Evaluator``."""
+    """Dotted name of the class that evaluates predictions, an ``evaluation.base.Evaluator``."""
     has_target: ClassVar[bool] = True
     """Whether the rows have a target column, which models learn to predict."""
     has_classes: ClassVar[bool] = True
@@ -49,19 +50,21 @@ class Kind(ABC):
     column_per_class: ClassVar[bool] = False
     """Whether a prediction is a probability for each class."""
     default_classes: ClassVar[tuple[str, ...]] = ()
-    """Names of the classes that a target function makes; empty where a user must name them."""
+    """Names of the classes that a target function returns; empty if a user must name them."""
     outputs: ClassVar[tuple[str, ...]]
-    """What the parameter ``output`` of a portable model may be, the default first."""
+    """Values of a portable model's parameter ``output``, the default first."""
     label: ClassVar[str | None] = None
-    """How a portable model makes a label of a prediction: ``threshold``, ``largest`` or ``first``
-    of its columns; None where it has none.
+    """How a portable model turns a prediction into a label: ``threshold``, ``largest`` or ``first``
+    of its columns; None if there are no labels.
     """
     estimator_types: ClassVar[tuple[str, ...]]
-    """Types of scikit-learn's estimators, by its tags, that predict it; errors name the first."""
+    """Types of scikit-learn's estimators, by its tags, that predict the kind; errors name the
+    first.
+    """
     estimator_example: ClassVar[str]
-    """Dotted name of such a class."""
+    """Dotted name of a class of these types."""
     example_values: ClassVar[int] = 2
-    """How many different values ``example_target`` has, from 0 on."""
+    """Number of different values in ``example_target``, from 0 on."""
     boosting: ClassVar[Boosting | None] = None
     """How XGBoost learns the kind; None if it cannot."""
 
@@ -70,23 +73,28 @@ class Kind(ABC):
 
     @property
     def no_answer(self) -> float:
-        """What the target of a row that has none is: -1 of classes, NaN of numbers."""
-        return -1 if self.has_classes else np.nan
+        """Target of a row without an answer: -1 for classes, NaN for numbers."""
+        if self.has_classes:
+            return -1
+        return np.nan
 
-    def target_dtype(self, real: Any) -> Any:
-        """Return the type of a target's array, where ``real`` is the type of numbers."""
-        return np.dtype(np.int32) if self.has_classes else real
+    def target_dtype(self, real: DTypeLike) -> DTypeLike:
+        """Return the dtype of a target's array; ``real`` is that of numbers."""
+        if self.has_classes:
+            return np.dtype(np.int32)
+        return real
 
     def takes_classes(self, number: int) -> bool:
-        """Tell whether the target may be a column of so many different values."""
+        """Tell whether the target may be a column with that many different values."""
         return self.has_classes and number >= 2
 
     def example_target(self, rows: int) -> Array | None:
-        """Return a (rows,) target by which a library judges parameters; None without a target.
-
-        It has the kind's values in turn.
+        """Return a (rows,) target on which a library tries parameters, with the kind's values in
+        turn; None without a target.
         """
-        return np.arange(rows) % self.example_values if self.has_target else None
+        if not self.has_target:
+            return None
+        return np.arange(rows) % self.example_values
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str] | None:
         """Return the columns of a portable model's predictions; None: they are (rows,) values."""
@@ -94,18 +102,20 @@ class Kind(ABC):
 
     @abstractmethod
     def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns that a scored file gets."""
+        """Return the names of the columns that a scored file gets."""
 
     @abstractmethod
     def scored_values(
         self, predictions: Array, classes: Sequence[str], threshold: float | None
     ) -> list[Array]:
-        """Return ``scored_columns`` of what ``Scorer.score`` returns, each (rows,), on the host."""
+        """Return the values of ``scored_columns``, each (rows,), from what ``Scorer.score``
+        returned, on the host.
+        """
 
 
 @dataclass(frozen=True)
 class Binary(Kind):
-    """One of two classes; predicted is the probability of the second, (rows,)."""
+    """One of two classes; a prediction is the probability of the second, (rows,)."""
 
     name = "classification"
     evaluator = "tipcast.evaluation.classification.Classification"
@@ -122,7 +132,7 @@ class Binary(Kind):
     )
 
     def takes_classes(self, number: int) -> bool:
-        """Tell whether there are two."""
+        """Tell whether there are two classes."""
         return number == 2
 
     def scored_columns(self, classes: Sequence[str]) -> tuple[str, ...]:
@@ -138,7 +148,7 @@ class Binary(Kind):
 
 @dataclass(frozen=True)
 class Multiclass(Kind):
-    """One of several classes; predicted is a probability for each, (rows, classes)."""
+    """One of several classes; a prediction is a probability for each, (rows, classes)."""
 
     name = "multiclass"
     evaluator = "tipcast.evaluation.multiclass.Multiclass"
@@ -155,7 +165,7 @@ class Multiclass(Kind):
     )
 
     def takes_classes(self, number: int) -> bool:
-        """Tell whether there are more than two."""
+        """Tell whether there are more than two classes."""
         return number > 2
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str]:
@@ -176,7 +186,7 @@ class Multiclass(Kind):
 
 @dataclass(frozen=True)
 class Regression(Kind):
-    """A number; predicted is such a number, (rows,)."""
+    """A number; a prediction is a number too, (rows,)."""
 
     name = "regression"
     evaluator = "tipcast.evaluation.regression.Regression"
@@ -205,7 +215,7 @@ class Regression(Kind):
 class Clustering(Kind):
     """Groups of rows without labels.
 
-    Predicted are the number of a row's cluster and its distance from the centre, (rows, 2).
+    A prediction is the number of a row's cluster and its distance from the centre, (rows, 2).
     """
 
     name = "clustering"
@@ -242,10 +252,10 @@ KINDS: dict[str, Kind] = {kind.name: kind for kind in (BINARY, MULTICLASS, REGRE
 
 
 def register(kind: Kind) -> None:
-    """Make a kind known, for ``task.kind``.
+    """Register a kind, for ``task.kind``.
 
-    An installed package does the same with an entry point of the group ``tipcast.kinds``, a
-    ``Kind``'s class under its name. Workers must be able to import the class.
+    An installed package does the same with an entry point of the group ``tipcast.kinds``: the class
+    of a ``Kind`` under its name. Workers must be able to import the class.
     """
     KINDS[kind.name] = kind
 
@@ -263,15 +273,19 @@ def named(name: str) -> Kind:
 
 
 def every_kind() -> Mapping[str, Kind]:
-    """Return all kinds by name, those of installed packages too, but for any that does not load."""
+    """Return all kinds by name, also those of installed packages, except any that does not load."""
     for entry in importlib.metadata.entry_points(group=GROUP):
         if entry.name not in KINDS:
-            # Whatever one package raises, the message lists the others.
+            # Whatever one package raises, the others are listed.
             with contextlib.suppress(Exception):
                 register(entry.load()())
     return KINDS
 
 
 def named_by(name: str | None) -> Kind | None:
-    """Return the kind that a configuration names, see ``named``; None: the target column tells."""
-    return None if name is None else named(name)
+    """Return the kind that a configuration names, see ``named``; None if the target column decides
+    the kind.
+    """
+    if name is None:
+        return None
+    return named(name)

@@ -21,7 +21,7 @@ from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.scan import Listing
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.tasks.base import from_facts
+from tipcast.tasks.base import from_manifest
 
 pytestmark = pytest.mark.gpu
 RECIPE = Recipe(Taxi(), high_tip_task((*BASE_FEATURES, "zone_pair")))
@@ -92,7 +92,7 @@ def test_values_are_of_the_precision_of_the_device(
         "function": "tip_amount",
         "params": {},
     }
-    task = from_facts({**facts, "columns": ["tip_amount", "payment_type"]}, BASE_FEATURES)
+    task = from_manifest({**facts, "columns": ["tip_amount", "payment_type"]}, BASE_FEATURES)
     recipe = dataclasses.replace(RECIPE, task=task)
     path = trip_files.write("yellow_tripdata_2019-02.parquet", dirty)
     listing = trip_files.listing(path, (*recipe.columns, *recipe.optional))

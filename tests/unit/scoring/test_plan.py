@@ -110,7 +110,7 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     manifest = {
         "dataset": "table",
         "table": [asdict(RawColumn("a", ("a",)))],
-        "task": Task("t", REGRESSION, ("a",)).facts(),
+        "task": Task("t", REGRESSION, ("a",)).to_manifest(),
         "features": ["a"],
     }
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
@@ -239,7 +239,7 @@ def test_model_of_rows_that_are_in_no_files_scores_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(registry.NAMES, "drawn", Drawn)
-    task = Task("t", CLUSTERING, ("x0",)).facts()
+    task = Task("t", CLUSTERING, ("x0",)).to_manifest()
     manifest = {"dataset_columns": 1, "dataset": "drawn", "task": task, "features": ["x0"]}
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
     pd.DataFrame({"x0": [1.0]}).to_parquet(tmp_path / "a.parquet")

@@ -12,7 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks import base
-from tipcast.tasks.base import Task, from_facts, make_task
+from tipcast.tasks.base import Task, from_manifest, make_task
 from tipcast.tasks.kinds import REGRESSION
 
 MINUTE = 60_000_000
@@ -47,7 +47,7 @@ def test_answers_of_trips_are_those_of_the_saved_task(
 ) -> None:
     task = shipped(name)
     assert task.kind.name == kind
-    again = from_facts(task.facts(), task.features, task.description)
+    again = from_manifest(task.to_manifest(), task.features, task.description)
     assert (again.name, again.kind.name, again.classes, again.columns) == (
         task.name,
         kind,

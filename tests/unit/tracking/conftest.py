@@ -26,7 +26,7 @@ from tipcast.tracking.run import Run
 
 FACTS = {
     "features": list(features.BASE_FEATURES),
-    "task": high_tip_task(features.BASE_FEATURES).facts(),
+    "task": high_tip_task(features.BASE_FEATURES).to_manifest(),
     "data_digest": "5" * 64,
     "git_commit": "c" * 40,
     "versions": {"tipcast": "0.1.0", "numpy": np.__version__},
