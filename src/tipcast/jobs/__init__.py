@@ -17,18 +17,17 @@ def end_job(
 ) -> Mapping[str, Any]:
     """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
 
-    ``lines`` are printed for people in place of the result; ``problem`` is raised after what is
-    printed.
+    ``lines`` are printed for people in place of the result; ``problem`` is raised after printing.
     """
     if form is Output.json:
         show(json.dumps(result))
 
     if form is Output.text:
         logged = ("run", "tracking_uri")  # shown when the run began
-        shown = lines or {name: value for name, value in result.items() if name not in logged}
-        shown = {name: value for name, value in shown.items() if value or value == 0}
-        width = max(map(len, shown))
-        for name, value in shown.items():
+        lines = lines or {name: value for name, value in result.items() if name not in logged}
+        lines = {name: value for name, value in lines.items() if value or value == 0}
+        width = max(map(len, lines))
+        for name, value in lines.items():
             show(f"{name:<{width}}  {_text(value)}")
 
     if problem:
@@ -42,5 +41,8 @@ def _text(value: object) -> str:
         return "  ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, list):
         return " ".join(str(item) for item in value)
-    form = ".4g" if isinstance(value, float) else "," if isinstance(value, int) else ""
-    return f"{value:{form}}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value}"

@@ -1,5 +1,5 @@
-"""`tipcast doctor`: say in one table what a job with this configuration would meet, and end as it
-would.
+"""`tipcast doctor`: show in one table which problems a job with this configuration would run into,
+and end as the job would.
 """
 
 import platform
@@ -28,6 +28,7 @@ from tipcast.config.schema import (
     MadeData,
     Output,
     SchedulerCluster,
+    TrackingSpec,
 )
 from tipcast.config.streams import show
 from tipcast.datasets.base import describe
@@ -55,63 +56,70 @@ Python 3.12.
 
 @dataclass(frozen=True)
 class Doubt:
-    """What a check found that a job survives but should not rely on, and how to mend it."""
+    """What a check found that a job survives but should not rely on, and how to fix it."""
 
     found: str
     fix: str
 
 
+Check = Callable[[], str | Doubt]
+"""Returns in words what it found, or raises the error that a job would end with."""
+
+
 def run(config: DoctorConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says, or raise the error of the first check that fails."""
-    checks: dict[str, Callable[[], str | Doubt]] = {
+    rows: list[dict[str, str]] = []
+    problems: list[TipcastError] = []
+
+    for name, check in checks_of(config).items():
+        row, problem = run_check(name, check)
+        rows.append(row)
+        if problem is not None:
+            problems.append(problem)
+        if config.print is Output.text:
+            show_row(row)  # at once: some checks take long
+
+    form = config.print
+    if form is Output.text:  # the rows are shown already
+        form = Output.none
+    return end_job({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
+
+
+def checks_of(config: DoctorConfig) -> dict[str, Check]:
+    """Return name -> check, in the order in which they run."""
+    checks: dict[str, Check] = {
         "gpus": show_gpus,
-        "packages": lambda: check_packages(config.backend),
-        "workers": lambda: check_workers(config.backend, config.cluster),
+        "packages": partial(check_packages, config.backend),
+        "workers": partial(check_workers, config.backend, config.cluster),
+        "tracking": partial(check_tracking, config.tracking),
     }
-
-    def check_tracking() -> str:
-        # MLflow takes seconds to load, or may not load at all
-        from tipcast.tracking.lifecycle import check_store
-
-        return check_store(config.tracking)
-
-    def check_data(side: str) -> str:  # lists the side as a job does, but downloads nothing
-        return describe(open_dataset(config.data), side)
-
-    checks |= {"tracking": check_tracking} | {
-        f"data.{side}": partial(check_data, side) for side in named_sides(config.data)
-    }
+    for side in named_sides(config.data):
+        checks[f"data.{side}"] = partial(check_data, config.data, side)
     if asks_for_target(config):
         checks["task"] = partial(check_task, config)
-    problems: list[TipcastError] = []
-    rows: list[dict[str, str]] = []
-    for name, check in checks.items():
-        try:
-            row = {"check": name, **passed(check())}
-        except Exception as error:  # the table must be whole whatever a library does
-            problem = error
-            if not isinstance(problem, TipcastError):
-                what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
-                problem = TipcastError(
-                    "C022", name, what, "repeat with debug=true to see where, and report it"
-                )
-                problem.__cause__ = error
-            problems.append(problem)
-            found = f"{problem.where}: {problem.what}"
-            row = {
-                "check": name,
-                "state": "fail",
-                "found": found,
-                "fix": problem.fix,
-                "code": problem.code,
-            }
-        rows.append(row)
-        if config.print is Output.text:  # at once: some checks take long
-            code = f" [{row['code']}]" if row["code"] else ""
-            fix = f"\n{'':<18}fix: {row['fix']}" if row["fix"] else ""
-            show(f"{name:<10}  {row['state']:<4}  {' '.join(row['found'].split())}{code}{fix}")
-    form = Output.none if config.print is Output.text else config.print
-    return end_job({"checks": rows, "command": command}, form, problem=next(iter(problems), None))
+    return checks
+
+
+def run_check(name: str, check: Check) -> tuple[dict[str, str], TipcastError | None]:
+    """Run a check; return its row of the table, and its error if it fails."""
+    try:
+        return {"check": name, **passed(check())}, None
+    except TipcastError as error:
+        problem = error
+    except Exception as error:  # the table must be whole whatever a library does
+        what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
+        fix = "repeat with debug=true to see where, and report it"
+        problem = TipcastError("C022", name, what, fix)
+        problem.__cause__ = error
+
+    row = {
+        "check": name,
+        "state": "fail",
+        "found": f"{problem.where}: {problem.what}",
+        "fix": problem.fix,
+        "code": problem.code,
+    }
+    return row, problem
 
 
 def passed(answer: str | Doubt) -> dict[str, str]:
@@ -121,19 +129,42 @@ def passed(answer: str | Doubt) -> dict[str, str]:
     return {"state": "ok", "found": answer, "fix": "", "code": ""}
 
 
+def show_row(row: Mapping[str, str]) -> None:
+    """Print a row of the table, its fix on a line below."""
+    line = f"{row['check']:<10}  {row['state']:<4}  {' '.join(row['found'].split())}"
+    if row["code"]:
+        line += f" [{row['code']}]"
+    if row["fix"]:
+        line += f"\n{'':<18}fix: {row['fix']}"
+    show(line)
+
+
 def show_gpus() -> str:
     """Say which GPUs this process may use, and their driver."""
     visible = gpus.visible()
+    if not visible:
+        return "no NVIDIA GPU is visible"
+
     kinds = Counter(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in visible)
-    driver = f", driver {visible[0].driver} (CUDA 13 asks for 580 or later)" if visible else ""
-    return (
-        ", ".join(f"{number} x {kind}" for kind, number in kinds.items()) + driver
-        or "no NVIDIA GPU is visible"
-    )
+    counted = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
+    return f"{counted}, driver {visible[0].driver} (CUDA 13 asks for 580 or later)"
+
+
+def check_tracking(spec: TrackingSpec) -> str:
+    """Say which store is used, and write to it."""
+    # MLflow takes seconds to load, or may not load at all.
+    from tipcast.tracking.lifecycle import check_store
+
+    return check_store(spec)
+
+
+def check_data(data: DataSpec, side: str) -> str:
+    """Say what a side of the data has. It is listed as a job does, but nothing is downloaded."""
+    return describe(open_dataset(data), side)
 
 
 def named_sides(data: DataSpec) -> list[str]:
-    """Return the sides of the data to look at: those that are named, of made rows both."""
+    """Return the sides of the data to look at: those that are named; of made rows, both."""
     if isinstance(data, MadeData):
         return ["train", "test"]
     return [side for side in ("train", "test", "months") if getattr(data, side) is not None]
@@ -148,98 +179,109 @@ def asks_for_target(config: DoctorConfig) -> bool:
 
 
 def check_task(config: DoctorConfig) -> str:
-    """Say what would be predicted, and from how many features; C- and D-errors as of a training."""
+    """Say what would be predicted, and from how many features; C- and D-errors as in training."""
     task = make_task(config.task, open_dataset(config.data))
-    classes = f" of {len(task.classes):,} classes" if task.classes else ""
-    features = count(len(task.features), "feature")
-    return f"{task.description}: {task.kind}{classes}, from {features}"
+    kind = str(task.kind)
+    if task.classes:
+        kind += f" of {len(task.classes):,} classes"
+    return f"{task.description}: {kind}, from {count(len(task.features), 'feature')}"
 
 
 def check_packages(backend: BackendSpec) -> str | Doubt:
-    """Say which versions are installed, with a doubt where no GPU result measures them together.
+    """Say which versions are installed, with a doubt if no GPU result measures them together.
 
     An XGBoost that does not load raises an error of its own.
     """
     import xgboost
 
-    shown = show_packages()
+    packages = show_packages()
     major, minor = xgboost.__version__.split(".")[:2]
     if backend.name != "gpu" or (int(major), int(minor)) >= XGBOOST_FOR_CUDA_13:
-        return shown
-    python = platform.python_version()
-    stack = (
-        f"XGBoost {xgboost.__version__} on Python {python} has NCCL for CUDA 12, beside "
-        "RAPIDS for CUDA 13"
-    )
+        return packages
+
+    booster = f"XGBoost {xgboost.__version__} on Python {platform.python_version()}"
+    stack = f"{booster} has NCCL for CUDA 12, beside RAPIDS for CUDA 13"
     fix = "use Python 3.12 or 3.13, for which pip installs XGBoost 3.4"
-    return Doubt(f"{stack}; no GPU result measures this stack. {shown}", fix)
+    return Doubt(f"{stack}; no GPU result measures this stack. {packages}", fix)
 
 
 def show_packages() -> str:
     """Say which versions are installed."""
     import xgboost
 
-    build = "CUDA" if xgboost.build_info().get("USE_CUDA") else "CPU"
+    build = "CPU"
+    if xgboost.build_info().get("USE_CUDA"):
+        build = "CUDA"
     versions = ", ".join(f"{name} {version}" for name, version in origin.versions().items())
     return f"{versions}; a {build} build of XGBoost on {platform.platform()}"
 
 
 def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
-    """Say how many workers there would be; start none, but wait for those of a scheduler that runs,
-    as a job would.
+    """Say how many workers there would be.
 
-    What ``session.check`` and, with a scheduler, ``session.session`` refuse, K005 other versions on
-    its workers.
+    No worker is started, but those of a running scheduler are waited for, as a job would. Raises
+    what ``session.check`` and, with a scheduler, ``session.session`` raise, and K005 if its workers
+    have other versions.
     """
     session.check(backend, cluster)
     if isinstance(cluster, SchedulerCluster):
-        with session.session(backend, cluster) as opened:
-            if apart := differences(opened.client):
-                fix = "install the same requirements file on every machine of the cluster"
-                raise TipcastError("K005", cluster.address, "; ".join(apart), fix)
-            there = known(opened.client).values()
+        return check_scheduler_workers(backend, cluster)
+    return show_local_workers(cluster)
 
-        sizes = Counter(
-            (count(one["nthreads"], "thread"), format_bytes(one["memory_limit"] or 0))
-            for one in there
-        )
-        kinds = ", ".join(
-            f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items()
-        )
-        wanted = f"wanted {cluster.n_workers}; same versions"
-        return f"{cluster.address}: {count(len(there), 'worker')} ({kinds}), {wanted}"
 
-    gpu_workers = getattr(cluster, "n_workers", None) or len(gpus.visible())
-    number, threads = (
-        clusters.shared_out(cluster) if isinstance(cluster, LocalCluster) else (gpu_workers, 1)
+def check_scheduler_workers(backend: BackendSpec, cluster: SchedulerCluster) -> str:
+    """Say which workers a running scheduler has; K005 if they have other versions."""
+    with session.session(backend, cluster) as opened:
+        unlike = differences(opened.client)
+        if unlike:
+            fix = "install the same requirements file on every machine of the cluster"
+            raise TipcastError("K005", cluster.address, "; ".join(unlike), fix)
+        workers = known(opened.client).values()
+
+    sizes = Counter(
+        (count(worker["nthreads"], "thread"), format_bytes(worker["memory_limit"] or 0))
+        for worker in workers
     )
+    kinds = ", ".join(
+        f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items()
+    )
+    wanted = f"wanted {cluster.n_workers}; same versions"
+    return f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), {wanted}"
+
+
+def show_local_workers(cluster: ClusterSpec) -> str:
+    """Say which workers this machine would start."""
+    if isinstance(cluster, LocalCluster):
+        number, threads = clusters.shared_out(cluster)
+    else:  # one for each GPU
+        number = getattr(cluster, "n_workers", None) or len(gpus.visible())
+        threads = 1
+
     memory = getattr(cluster, "memory_limit", None) or format_bytes(MEMORY_LIMIT // number)
     here = f"this machine has {count(clusters.cores(), 'core')} and {format_bytes(MEMORY_LIMIT)}"
-
     return f"{count(number, 'worker')} of {count(threads, 'thread')} and {memory}; {here}"
 
 
 def differences(client: Client) -> list[str]:
-    """Return in words which versions on the workers are not ours, or why a worker does not tell
-    them.
+    """Return in words which versions on the workers are unlike those here, or why a worker does not
+    report them.
     """
     answers: dict[str, Any] = client.run(_versions, on_error="return")
-    if silent := [str(answer) for answer in answers.values() if not isinstance(answer, Mapping)]:
-        return [
-            f"{len(silent)} of {len(answers)} workers lack tipcast, or have another "
-            f"version: {silent[0]}"
-        ]
+    failed = [str(answer) for answer in answers.values() if not isinstance(answer, Mapping)]
+    if failed:
+        workers = f"{len(failed)} of {len(answers)} workers"
+        return [f"{workers} lack tipcast, or have another version: {failed[0]}"]
 
-    apart: list[str] = []
-    for name, mine in _versions().items():
+    unlike: list[str] = []
+    for name, local_version in _versions().items():
         # A missing package is not counted here: the job itself names it.
-        others = Counter(answer.get(name, mine) for answer in answers.values())
-        if unlike := [
-            f"{version} on {number}" for version, number in others.items() if version != mine
-        ]:
-            apart.append(f"{name} {mine} here, {', '.join(unlike)} there")
+        numbers = Counter(answer.get(name, local_version) for answer in answers.values())
+        del numbers[local_version]
+        if numbers:
+            counted = ", ".join(f"{version} on {number}" for version, number in numbers.items())
+            unlike.append(f"{name} {local_version} here, {counted} there")
 
-    return apart
+    return unlike
 
 
 def _versions() -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""`tipcast inspect`: say in one table what each column of a table is taken for, before anything is
-trained on it.
+"""`tipcast inspect`: show in one table how each column of a table is interpreted, before anything
+is trained on it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,43 +21,52 @@ SHOWN_CLASSES = 10
 
 
 def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
-    """Print the table of columns and return it; C003 for data whose columns do not depend on files,
-    and D-errors.
+    """Print the table of columns and return it.
+
+    Raises C003 for data whose columns do not depend on files, and D-errors.
     """
     dataset = open_dataset(config.data)
-    report = _with_constants(dataset) if isinstance(dataset, Table) else []
+    report: list[dict[str, Any]] = []
+    if isinstance(dataset, Table):
+        report = _with_constants(dataset)
     if not isinstance(dataset, Table) or not report:
         what = f"columns of data={config.data.source} are what docs/data.md says"
         raise TipcastError("C003", "data.source", what, "use data=table")
 
-    said: dict[str, Any] = {"columns": report, "command": command}
+    result: dict[str, Any] = {"columns": report, "command": command}
     if config.task.target is not None:
         target = dataset.target_column(config.task.target, named_by(config.task.kind))
-        said["target"] = {
+        result["target"] = {
             "column": target.name,
             "kind": target.kind.name,
             "classes": list(target.classes),
         }
 
     if config.print is not Output.text:
-        return end_job(said, config.print)
+        return end_job(result, config.print)
 
     show_columns(report)
-    if "target" in said:
-        show_target(said["target"])
-    return said
+    if "target" in result:
+        show_target(result["target"])
+    return result
 
 
 def show_columns(report: Sequence[Mapping[str, Any]]) -> None:
     """Print the table of columns, each cell as wide as the widest of its column."""
     lines = [[*report[0]]]
     for row in report:
-        lines.append([f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values()])
+        lines.append([_text(cell) for cell in row.values()])
 
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
     for line in lines:
         cells = [f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)]
         show("  ".join(cells).rstrip())
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    return str(cell)
 
 
 def show_target(target: Mapping[str, Any]) -> None:
@@ -72,8 +81,8 @@ def show_target(target: Mapping[str, Any]) -> None:
 
 
 def _with_constants(dataset: Table) -> list[dict[str, Any]]:
-    """Return the dataset's rows on its columns, with a note on each column that has the same value
-    in all rows.
+    """Return the dataset's report on its columns, with a note on each column that has the same
+    value in all rows.
     """
     constant = constant_columns(dataset)
     rows = [dict(row) for row in dataset.report]
@@ -89,12 +98,22 @@ def constant_columns(table: Table) -> set[str]:
     """
     full = [column for column in table.columns if not table.taken[column.name].lacks_values]
     constant = {column.name for column in full if len(column.categories) == 1}
-    numbers = {column.name: set[float]() for column in full if column.type == "number"}
+    numbers = [column.name for column in full if column.type == "number"]
+    return constant | constant_numbers(table, numbers)
 
-    for fragment in table.scan("train", tuple(numbers)).fragments if numbers else ():
-        for name, values in table.read(fragment, CpuFrames(), tuple(numbers)).items():
-            numbers[name].update(np.unique(values)[:2].tolist())
-        numbers = {name: values for name, values in numbers.items() if len(values) == 1}
-        if not numbers:
+
+def constant_numbers(table: Table, names: Sequence[str]) -> set[str]:
+    """Return the columns of numbers that have the same value in all rows of the training side."""
+    values_of = {name: set[float]() for name in names}
+    if not names:
+        return set()
+
+    for fragment in table.scan("train", tuple(values_of)).fragments:
+        columns = table.read(fragment, CpuFrames(), tuple(values_of))
+        for name, values in columns.items():
+            values_of[name].update(np.unique(values)[:2].tolist())
+
+        values_of = {name: values for name, values in values_of.items() if len(values) == 1}
+        if not values_of:  # the other fragments need not be read
             break
-    return constant | numbers.keys()
+    return set(values_of)

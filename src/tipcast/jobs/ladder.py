@@ -1,5 +1,5 @@
-"""`tipcast ladder`: train the same on one core, on all cores, on one GPU and on several; compare
-time and result.
+"""`tipcast ladder`: run the same training on one core, on all cores, on one GPU and on several;
+compare time and result.
 """
 
 import dataclasses
@@ -60,7 +60,7 @@ def run(config: LadderConfig, command: str) -> Mapping[str, Any]:
 
 
 def open_ladder(plan: LadderPlan) -> AbstractContextManager[RunContext]:
-    """Open the run that the rungs are below, with the parameters that they have in common."""
+    """Open the parent run of the rungs, with the parameters that they have in common."""
     config = plan.config
     (name,) = run_names([(config.model.name, plan.command)], "ladder of ")
     sections = [section for section in SECTIONS if section not in ("backend", "cluster")]
@@ -69,7 +69,7 @@ def open_ladder(plan: LadderPlan) -> AbstractContextManager[RunContext]:
 
 
 def climb_rungs(plan: LadderPlan, parent: Run) -> LadderResult:
-    """Train on each rung; raise the first error where all have failed."""
+    """Train on each rung; raise the first error if all have failed."""
     results: list[RungResult] = []
     failures: dict[str, TipcastError] = {}
 
@@ -89,7 +89,7 @@ def climb_rungs(plan: LadderPlan, parent: Run) -> LadderResult:
 
 
 def climb(rung: Rung, plan: LadderPlan, parent: Run) -> RungResult:
-    """Train on a rung, as a child run of the parent, whose command trains on this rung alone."""
+    """Train on a rung, as a child run; the child's command trains on this rung alone."""
     config = rung_config(rung, plan.config)
 
     with open_rung(rung, config, plan, parent) as context:
@@ -108,7 +108,7 @@ def climb(rung: Rung, plan: LadderPlan, parent: Run) -> RungResult:
 
 
 def rung_config(rung: Rung, config: LadderConfig) -> LadderConfig:
-    """Return the configuration of a rung, whose model is not registered."""
+    """Return the configuration of a rung; its model is not registered."""
     return dataclasses.replace(
         config,
         backend=BackendSpec(rung.device),
@@ -132,15 +132,13 @@ def open_rung(
 
 
 def rung_command(rung: Rung, command: str) -> str:
-    """Return what trains on a rung alone."""
+    """Return the command that trains on a rung alone."""
     cluster = to_plain(rung.cluster)
     words = given(without_keys(command, "cores", "gpus", "tolerance"))
     words += [f"cluster={rung.cluster.kind}", f"backend={rung.device}"]
-    words += [
-        f"cluster.{name}={cluster[name]}"
-        for name in ("n_workers", "threads_per_worker")
-        if name in cluster
-    ]
+    for name in ("n_workers", "threads_per_worker"):
+        if name in cluster:
+            words.append(f"cluster.{name}={cluster[name]}")
     return with_given(command.replace("ladder", "train", 1), words)
 
 

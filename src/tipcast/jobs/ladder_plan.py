@@ -1,5 +1,5 @@
-"""The rungs of `tipcast ladder`: how much of this machine a training runs on, and the test rows
-that clusterings are compared on.
+"""The plan of `tipcast ladder`: its rungs, each a share of this machine, and the test rows on which
+clusterings are compared.
 """
 
 import dataclasses
@@ -28,13 +28,11 @@ from tipcast.models.build import build
 from tipcast.tasks.kinds import Kind
 
 SHARED_ROWS = 5000
-"""Test rows that the rungs' clusters are compared on."""
+"""Test rows on which the clusters of the rungs are compared."""
 UNITS = {"cpu": "cores", "gpu": "gpus"}
-"""Device -> the option that has its sizes."""
+"""Device -> option with its sizes."""
 NOT_HERE = {"C002", "C010", "K006", "K007"}
-"""Errors of a rung that this machine or this model does not have; other mistakes are every
-rung's.
-"""
+"""Codes of errors that concern one rung: this machine or this model lacks it."""
 
 
 @dataclass(frozen=True)
@@ -49,18 +47,21 @@ class Rung:
 
     @property
     def name(self) -> str:
-        """The size in words, as ``2 cores``."""
-        return count(self.size, "core" if self.device == "cpu" else "GPU")
+        """The size in words, such as ``2 cores``."""
+        thing = "GPU"
+        if self.device == "cpu":
+            thing = "core"
+        return count(self.size, thing)
 
     @property
     def key(self) -> str:
-        """The size in names of metrics, as ``cores_2``."""
+        """The size in names of metrics, such as ``cores_2``."""
         return f"{UNITS[self.device]}_{self.size}"
 
 
 @dataclass(frozen=True)
 class SharedRows:
-    """Test rows that were made of known groups, on which the rungs' clusters are compared."""
+    """Test rows from known groups, on which the clusters of the rungs are compared."""
 
     features: Floats
     """(rows, features)."""
@@ -83,16 +84,19 @@ class LadderPlan:
 
 
 def plan_ladder(config: LadderConfig, command: str) -> LadderPlan:
-    """List the files and choose the rungs; C003 where none can run."""
+    """List the files and choose the rungs; C003 if none can run."""
     data = make_plan(config)
     rungs, missing = choose_rungs(config, data.task.kind)
-    shared = None if data.task.has_target else shared_rows(data)
+    shared = None
+    if not data.task.has_target:
+        shared = shared_rows(data)
     return LadderPlan(config, command, data, rungs, missing, shared)
 
 
 def choose_rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str, str]]:
-    """Return the rungs to run, by default one and all of this machine's cores and GPUs, and why
-    others cannot run.
+    """Return the rungs to run, and why other rungs cannot run.
+
+    By default there are rungs for one core, all cores, one GPU and all GPUs of this machine.
     """
     if not isinstance(config.cluster, LocalCluster | LocalCudaCluster):
         what = f"a ladder runs on this machine, not on cluster={config.cluster.kind}"
@@ -116,8 +120,8 @@ def choose_rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str
 
 
 def wanted_rungs(config: LadderConfig) -> Iterator[Rung]:
-    """Yield the rungs that are asked for, cores before GPUs, each from the smallest; C003 for a
-    size below 1.
+    """Yield the configured rungs, cores before GPUs, both from the smallest; C003 for a size below
+    1.
     """
     sizes = {"cpu": {1, cores()}, "gpu": {1, max(len(gpus.visible()), 2)}}
     if config.cores is not None:
@@ -125,18 +129,18 @@ def wanted_rungs(config: LadderConfig) -> Iterator[Rung]:
     if config.gpus is not None:
         sizes["gpu"] = set(config.gpus)
 
-    for device, wanted in sizes.items():
-        for size in sorted(wanted):
+    for device, device_sizes in sizes.items():
+        for size in sorted(device_sizes):
             if size < 1:
                 raise must_be(UNITS[device], "at least 1", size)
             yield Rung(device, size, cluster_of(config.cluster, device, size))
 
 
 def why_not_here(rung: Rung, config: LadderConfig, kind: Kind) -> str | None:
-    """Return why this machine or this model does not have a rung; None where it can run."""
-    most = cores() if rung.device == "cpu" else len(gpus.visible())
-    if rung.size > most:
-        return f"the machine has {most} {UNITS[rung.device]}"
+    """Return why this machine or this model does not have a rung; None if it can run."""
+    available = cores() if rung.device == "cpu" else len(gpus.visible())
+    if rung.size > available:
+        return f"the machine has {available} {UNITS[rung.device]}"
 
     try:
         check_session(BackendSpec(rung.device), rung.cluster)
@@ -148,15 +152,20 @@ def why_not_here(rung: Rung, config: LadderConfig, kind: Kind) -> str | None:
     return None
 
 
-def cluster_of(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
-    """Return the cluster of some cores or GPUs: one process for a core, several that train together
-    for more.
+def cluster_of(configured: ClusterSpec, device: str, size: int) -> ClusterSpec:
+    """Return the cluster for some cores or GPUs, with other settings of the configured one.
+
+    One core is one process; more cores are several processes that train together.
     """
     if device == "gpu":
-        cuda = given if isinstance(given, LocalCudaCluster) else LocalCudaCluster("local_cuda")
+        cuda = LocalCudaCluster("local_cuda")
+        if isinstance(configured, LocalCudaCluster):
+            cuda = configured
         return dataclasses.replace(cuda, n_workers=size)
 
-    local = given if isinstance(given, LocalCluster) else LocalCluster("local")
+    local = LocalCluster("local")
+    if isinstance(configured, LocalCluster):
+        local = configured
     even = (workers for workers in range(min(size, 2), size + 1) if size % workers == 0)
     n_workers = next(workers for workers in even if size // workers <= CORES_PER_PROCESS)
     return dataclasses.replace(
@@ -165,14 +174,14 @@ def cluster_of(given: ClusterSpec, device: str, size: int) -> ClusterSpec:
 
 
 def shared_rows(data: Plan) -> SharedRows | None:
-    """Read the first test rows, with the groups that they were made of; None where the dataset does
-    not tell these.
+    """Read the first test rows, with the groups that they come from; None if the dataset does not
+    know the groups.
     """
     if not isinstance(data.dataset, Tabular):
         return None
     try:
         group = data.dataset.target_column(None, None).name
-    except TipcastError:  # a table does not tell the groups of its rows
+    except TipcastError:  # a table does not know the groups of its rows
         return None
 
     task = dataclasses.replace(data.task, columns=(group,))

@@ -1,6 +1,4 @@
-"""What a ladder records and shows of its rungs: seconds, speed-up, efficiency, and whether they
-agree.
-"""
+"""The record of a ladder: seconds, speed-up and efficiency of rungs, and whether they agree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from tipcast.jobs.ladder_plan import LadderPlan, Rung
 from tipcast.jobs.run_context import RunContext
 
 TIMED = ("read", "fit", "evaluate")
-"""Phases that a speed-up is of; a cluster's start and what is logged stand beside them."""
+"""Phases that count for the speed-up; the start of a cluster and the logging do not."""
 METRICS = {
     "speed_up": "speedup",
     "efficiency": "efficiency",
@@ -25,9 +23,8 @@ METRICS = {
 }
 """Column of the table -> metric, which ends with the rung's key."""
 
-
 Row = dict[str, Any]
-"""Column of the table -> value of a rung."""
+"""Column of the table -> value for a rung."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class RungResult:
-    """What the training on a rung took and came to."""
+    """Seconds and result of the training on a rung."""
 
     rung: Rung
     run_id: str
@@ -55,18 +52,18 @@ class RungResult:
 
 @dataclass(frozen=True)
 class LadderResult:
-    """What came of all rungs."""
+    """Results of all rungs."""
 
     results: Sequence[RungResult]
     """Results of the rungs that were climbed, at least one."""
     failures: Mapping[str, TipcastError]
     """Rung -> error that its training ended with."""
     not_run: Mapping[str, str]
-    """Rung -> why there is no result of it."""
+    """Rung -> why it has no result."""
 
 
 def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[Row]:
-    """Return a row of each rung: seconds, speed-up, efficiency, and whether it agrees with the
+    """Return a row for each rung: seconds, speed-up, efficiency, and whether it agrees with the
     first one; see ``compare_results``.
     """
     headline = evaluator(plan.data.task.kind).headline.name
@@ -74,11 +71,11 @@ def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[Row]:
 
 
 def compare_results(results: Sequence[RungResult], headline: str, tolerance: float) -> list[Row]:
-    """Return a row of each result; the headline is a column of that name.
+    """Return a row for each result; the headline is a column of that name.
 
-    Two agree where their headlines do and, of clusters of rows made of known groups, their adjusted
-    Rand indices. Speed-up is against the first rung that ran; efficiency is that against the first
-    of the same device, by size.
+    Two rungs agree if their headlines do and, for clusters of rows from known groups, their
+    adjusted Rand indices. Speed-up is relative to the first rung that ran; efficiency is the
+    speed-up relative to the first rung of the same device, divided by the ratio of sizes.
     """
     table = pd.DataFrame([_table_row(result, headline) for result in results])
     times = [f"{phase}_s" for phase in TIMED]
@@ -124,15 +121,17 @@ def record(
 ) -> None:
     """Record what the rungs took and whether they agree: metrics, pictures and the note."""
     run = context.run
-    verdict = "equal" if all(row["verdict"] == "equal" for row in rows) else "NOT equal"
-    run.log_metrics(
-        {
-            f"{metric}/{result.rung.key}": row[column]
-            for result, row in zip(ladder.results, rows, strict=True)
-            for column, metric in METRICS.items()
-            if column in row
-        }
-    )
+    verdict = "NOT equal"
+    if all(row["verdict"] == "equal" for row in rows):
+        verdict = "equal"
+
+    metrics = {
+        f"{metric}/{result.rung.key}": row[column]
+        for result, row in zip(ladder.results, rows, strict=True)
+        for column, metric in METRICS.items()
+        if column in row
+    }
+    run.log_metrics(metrics)
     run.set_tags({"ladder.verdict": verdict})
 
     pictures = draw_rungs(plan, ladder.results)
@@ -152,8 +151,8 @@ def record(
 
 
 def draw_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> dict[str, bytes]:
-    """Draw the seconds of each rung and, of shared rows, the centroids of its clusters; return
-    PNGs by artifact path.
+    """Draw the seconds of each rung and, on shared rows, the centroids of its clusters; return
+    artifact path -> PNG.
     """
     model = plan.config.model.name
     seconds = {
@@ -173,7 +172,7 @@ def draw_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> dict[str, byt
 
 
 def speed_ups(results: Sequence[RungResult], rows: Sequence[Row]) -> dict[str, float]:
-    """Return the metrics that the job says: the speed-up of each rung."""
+    """Return the metrics that the job prints: the speed-up of each rung."""
     return {
         f"speedup/{result.rung.key}": row["speed_up"]
         for result, row in zip(results, rows, strict=True)

@@ -1,5 +1,5 @@
-"""`tipcast train --multirun`: a training for each configuration, on one cluster, below one run with
-a leaderboard.
+"""`tipcast train --multirun`: a training for each configuration, on one cluster, as child runs of
+one run with a leaderboard.
 """
 
 import logging
@@ -34,11 +34,11 @@ LOG = logging.getLogger("tipcast")
 
 
 def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str, Any]:
-    """Run all trainings, each with the command that repeats it alone, one after another; return
-    what the job says.
+    """Run all trainings, one after another; return what the job says.
 
-    C003 for configurations that differ in what is shared, S003 for ``resume`` of what is no
-    multirun; the first error that a training ended with is raised after the others have run.
+    ``many`` are configurations, each with the command that repeats its training alone. Raises C003
+    for configurations that differ in what is shared, S003 if ``resume`` names a run that is not a
+    multirun; the first error of a training is raised after the others have run.
     """
     first, _ = many[0]
     command = without_keys(command, "resume")
@@ -65,12 +65,12 @@ def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str
 def open_multirun(
     config: TrainJobConfig, command: str, trainings: Sequence[Training], previous: Run | None
 ) -> AbstractContextManager[RunContext]:
-    """Open the run that the trainings are below, with the parameters that they have in common."""
+    """Open the parent run of the trainings, with the parameters that they have in common."""
     planned = [planned_params(training.plan) for training in trainings]
     shared = {
         name: value
         for name, value in planned[0].items()
-        if all(other.get(name) == value for other in planned)
+        if all(params.get(name) == value for params in planned)
     }
     name = f"{len(trainings)} trainings"
     return run_context(
@@ -84,7 +84,7 @@ def train_missing(
     """Run the trainings that have not finished, those on the same rows in succession; return their
     results in the order in which they ended.
 
-    Where the workers are gone, the others are not run.
+    If the workers are lost, the remaining trainings are not run.
     """
     missing = in_order_of_rows(trainings, [result.training.name for result in finished])
     if not missing:
@@ -134,7 +134,7 @@ class LastRows:
 def train_child(
     parent: Run, workers: Session, training: Training, last_rows: LastRows
 ) -> TrainingResult:
-    """Run a training as a child run; any error is its result, for the others may end well."""
+    """Run a training as a child run; an error is its result, as other trainings may end well."""
     run_id = None
     try:
         with open_child(parent, workers, training) as context:
@@ -171,7 +171,7 @@ def open_child(
 
 
 def in_one_line(problem: Exception) -> str:
-    """Return an error's text, after its type if it is a library's."""
+    """Return an error's text on one line; a library's error begins with its type."""
     text = str(problem)
     if not isinstance(problem, TipcastError):
         text = f"{type(problem).__name__}: {text}"

@@ -1,5 +1,5 @@
 """The trainings of `tipcast train --multirun`, planned before their run is opened or any worker
-starts; of a run that is resumed, those that have ended well.
+starts; and those of a resumed run that have ended well.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from tipcast.tracking.run import Run
 SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
 IDENTITY = "multirun.training"
-"""Tag of a child: digest of what it trains, by which a resumed run knows it."""
+"""Tag of a child run: digest of what it trains, by which a resumed run finds it."""
 JOB = "multirun"
 
 
@@ -30,18 +30,18 @@ class Training:
     """One of the configurations, as it will be trained."""
 
     config: TrainJobConfig
-    """Below a parent, which records the system's metrics and has the name."""
+    """Its configuration, without the name and the system's metrics, which the parent run has."""
     name: str
-    """What its configuration differs in; no two are the same."""
+    """How its configuration differs from the others; no two names are the same."""
     command: str
-    """What repeats it alone."""
+    """Command that repeats this training alone."""
     plan: Plan
     original: Original | None
     """The run that it repeats."""
 
     @property
     def identity(self) -> str:
-        """Digest of all that decides what comes of it."""
+        """Digest of all that decides the result."""
         config = to_plain(self.config)
         return self.plan.identity(
             {name: config[name] for name in ("data", "task", "model", "seed")}
@@ -55,11 +55,11 @@ class Training:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What came of a training."""
+    """The result of a training."""
 
     training: Training
     run_id: str | None = None
-    """Its child run; None where none was opened."""
+    """Its child run; None if none was opened."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Metrics as MLflow has them; empty if the training did not end well."""
     status: str = "not run"
@@ -68,7 +68,7 @@ class TrainingResult:
 
 
 def plan_trainings(many: Sequence[tuple[TrainJobConfig, str]]) -> list[Training]:
-    """Plan all trainings, and name them by what they differ in."""
+    """Plan all trainings, and name them by their differences."""
     configs = [config for config, _ in many]
     commands = [without_keys(command, "resume") for _, command in many]
     check_shared(configs)
@@ -88,7 +88,7 @@ def plan_trainings(many: Sequence[tuple[TrainJobConfig, str]]) -> list[Training]
 
 
 def check_shared(configs: Sequence[TrainJobConfig]) -> None:
-    """Refuse configurations that differ in what one cluster and one run have once; C003."""
+    """Refuse configurations that differ in what one cluster or one run has only once; C003."""
     for name in SHARED:
         value = attrgetter(name)
         if any(value(config) != value(configs[0]) for config in configs):
@@ -99,13 +99,15 @@ def check_shared(configs: Sequence[TrainJobConfig]) -> None:
 
 def rows_key(config: TrainConfig, plan: Plan) -> str:
     """Return a text that is the same for trainings on the same rows."""
-    drawn = plan.recipe.draw is not None or plan.test_recipe.draw is not None
-    return repr([to_plain(config.data), to_plain(config.task), config.seed if drawn else None])
+    seed = None
+    if plan.recipe.draw is not None or plan.test_recipe.draw is not None:
+        seed = config.seed
+    return repr([to_plain(config.data), to_plain(config.task), seed])
 
 
 @contextlib.contextmanager
 def previous_multirun(config: TrainJobConfig) -> Iterator[Run | None]:
-    """Hold the run that is resumed, see ``previous_run``; None where a new one begins."""
+    """Hold the run that is resumed, see ``previous_run``; None for a new multirun."""
     if config.resume is None:
         yield None
         return
@@ -115,18 +117,18 @@ def previous_multirun(config: TrainJobConfig) -> Iterator[Run | None]:
 
 
 def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[TrainingResult]:
-    """Return the trainings that a child of a resumed run has ended well; close children that are
-    left open.
+    """Return the results of child runs of a resumed run that have ended well; close child runs that
+    were left open.
 
-    S003 where the run has trained, and nothing of what is asked for.
+    Raises S003 if the run has trained, but none of these trainings.
     """
     if parent is None:
         return []
 
     children = children_of(parent)
-    asked = {training.identity: training for training in trainings}
+    by_identity = {training.identity: training for training in trainings}
     begun = {child.data.tags.get(IDENTITY) for child in children}
-    if begun and not begun & asked.keys():
+    if begun and not begun & by_identity.keys():
         what = "did not run these trainings: it was of other data, tasks, models or seeds"
         fix = "repeat its words, or leave resume out"
         raise TipcastError("S003", f"run {parent.id}", what, fix)
@@ -136,7 +138,7 @@ def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[Tra
         if child.info.status in ("RUNNING", "SCHEDULED"):
             close_child(parent, child.info.run_id)
 
-        training = asked.get(child.data.tags.get(IDENTITY, ""))
+        training = by_identity.get(child.data.tags.get(IDENTITY, ""))
         if child.info.status == "FINISHED" and training:
             metrics = dict(child.data.metrics)
             result = TrainingResult(training, child.info.run_id, metrics, "FINISHED")
@@ -146,7 +148,7 @@ def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[Tra
 
 
 def close_child(parent: Run, run_id: str) -> None:
-    """Close a child that an earlier process has left open, as KILLED."""
+    """Close a child run that an earlier process has left open, as KILLED."""
     store = parent.store
     store.set_tag(run_id, "error.message", "the process of its multirun was gone")
     store.set_terminated(run_id, "KILLED")

@@ -1,4 +1,4 @@
-"""What a multirun records and shows of its trainings: a leaderboard of each kind of task."""
+"""The record of a multirun: a leaderboard of its trainings for each kind of task."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -12,22 +12,22 @@ from tipcast.tasks.kinds import Kind
 LOG = logging.getLogger("tipcast")
 
 Row = dict[str, Any]
-"""Column of the leaderboard -> value of a training; its metrics are a mapping."""
+"""Column of the leaderboard -> value for a training; the metrics are a mapping."""
 
 
 def in_order(
     trainings: Sequence[Training], results: Sequence[TrainingResult]
 ) -> list[TrainingResult]:
-    """Return a result of each training, of those that were not run too."""
+    """Return a result for each training, also for those that were not run."""
     by_name = {result.training.name: result for result in results}
     return [by_name.get(training.name, TrainingResult(training)) for training in trainings]
 
 
 def leaderboard(results: Sequence[TrainingResult]) -> list[Row]:
-    """Return a row of each training: those of one kind of task by their headline on validation
+    """Return a row for each training: those of one kind of task by their headline on validation
     rows, best first.
 
-    Where one of the kind has no validation rows all are ranked by that on test rows.
+    If a training of the kind has no validation rows, all are ranked by their headline on test rows.
     """
     rows: list[Row] = []
     for kind in dict.fromkeys(result.training.plan.task.kind for result in results):
@@ -43,28 +43,28 @@ def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[Row]:
     test = f"test/{headline.name}"
 
     ended = [result for result in results if test in result.metrics]
-    validated = all(validation in result.metrics for result in ended)
-    ranked_by = validation if validated else test
+    ranked_by = test
+    if all(validation in result.metrics for result in ended):
+        ranked_by = validation
     ended.sort(key=lambda result: result.metrics[ranked_by], reverse=headline.maximize)
 
-    rows = []
     unranked = [result for result in results if test not in result.metrics]
-    for rank, result in enumerate([*ended, *unranked], 1):
-        metrics = {
-            name: result.metrics[name] for name in (validation, test) if name in result.metrics
-        }
-        rows.append(
-            {
-                "name": result.training.name,
-                "rank": rank if rank <= len(ended) else None,
-                "kind": kind.name,
-                "metrics": metrics,
-                "status": result.status,
-                "run_id": result.run_id,
-                "command": result.training.command,
-            }
-        )
-    return rows
+    rows = [_row(result, rank, (validation, test)) for rank, result in enumerate(ended, 1)]
+    return rows + [_row(result, None, (validation, test)) for result in unranked]
+
+
+def _row(result: TrainingResult, rank: int | None, names: Sequence[str]) -> Row:
+    """Return the row of a training, with those metrics of ``names`` that it has."""
+    training = result.training
+    return {
+        "name": training.name,
+        "rank": rank,
+        "kind": training.plan.task.kind.name,
+        "metrics": {name: result.metrics[name] for name in names if name in result.metrics},
+        "status": result.status,
+        "run_id": result.run_id,
+        "command": training.command,
+    }
 
 
 def best_metrics(board: Sequence[Row]) -> dict[str, float]:
@@ -73,7 +73,7 @@ def best_metrics(board: Sequence[Row]) -> dict[str, float]:
 
 
 def record(context: RunContext, results: Sequence[TrainingResult], board: Sequence[Row]) -> None:
-    """Record the leaderboard, its best metrics and the note in the run that all are below."""
+    """Record the leaderboard, its best metrics and the note in the parent run."""
     remarks = alike(results)
     for remark in remarks:
         LOG.warning("%s", remark)
@@ -91,8 +91,8 @@ def record(context: RunContext, results: Sequence[TrainingResult], board: Sequen
 
 
 def alike(results: Sequence[TrainingResult]) -> list[str]:
-    """Return a line for trainings whose metrics are the same to the last bit, as those of two seeds
-    without effect.
+    """Return a line for trainings whose metrics are the same to the last bit, as with two seeds
+    that have no effect.
     """
     names: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for result in results:
@@ -105,7 +105,7 @@ def alike(results: Sequence[TrainingResult]) -> list[str]:
 
 
 def lines_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the job prints for people: a line of each training, then all else."""
+    """Return what the job prints for people: a line for each training, then all else."""
     lines = {
         f"{row['rank'] or '-'} {row['name']}": row["metrics"] or row["status"]
         for row in result["trainings"]

@@ -1,9 +1,7 @@
-"""What a job's configuration alone shows to be wrong.
+"""Errors that a job's configuration alone shows.
 
-It is refused before the job's libraries load, which takes seconds.
+They are raised before the job's libraries load, which takes seconds.
 """
-
-from typing import Any
 
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
@@ -13,20 +11,20 @@ from tipcast.tasks.kinds import named_by
 
 SEARCHES = ("random", "tpe", "grid")
 MAX_MODEL_NAME = 256
-"""Letters of a registered model's name."""
+"""Most characters of a registered model's name."""
 
 
-def check(config: Any) -> None:
-    """Refuse values of a job's configuration that cannot be right together.
+def check(config: schema.JobConfig) -> None:
+    """Refuse values of a job's configuration that contradict each other or change nothing.
 
     Raises C003 for names that MLflow would refuse, for unknown kinds of tasks, and for keys that
     would change nothing; see also ``config.schema``.
     """
-    if isinstance(config, schema.DoctorConfig):  # doctor says in its table what it finds
+    if isinstance(config, schema.DoctorConfig):  # doctor shows in its table what it finds
         return
 
     if hasattr(config, "data"):
-        check_unused_data(config)
+        check_unused_data(config, config.data)
     if hasattr(config, "task"):
         named_by(config.task.kind)
     if hasattr(config, "tracking"):
@@ -34,19 +32,14 @@ def check(config: Any) -> None:
 
     if isinstance(config, schema.SweepConfig):
         if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
-            raise incompatible(
-                "search.trials_per_gpu",
-                "backend=cpu, where each thread runs a trial",
-                "leave it out",
-            )
-        # a resumed sweep has the task and the search of its run
-        if config.resume is None:
+            other = "backend=cpu, where each thread runs a trial"
+            raise incompatible("search.trials_per_gpu", other, "leave it out")
+        if config.resume is None:  # otherwise the sweep has the task and the search of its run
             check_search(config)
 
 
-def check_unused_data(config: Any) -> None:
-    """Refuse keys of the data that would change nothing in this job."""
-    data = config.data
+def check_unused_data(config: schema.JobConfig, data: schema.DataSpec) -> None:
+    """Refuse keys of a job's data that would change nothing."""
     unused = ["months"]
     if isinstance(config, schema.PrepareConfig):
         unused = ["train", "test"]
@@ -77,28 +70,23 @@ def check_names(tracking: schema.TrackingSpec) -> None:
 
 
 def check_search(config: schema.SweepConfig) -> None:
-    """Refuse a search that cannot be, whatever the data are."""
+    """Refuse a search that is impossible for any data."""
     spec = config.search
     if spec.name not in SEARCHES:
         raise unknown("search.name", "search", spec.name, SEARCHES, "C003")
     if (spec.trials or 0) > MAX_TRIALS:
         raise must_be("search.trials", f"at most {MAX_TRIALS:,}", f"{spec.trials:,}")
     if spec.baseline and spec.name == "grid":
-        raise incompatible(
-            "search.baseline", "search=grid", "add the value to search.space, or use another search"
-        )
+        fix = "add the value to search.space, or use another search"
+        raise incompatible("search.baseline", "search=grid", fix)
     if spec.trials is None and spec.name != "grid":
-        raise TipcastError(
-            "C003", "search.trials", f"{spec.name} needs a number of trials", "set search.trials=32"
-        )
+        what = f"{spec.name} needs a number of trials"
+        raise TipcastError("C003", "search.trials", what, "set search.trials=32")
 
-    if not config.task.validation:
-        raise must_be(
-            "task.validation",
-            "above 0, to compare trials",
-            config.task.validation,
-            "hold rows out, as 0.15",
-        )
+    validation = config.task.validation
+    if not validation:
+        rule = "above 0, to compare trials"
+        raise must_be("task.validation", rule, validation, "hold rows out, as 0.15")
 
     kind = named_by(config.task.kind)
     if kind is not None:

@@ -1,6 +1,4 @@
-"""`tipcast prepare`: write any source as Parquet months; what is already there and unchanged is
-left alone.
-"""
+"""`tipcast prepare`: write any source as Parquet months; unchanged months stay as they are."""
 
 import contextlib
 import functools
@@ -37,18 +35,19 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
         with write_errors(out):
             stack.enter_context(months.locked_folder(out))
 
-        written = {month.name: entry for month in planned if (entry := months.current(out, month))}
-        due = [month for month in planned if month.name not in written]
+        current = {month.name: months.current(out, month) for month in planned}
+        entries = {name: entry for name, entry in current.items() if entry}
+        due = [month for month in planned if month.name not in entries]
         if due:
-            written |= write_due(config, dataset, out, due, clock)
+            entries |= write_due(config, dataset, out, due, clock)
 
     result = {
         "out": config.out,
         "months": len(planned),
         "written": len(due),
-        "rows": rows_of(written),
+        "rows": rows_of(entries),
         "files": [month.name for month in planned],
-        "dropped": dropped_rows(written),
+        "dropped": dropped_rows(entries),
         "phases": clock.seconds,
         "command": command,
     }
@@ -58,7 +57,7 @@ def run(config: PrepareConfig, command: str) -> Mapping[str, Any]:
 def output_folder(config: PrepareConfig) -> str:
     """Return the absolute path, whatever folder a worker is in, or the address of the months.
 
-    Raises C004 if the configuration does not say which months to write, or where.
+    Raises C004 if the configuration does not name the months, or the folder.
     """
     if config.data.months is None:
         fix = "add data.months=2019-01..2019-03, or the files to prepare"
@@ -73,7 +72,7 @@ def output_folder(config: PrepareConfig) -> str:
 
 
 def plan_months(config: PrepareConfig) -> tuple[Dataset, list[months.Month]]:
-    """List the source, and plan its months, whether or not they are there already."""
+    """List the source, and plan its months, whether or not they exist already."""
     dataset = open_dataset(config.data)
     if not isinstance(dataset, Months):
         what = f"rows of {dataset.name} have no months to write"
@@ -104,17 +103,17 @@ def write_due(
             notes.append(workers.size)
 
         with clock.phase("write") as notes:
-            written = write_months(dataset, workers, out, due, token)
-            notes.append(f"{rows_of(written):,} rows in {len(due)} months")
+            entries = write_months(dataset, workers, out, due, token)
+            notes.append(f"{rows_of(entries):,} rows in {len(due)} months")
 
-    return written
+    return entries
 
 
 def write_months(
     dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str
 ) -> dict[str, Any]:
     """Write months in parallel, a task for each; return name -> entry. D023 if that fails."""
-    written: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     # pure=False: Dask must not return an earlier result.
     submit = functools.partial(workers.client.submit, months.write_month, pure=False)
 
@@ -124,30 +123,30 @@ def write_months(
         with progress("write", list(names)):
             for done, (future, entry) in enumerate(completed(workers.client, names), 1):
                 name = names[future]
-                written[name] = entry
+                entries[name] = entry
                 if worth_a_line(done, total):
                     LOG.info("month %d/%d  %s  %s rows", done, total, name, f"{entry['rows']:,}")
 
-    return written
+    return entries
 
 
-def rows_of(written: Mapping[str, Any]) -> int:
-    """Return the rows of written months."""
-    return sum(entry["rows"] for entry in written.values())
+def rows_of(entries: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the number of rows in months, given month -> its manifest's entry."""
+    return sum(entry["rows"] for entry in entries.values())
 
 
-def dropped_rows(written: Mapping[str, Any]) -> dict[str, int]:
-    """Return reason -> rows that were dropped from written months."""
-    return dict(sum((Counter(entry["dropped"]) for entry in written.values()), Counter()))
+def dropped_rows(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Return reason -> number of rows dropped from months, given month -> its manifest's entry."""
+    return dict(sum((Counter(entry["dropped"]) for entry in entries.values()), Counter()))
 
 
 @contextlib.contextmanager
 def write_errors(out: str) -> Iterator[None]:
-    """Say in one line what a disk or store refuses; D023."""
+    """Turn errors of a disk or store into one line; D023."""
     try:
         yield
     except OSError as problem:
+        where = problem.filename or out
+        why = problem.strerror or problem
         fix = "check the path, rights and free space"
-        raise failed_to(
-            "written", problem.filename or out, problem.strerror or problem, fix, "D023"
-        ) from problem
+        raise failed_to("written", where, why, fix, "D023") from problem

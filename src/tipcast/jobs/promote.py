@@ -1,4 +1,4 @@
-"""`tipcast promote`: move an alias to a registered version that is not worse than the one that
+"""`tipcast promote`: move an alias to a registered version that is not worse than the version that
 holds it.
 """
 
@@ -49,18 +49,18 @@ PARAMS = ("backend", "model_uri", "alias", "margin", "force")
 
 @dataclass(frozen=True)
 class ScoredVersion:
-    """A version's predictions of the test rows, and how good they are."""
+    """A version's predictions of the test rows, and their evaluation."""
 
     predictions: Sequence[Any]
     """Futures, one a part."""
     target: Sequence[Any]
-    """Futures of the true values, one a part; empty where nothing is predicted."""
+    """Futures of the true values, one a part; empty if nothing is predicted."""
     evaluation: Evaluation
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the versions did on the same rows."""
+    """How good the versions are on the same rows."""
 
     evaluations: Sequence[Evaluation]
     """Evaluations of the plan's candidates, in their order."""
@@ -77,11 +77,11 @@ class Decision:
     move: Move
     checks: Sequence[Check]
     force: bool
-    """Whether it moves although checks failed."""
+    """Whether the alias moves even if checks failed."""
 
     @property
     def failed(self) -> str:
-        """The failed checks in words; empty where all have passed."""
+        """The failed checks in words; empty if all have passed."""
         return "; ".join(f"{check.name}: {check.what}" for check in self.checks if not check.passed)
 
     @property
@@ -91,12 +91,12 @@ class Decision:
 
     @property
     def forced(self) -> bool:
-        """Whether it gets the alias in spite of failed checks."""
+        """Whether the version gets the alias in spite of failed checks."""
         return self.force and bool(self.failed)
 
     @property
     def problem(self) -> TipcastError | None:
-        """The refusal (M020); None where the alias moves."""
+        """The refusal (M020); None if the alias moves."""
         if self.moves:
             return None
         what = f"does not get {self.move.alias}: {self.failed}"
@@ -136,7 +136,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
 
 
 def say_is_done(config: PromoteConfig, move: Move) -> Mapping[str, Any]:
-    """Say that the version holds the alias already, and that nothing was compared."""
+    """Print that the version holds the alias already, and that nothing was compared."""
     LOG.info("%s holds %s already", move.uri, move.alias)
     result = {"model_uri": move.uri, "alias": move.alias, "moved": False}
     lines = {"alias": f"{move.alias} version {move.version} already"}
@@ -146,7 +146,7 @@ def say_is_done(config: PromoteConfig, move: Move) -> Mapping[str, Any]:
 def promotion_run(
     config: PromoteConfig, command: str, move: Move, plan: PromotePlan, clock: Clock
 ) -> contextlib.AbstractContextManager[RunContext]:
-    """Open the promotion's run, named for the version that asks for the alias."""
+    """Open the promotion's run, named after the version that asks for the alias."""
     (name,) = run_names([(f"{move.name} {move.version}", command)], "promote ")
     return run_context(
         config,
@@ -181,13 +181,13 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
 
 
 def score_versions(workers: Session, plan: PromotePlan, judge: Evaluator) -> list[ScoredVersion]:
-    """Score the test rows with each version; rows that versions read alike are read once."""
+    """Score the test rows with each version; versions with the same recipe share the rows."""
     scored: list[ScoredVersion] = []
-    read_by: Recipe | None = None
+    last_recipe: Recipe | None = None
 
     for candidate, recipe in zip(plan.candidates, plan.recipes, strict=True):
-        if recipe != read_by:  # the codes of its categories are its own
-            read_by = recipe
+        if recipe != last_recipe:  # versions may have different codes of categories
+            last_recipe = recipe
             test = read_test_rows(workers, plan, recipe)
 
         with progress("score"):
@@ -207,9 +207,10 @@ def read_test_rows(workers: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
 def score_version(
     workers: Session, fetched: Fetched, test: Rows, judge: Evaluator
 ) -> ScoredVersion:
-    """Score the test rows with a version, and evaluate it with the threshold that it was given."""
+    """Score the test rows with a version, and evaluate it with the threshold in its manifest."""
     client = workers.client
     names = list(fetched.manifest["features"])
+    # In a partial: Dask would make a large argument a task, and wait for it for ever.
     x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
     scorer_future = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
 
@@ -222,9 +223,10 @@ def score_version(
     return ScoredVersion(predictions, test.y, evaluation)
 
 
-# Dask makes a task of a large argument, and waits for it for ever
 def _columns(x: Frame, names: list[str]) -> Frame:
-    return x if list(x.columns) == names else x[names]
+    if list(x.columns) == names:
+        return x
+    return x[names]
 
 
 def measure_difference(
@@ -238,12 +240,16 @@ def measure_difference(
     difference, interval = judge.difference(parts, (challenger.evaluation, champion.evaluation))
 
     headline = judge.headline
-    sign = -1 if headline.maximize else 1
-    bound = f"{'at least' if headline.maximize else 'at most'} {sign * margin:g}"
-    what = f"{headline.label} {interval.around(difference, SIGNED)}, {bound}"
+    if headline.maximize:
+        passed = -difference <= margin
+        bound = f"at least {-margin:g}"
+    else:
+        passed = difference <= margin
+        bound = f"at most {margin:g}"
 
     key = f"difference/{headline.name}"
-    check = Check("comparison", sign * difference <= margin, what)
+    what = f"{headline.label} {interval.around(difference, SIGNED)}, {bound}"
+    check = Check("comparison", passed, what)
     return {key: difference, **bounds(interval, key)}, check
 
 
@@ -265,7 +271,9 @@ def record(
     checks_table = context.table(checks, "tables/gate.json")
 
     move = decision.move
-    outcome = "does not pass" if decision.failed else "passes"
+    outcome = "passes"
+    if decision.failed:
+        outcome = "does not pass"
     paragraphs = [
         f"### {move.name}: version {move.version} {outcome} as {move.alias}",
         report.plot(context.run.id, figure),
@@ -277,7 +285,7 @@ def record(
 
 
 def record_test_rows(context: RunContext, plan: PromotePlan, comparison: Comparison) -> None:
-    """Record which rows all versions have scored."""
+    """Record the rows that all versions have scored."""
     test = plan.test
     profile = {
         "rows": comparison.evaluations[0].rows,
@@ -289,7 +297,7 @@ def record_test_rows(context: RunContext, plan: PromotePlan, comparison: Compari
 
 
 def record_figure(context: RunContext, plan: PromotePlan, comparison: Comparison) -> str:
-    """Record the evaluator's leading figure, of all versions; return its path."""
+    """Record the evaluator's leading figure with all versions; return its path."""
     judge = evaluator(plan.candidates[0].fetched.kind)
     titles = [candidate.title for candidate in plan.candidates]
     evaluations = dict(zip(titles, comparison.evaluations, strict=True))
@@ -301,7 +309,7 @@ def record_figure(context: RunContext, plan: PromotePlan, comparison: Comparison
 
 
 def conclude(context: RunContext, decision: Decision) -> None:
-    """Move the alias, or tag the run with the refusal; record how long each phase took."""
+    """Move the alias, or tag the run with the refusal; record the seconds of each phase."""
     run = context.run
     move = decision.move
 
@@ -326,7 +334,7 @@ def conclude(context: RunContext, decision: Decision) -> None:
 def say_decision(
     context: RunContext, decision: Decision, comparison: Comparison
 ) -> Mapping[str, Any]:
-    """Say how each check ended and who holds the alias; raise the refusal after that."""
+    """Print how each check ended and which version holds the alias; then raise the refusal."""
     move = decision.move
     result = context.result(
         model_uri=move.uri,
@@ -356,4 +364,6 @@ def holder_in_words(decision: Decision) -> str:
         return f"version {move.version} now, forced"
     if decision.moves:
         return f"version {move.version} now"
-    return f"still version {move.holder}" if move.holder else "still without a version"
+    if move.holder:
+        return f"still version {move.holder}"
+    return "still without a version"

@@ -1,4 +1,4 @@
-"""What a promotion compares: the versions, the rows that they score, and the checks that need no
+"""The plan of a promotion: the versions, the rows that they score, and the checks that need no
 score.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
-"""The source that stands for the one that the version's run read."""
+"""Source that stands for the source of the version's run."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,16 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """What messages and figures call it."""
+        """Its name in messages and figures."""
         return f"version {self.fetched.version}"
 
     @property
     def question(self) -> str:
-        """What it answers, on which rows: on those of another dataset a model is a guess."""
+        """What it predicts, for rows of which dataset: a model says little about other rows."""
         manifest = self.fetched.manifest
+        target = f"{self.fetched.kind} of {manifest['target']}"
         facts = [f"{name} {manifest[name]}" for name in FACTS if manifest.get(name)]
-        return ", ".join(
-            [f"{self.fetched.kind} of {manifest['target']}", dataset_of(manifest).name, *facts]
-        )
+        return ", ".join([target, dataset_of(manifest).name, *facts])
 
 
 class Check(NamedTuple):
@@ -84,16 +83,15 @@ class Move:
 
 @dataclass(frozen=True)
 class PromotePlan:
-    """The challenger, the champion if there is one that can be compared, and the rows that both
-    score.
-    """
+    """The versions and the rows that they score."""
 
     candidates: Sequence[Candidate]
+    """The challenger, and the champion if there is one that can be compared."""
     checks: Sequence[Check]
-    """Those that need no score."""
+    """Results of the checks that need no score."""
     test: Listing
     recipes: Sequence[Recipe]
-    """How each candidate's features are made, by its own codes and fill values."""
+    """How each candidate's features are computed, with its own codes and fill values."""
     limits: Limits
     period: str
     """Period of the test rows, in words."""
@@ -102,16 +100,13 @@ class PromotePlan:
 def fetch_candidate(
     store: "MlflowClient", config: PromoteConfig, uri: str, folder: Path
 ) -> Candidate:
-    """Fetch a registered version and what the store has of it; M021 for one that cannot be
-    compared.
-    """
+    """Fetch a registered version and its run; M021 for a model that is no registered version."""
     folder.mkdir()
     fetched = fetch(store, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
+        what = "is not the address of a version, which an alias names"
         fix = "use models:/NAME/VERSION, which tracking.register=NAME makes"
-        raise TipcastError(
-            "M021", uri, "is not the address of a version, which an alias names", fix
-        )
+        raise TipcastError("M021", uri, what, fix)
     return Candidate(fetched, store.get_run(fetched.run_id))
 
 
@@ -132,7 +127,7 @@ def plan_comparison(
 ) -> PromotePlan:
     """Fetch the champion, list the rows that both are tested on, and check what needs no score.
 
-    Where they cannot be compared, as when they answer unlike questions, the challenger is scored
+    If they cannot be compared, as when they answer different questions, the challenger is scored
     alone.
     """
     data = choose_test_data(store, config, command, challenger.fetched)
@@ -142,7 +137,8 @@ def plan_comparison(
     if holder is not None:
         champion, check = fetch_champion(store, config, challenger, holder, folder / "champion")
         checks.append(check)
-        candidates += [champion] if champion else []
+        if champion:
+            candidates.append(champion)
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
@@ -150,16 +146,18 @@ def plan_comparison(
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 
-    checks.insert(0, check_test_rows(candidates, test))  # the first that a refusal names
-    period = "all times" if test.period is None else split.describe(test.period)
+    checks.insert(0, check_test_rows(candidates, test))  # a refusal names it first
+    period = "all times"
+    if test.period is not None:
+        period = split.describe(test.period)
     return PromotePlan(candidates, checks, test, recipes, data.limits, period)
 
 
 def choose_test_data(
     store: "MlflowClient", config: PromoteConfig, command: str, fetched: Fetched
 ) -> DataSpec:
-    """Return the data that are named, or those that the version's run was tested on, with limits of
-    the command line.
+    """Return the configured data, or the data that the version's run was tested on, with limits
+    from the command line.
     """
     data = config.data
     if data.source != TESTED:
@@ -182,8 +180,8 @@ def check_run(challenger: Candidate) -> Check:
 
 
 def check_digests(store: "MlflowClient", challenger: Candidate) -> Check:
-    """Check that a version has the tag that only a checked registration writes: one that MLflow's
-    own calls made lacks it.
+    """Check that a version has the tag that only a checked registration writes; versions made by
+    MLflow's own calls lack it.
     """
     fetched = challenger.fetched
     if MANIFEST_TAG in store.get_model_version(fetched.name, fetched.version).tags:
@@ -196,8 +194,8 @@ def fetch_champion(
 ) -> tuple[Candidate | None, Check]:
     """Fetch the version that holds the alias, and check that it answers the challenger's question.
 
-    None comes in its place where it cannot be read (M-errors) or answers another question: numbers
-    of unlike questions have nothing in common.
+    None comes in its place if it cannot be read (M-errors) or answers another question: metrics of
+    different questions cannot be compared.
     """
     question = challenger.question
 
@@ -221,20 +219,24 @@ def fetch_champion(
 def test_recipes(
     dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw
 ) -> list[Recipe]:
-    """Return what is made of the test rows for each version; versions that read alike share the
-    features of both.
+    """Return a recipe for the test rows of each version.
+
+    Versions with equal datasets get one recipe, with the features of all of them.
     """
     question = manifests[0]
-    trained = [as_trained(dataset, manifest) for manifest in manifests]
+    drawn = draw if draw.test else None
+    datasets = [as_trained(dataset, manifest) for manifest in manifests]
     recipes = []
 
-    for version in trained:
-        alike = [
-            manifest for manifest, other in zip(manifests, trained, strict=True) if other == version
+    for version_dataset in datasets:
+        same = [
+            manifest
+            for manifest, trained_dataset in zip(manifests, datasets, strict=True)
+            if trained_dataset == version_dataset
         ]
-        features = dict.fromkeys(feature for manifest in alike for feature in manifest["features"])
+        features = dict.fromkeys(feature for manifest in same for feature in manifest["features"])
         task = from_manifest(question["task"], tuple(features), question["target"])
-        recipes.append(Recipe(version, task, draw=draw if draw.test else None))
+        recipes.append(Recipe(version_dataset, task, draw=drawn))
 
     return recipes
 
@@ -252,10 +254,10 @@ def list_test_rows(dataset: Dataset, recipes: Sequence[Recipe]) -> Listing:
 
 
 def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
-    """Check that no version was trained or validated on the test rows: it has learnt their labels.
+    """Check that no version was trained or validated on the test rows, whose labels it would know.
 
-    Of rows without a time all must be trained on other files, or have held out the same rows of
-    these.
+    If rows have no time, all versions must be trained on other files, or have held out the same
+    rows of these files.
     """
     if test.period is None:
         return _check_drawn_rows(candidates, test)
@@ -292,7 +294,7 @@ def _check_drawn_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
 
 
 def _draw_key(candidate: Candidate) -> Hashable:
-    """Return what decides which rows of its files a version has held out."""
+    """Return all that decides which rows of its files a version has held out."""
     task = candidate.fetched.manifest["task"]
     params = candidate.run.data.params
     classes = sorted(task.get("classes") or ())

@@ -1,5 +1,5 @@
-"""`tipcast train from=RUN`: how an earlier run was trained, and whether this one comes to the
-same.
+"""`tipcast train from=RUN`: how an earlier run was trained, and whether this run has the same
+result.
 """
 
 import logging
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("tipcast")
 
 REPEATS = "repeat.of"
-"""Tag with the id of the run that is trained again."""
+"""Tag with the id of the run that is repeated."""
 JOBS = ("train", "sweep")
-"""Of runs that have trained one model."""
+"""Jobs whose runs have trained one model."""
 STORE = (
     "-m",
     "--multirun",
@@ -38,17 +38,16 @@ STORE = (
         for key in ("", ".uri", ".experiment", ".insecure", ".max_retries", ".wait_s")
     ),
 )
-"""How flags and overrides begin that say which store is asked; with ``-m``, that of the first
-configuration.
+"""Beginnings of flags and overrides that choose the store; with ``-m``, the first configuration's
+store is used.
 """
 
 
 def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[str, Any]]:
-    """Return overrides with the whole id of the run that one of them names, and how that run was
-    trained.
+    """Return overrides with the whole id of the run that one of them names, and the configuration
+    that the run was trained with, see ``config.plain.recorded``.
 
-    See ``config.plain.recorded``. T004 no such run, M023 one that has trained no model, or does not
-    tell how.
+    Raises T004 if there is no such run, M023 if it has trained no model or does not say how.
     """
     words = [word for word in overrides if word.startswith(STORE)]
     config = compose("train", words)[0].config
@@ -60,17 +59,15 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         run_id = run.info.run_id
         where = f"run {run_id}"
         if run.data.tags.get("job") not in JOBS:
-            raise TipcastError(
-                "M023", where, "is not of train or sweep", "name the run of a training or a sweep"
-            )
+            fix = "name the run of a training or a sweep"
+            raise TipcastError("M023", where, "is not of train or sweep", fix)
+
         text = config_text(store, run_id, "train with tipcast train, and name what it shall be")
         files = read_yaml(store, run_id, FILES)
         trained = recorded(text, run.data.tags.get(BEST, "{}"), where, files)
 
-    return [
-        f"{REPEAT}{quoted(run_id)}",
-        *(word for word in overrides if not word.startswith(REPEAT)),
-    ], trained
+    others = [word for word in overrides if not word.startswith(REPEAT)]
+    return [f"{REPEAT}{quoted(run_id)}", *others], trained
 
 
 @dataclass(frozen=True)
@@ -81,18 +78,18 @@ class Original:
     metrics: Mapping[str, float]
 
     def compared(self, metrics: Mapping[str, float]) -> str:
-        """Say which test metrics of both are not equal to the last bit."""
-        both = [name for name in metrics if name.startswith("test/") and name in self.metrics]
-        unequal = [name for name in both if metrics[name] != self.metrics[name]]
+        """Say which test metrics of both runs differ in any bit."""
+        tested = [name for name in metrics if name.startswith("test/") and name in self.metrics]
+        unequal = [name for name in tested if metrics[name] != self.metrics[name]]
         if unequal:
             return f"test metrics differ: {', '.join(unequal)}"
         return "test metrics are equal to the last bit"
 
 
 def original(config: TrainJobConfig, plan: Plan) -> Original | None:
-    """Find the run that a training repeats, if it does.
+    """Find the run that a training repeats; None if it repeats none.
 
-    D024 data of other digests, unless ``other_data`` allows them: then they are a warning.
+    Raises D024 for data with other digests; a warning if ``other_data`` allows them.
     """
     if config.repeat is None:
         return None
@@ -113,11 +110,13 @@ def original(config: TrainJobConfig, plan: Plan) -> Original | None:
 
 
 def changed_data(run: "StoredRun", plan: Plan) -> list[str]:
-    """Return the sides whose files are not those that a run was trained on, with both digests."""
-    inputs = run.inputs.dataset_inputs if run.inputs else []
-    recorded_digests = {
-        tag.value: entry.dataset.digest[:DIGEST] for entry in inputs for tag in entry.tags
-    }
+    """Return the sides whose files are not those of a run, with both digests."""
+    recorded_digests: dict[str, str] = {}
+    if run.inputs:
+        for entry in run.inputs.dataset_inputs:
+            for tag in entry.tags:
+                recorded_digests[tag.value] = entry.dataset.digest[:DIGEST]
+
     digests = {"train": plan.train.digest[:DIGEST], "test": plan.test.digest[:DIGEST]}
     return [
         f"{side} {recorded_digests.get(side)}, now {digest}"

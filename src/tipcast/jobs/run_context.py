@@ -1,5 +1,5 @@
 """How each job begins and ends: its run is opened before any worker starts, and closed after the
-last has gone.
+last worker has ended.
 """
 
 import contextlib
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from tipcast.tracking.entities import StoredRun
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
-"""How an override of the configuration begins."""
-UNTOLD = (
+"""Beginning of an override of the configuration."""
+NOT_IN_NAME = (
     "print",
     "debug",
     "tracking",
@@ -48,12 +48,15 @@ UNTOLD = (
     "model_uri",
     "output",
 )
-"""First parts of keys that say nothing of what is trained, or what the name begins with."""
+"""First parts of keys that a run's name does not show: they say nothing of what is trained, or the
+name begins with their value.
+"""
 LONGEST_NAME = 60
+"""Most characters of a name, without the number that makes it unique."""
 LONGEST_VALUE = 24
-"""Characters of a name, without the number that sets it apart from others, and of a value in it."""
+"""Most characters of a value in it."""
 SOURCES = ("data=files", "data=table")
-"""Overrides that go without saying where files are named."""
+"""Overrides that a run's name does not show: the names of files imply them."""
 
 
 @dataclass(frozen=True)
@@ -63,26 +66,26 @@ class RunContext:
     run: Run
     config: DataJobConfig | ScoreConfig
     command: str
-    """What repeats the job."""
+    """Command that repeats the job."""
     clock: Clock
     folder: Path
-    """Folder of files on their way to MLflow."""
+    """Folder of files that will be uploaded to MLflow."""
     stack: ExitStack
-    """What is closed before the run."""
+    """Contexts that are closed before the run."""
     code: origin.Origin = field(default_factory=origin.Origin)
     """The code that the result comes from, as it was when the run was opened."""
 
     def start_workers(self) -> Session:
         """Open the workers, which are closed before the run is."""
-        with self.clock.phase("cluster") as facts, progress("cluster"):
+        with self.clock.phase("cluster") as notes, progress("cluster"):
             workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
-            facts.append(workers.size)
+            notes.append(workers.size)
         self.run.log_params(workers.devices)
         return workers
 
-    def result(self, **facts: Any) -> dict[str, Any]:
-        """Return what the job says: the run, its own facts, and the command."""
-        return result_of(self.run, self.command, **facts)
+    def result(self, **entries: Any) -> dict[str, Any]:
+        """Return the job's result: the run, ``entries``, and the command."""
+        return result_of(self.run, self.command, **entries)
 
     def table(
         self,
@@ -91,8 +94,9 @@ class RunContext:
         columns: Sequence[str] = (),
         most: int | None = None,
     ) -> str:
-        """Log rows as a table; return ``columns`` of the first ``most`` as Markdown, linked by
-        ``run_id``.
+        """Log rows as a table; return ``columns`` of the first ``most`` rows as Markdown.
+
+        The first cell of a row with a ``run_id`` links to the run.
         """
         names = list(dict.fromkeys(name for row in rows for name in row))
         self.run.log_table({name: [row.get(name) for row in rows] for name in names}, path)
@@ -107,51 +111,54 @@ class RunContext:
         return report.table(columns or names, lines)
 
 
-def result_of(run: Run, command: str, **facts: Any) -> dict[str, Any]:
-    """Return what a job says of a run: where it is, ``facts``, and the command that repeats it."""
-    place = {"run": run.address(run.page(run.id)), "tracking_uri": redact_address(run.store_uri)}
+def result_of(run: Run, command: str, **entries: Any) -> dict[str, Any]:
+    """Return a job's result: where its run is, ``entries``, and the command that repeats it."""
     return {
         "run_id": run.id,
         "experiment_id": run.experiment_id,
-        **place,
-        **facts,
+        "run": run.address(run.page(run.id)),
+        "tracking_uri": redact_address(run.store_uri),
+        **entries,
         "command": command,
     }
 
 
 def _cell(value: object) -> str:
-    """Return a value of a table: small parameters have four digits too, as a learning rate of
+    """Return a value of a table. Small numbers have four digits too, as a learning rate of
     0.0001234.
     """
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 0.1 else report.number(value)
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    if not isinstance(value, float):
+        return str(value)
+    if abs(value) < 0.1:
+        return f"{value:.4g}"
+    return report.number(value)
 
 
 @contextlib.contextmanager
 def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "StoredRun"]]:
     """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
 
-    It comes with what MLflow knew of it, and is left as it was where nothing closes it.
+    Yields the run, and the run as MLflow had it before. If the block does not open the run, it gets
+    its former status back.
     """
     if not name:
-        raise TipcastError(
-            "C003", "resume", "names no run", "write resume=RUN, or leave it out to begin anew"
-        )
+        fix = "write resume=RUN, or leave it out to begin anew"
+        raise TipcastError("C003", "resume", "names no run", fix)
 
     uri = resolve(spec)
     store = open_store(spec)
     with failures(uri):
         stored = find_run(store, name, spec, job)
         if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
-            raise TipcastError(
-                "S003", f"run {stored.info.run_id}", f"is not a {job}", f"name the run of a {job}"
-            )
+            where = f"run {stored.info.run_id}"
+            raise TipcastError("S003", where, f"is not a {job}", f"name the run of a {job}")
 
         run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
         with leased(store, run.id):
             stored = run.stored()  # as its last process left it
-            claim(store, run.id)  # before its data are listed: other machines see that it is taken
+            claim(store, run.id)  # before data are listed, so that other machines see it at once
             try:
                 yield run, stored
             finally:
@@ -160,10 +167,13 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
 
 
 def _close_unopened(run: Run, before: "StoredRun") -> None:
-    """Give a run that was claimed and then not opened the status that it had before."""
+    """Give a run that was claimed and then not opened its former status back."""
     if run.stored().info.status != "RUNNING":
         return
-    status = "KILLED" if before.info.status == "RUNNING" else before.info.status
+
+    status = before.info.status
+    if status == "RUNNING":  # its process was gone
+        status = "KILLED"
     run.store.set_terminated(run.id, status, before.info.end_time)
 
 
@@ -184,18 +194,18 @@ def run_context(
     """Open a job's run, record configuration, versions and code, and close the run in every ending;
     see ``open_run``.
 
-    ``clock`` has measured what came before. Other processes are kept off a run with ``lease``, as
-    off one to resume.
+    ``clock`` has measured earlier phases. ``lease`` keeps other processes off a new run; a run to
+    ``resume`` has its lease already.
     """
     clock = clock or Clock()
-    resumed = resume.id if resume else None
+    run_id = resume.id if resume else None
     code = origin.origin()
-    facts: dict[str, object] = {"job": job, "command": command, **code.tags, **(tags or {})}
+    tags = {"job": job, "command": command, **code.tags, **(tags or {})}
 
     with (
         temporary_folder() as folder,
         open_run(
-            config.tracking, name=name, tags=facts, params=params, resume=resumed, parent=parent
+            config.tracking, name=name, tags=tags, params=params, resume=run_id, parent=parent
         ) as run,
         ExitStack() as stack,
     ):
@@ -217,46 +227,57 @@ def without_keys(command: str, *keys: str) -> str:
 
 
 def run_names(runs: Sequence[tuple[str, str]], prefix: str = "") -> list[str]:
-    """Return a name for each of some runs, of their models and commands, as ``xgboost seed=1
+    """Return a name for each run, given its model and command, such as ``xgboost seed=1
     max_depth=8``.
 
-    It has what a command overrides, shortened, first what not every command has; no two names are
-    the same. A model that the command names is called as there: one that is made from another may
-    have the other's name.
+    A name has the overrides of the command, shortened; overrides that not all commands have come
+    first. No two names are the same. If a command names the model, that name is used: a model that
+    is made from another may have the other's name.
     """
-    words = [
+    commands = [
         [word.lstrip("+") for word in given(command) if OVERRIDE.match(word)] for _, command in runs
     ]
-    shared = set(words[0]).intersection(*words)
+    shared = set(commands[0]).intersection(*commands)
     names = list[str]()
     bases = list[str]()
 
-    for (model, _), overrides in zip(runs, words, strict=True):
-        texts: list[str] = []
-        for word in sorted(overrides, key=lambda word: word in shared):
-            key, _, value = word.partition("=")
-            if key == "model":
-                model = value
-            elif (
-                key.split(".")[0] not in UNTOLD
-                and "storage_options" not in key
-                and word not in SOURCES
-            ):
-                value = value[:8] if key == "from" else _short(value)  # the beginning of a run's id
-                texts.append(f"{key.rpartition('.')[2]}={value}")
-
-        name = textwrap.shorten(
-            " ".join([f"{prefix}{model}", *texts]), LONGEST_NAME, placeholder=" ..."
-        )
+    for (model, _), overrides in zip(runs, commands, strict=True):
+        ordered = sorted(overrides, key=lambda word: word in shared)
+        name = _run_name(model, ordered, prefix)
         bases.append(name)
-        names.append(f"{name} ({bases.count(name)})" if name in bases[:-1] else name)
+        if bases.count(name) > 1:
+            name = f"{name} ({bases.count(name)})"
+        names.append(name)
 
     return names
 
 
-def _short(value: str) -> str:
-    """Return a value as names have it: of a long path its end, of another text its beginning."""
+def _run_name(model: str, overrides: Sequence[str], prefix: str) -> str:
+    """Return the name of a run with overrides; one of them may name another model."""
+    texts: list[str] = []
+    for word in overrides:
+        key, _, value = word.partition("=")
+        if key == "model":
+            model = value
+        elif (
+            key.split(".")[0] not in NOT_IN_NAME
+            and "storage_options" not in key
+            and word not in SOURCES
+        ):
+            texts.append(f"{key.rpartition('.')[2]}={_short(key, value)}")
+
+    name = " ".join([f"{prefix}{model}", *texts])
+    return textwrap.shorten(name, LONGEST_NAME, placeholder=" ...")
+
+
+def _short(key: str, value: str) -> str:
+    """Return a value as names have it: the beginning of an id or a text, the end of a path."""
+    if key == "from":
+        return value[:8]
+
     value = value.strip(QUOTES)
     if len(value) <= LONGEST_VALUE + 4:
         return value
-    return f"…{value[-LONGEST_VALUE:]}" if "/" in value else f"{value[:LONGEST_VALUE]}…"
+    if "/" in value:
+        return f"…{value[-LONGEST_VALUE:]}"
+    return f"{value[:LONGEST_VALUE]}…"

@@ -27,8 +27,8 @@ from tipcast.scoring.writing import as_artifact_error
 from tipcast.tracking.failures import failures as store_errors
 from tipcast.tracking.store import open_store, resolve
 
-# MLflow takes most of a second to load, which it does while the worker processes start: what needs
-# it is imported in functions
+# MLflow takes most of a second to load. It loads while the worker processes start: modules that
+# need it are imported in functions.
 if TYPE_CHECKING:
     from tipcast.jobs.run_context import RunContext
     from tipcast.tracking.models import Fetched
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("tipcast")
 
 LISTED = 10
-"""Refused files that are logged one by one; the manifest, the run and print=json have all."""
+"""Most refused files that are logged one by one; the manifest, the run and print=json have all."""
 PARAMS = ("backend", "cluster", "model_uri", "input", "output", "keep", "columns", *FACTS)
 LIBRARIES = ("tipcast.scoring.worker", "xgboost")
-"""What workers load beside those of all jobs; of which library a model is, its store knows, which
+"""Modules that workers load besides those of all jobs. The model's library is not known yet: MLflow
 loads meanwhile.
 """
 LABELS = {"scored": "scored_files"}
-"""Key of the result -> what people read in its place, beside ``scored_rows``."""
+"""Key of the result -> name that is printed for people, beside ``scored_rows``."""
 ALREADY_SHOWN = ("run", "tracking_uri")
-"""Keys of the result that people have seen as the run began."""
+"""Keys of the result that were logged when the run began."""
 
 
 def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
@@ -63,7 +63,8 @@ def run(config: ScoreConfig, command: str) -> Mapping[str, Any]:
 def plan_and_score(
     config: ScoreConfig, command: str, clock: Clock
 ) -> tuple[dict[str, Any], TipcastError | None]:
-    """Fetch the model, plan, and score what is due; return what the job says, and its end.
+    """Fetch the model, plan, and score what is due; return the result, and the error that the job
+    ends with, if any.
 
     A folder that is up to date is left as it is, and no run is opened.
     """
@@ -93,8 +94,8 @@ def plan_and_score(
 def fetch_model(
     config: ScoreConfig, downloads: Path, clock: Clock
 ) -> tuple["Fetched", ScoreConfig]:
-    """Fetch the model into a folder; also return the configuration, whose runs are beside the one
-    that trained the model.
+    """Fetch the model into a folder; also return the configuration, whose experiment is that of the
+    run that trained the model.
     """
     from tipcast.tracking.lookup import beside
     from tipcast.tracking.models import fetch
@@ -109,7 +110,7 @@ def fetch_model(
 
 
 def update_stamps(plan: ScorePlan) -> None:
-    """Write in the manifest how files look now, so that they are not read each time."""
+    """Update the stamps of unchanged files in the manifest, so that they are not read again."""
     if plan.unchanged != plan.folder.files:
         folder = replace(plan.folder, files=plan.unchanged)
         write_manifest(folder, (), plan.config.storage_options)
@@ -158,7 +159,9 @@ def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContex
     from tipcast.tracking.models import used_by
 
     model = plan.model
-    name = f"{model.name} {model.version}" if model.name else str(model.manifest.get("model"))
+    name = str(model.manifest.get("model"))
+    if model.name:
+        name = f"{model.name} {model.version}"
     (run_name,) = run_names([(name, command)], "score ")
 
     with run_context(
@@ -202,7 +205,7 @@ def measurements(scored: Scored, clock: Clock) -> dict[str, float]:
 
 
 def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastError | None:
-    """Return the error that a job ends with if files were refused: that of the only file, else
+    """Return the error that a job ends with if files were refused: that of the only file, otherwise
     S010.
     """
     if not refused:
@@ -213,9 +216,10 @@ def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastErro
         return first
 
     what = f"{len(refused)} of {plan.n_files} files were refused, as {first.where}: {reason(first)}"
+    fix = "mend or leave out the files that are listed"
     reasons = {(error.code, error.what) for error in refused.values()}
-    all_alike = len(refused) == plan.n_files and len(reasons) == 1
-    fix = first.fix if all_alike else "mend or leave out the files that are listed"
+    if len(refused) == plan.n_files and len(reasons) == 1:
+        fix = first.fix
     return TipcastError("S010", "input", what, fix)
 
 
@@ -233,7 +237,7 @@ def reason(error: TipcastError) -> str:
 def summary(
     plan: ScorePlan, scored: Scored, clock: Clock, headlines: Mapping[str, float]
 ) -> dict[str, Any]:
-    """Return what the job says at its end."""
+    """Return the result, without the run and the command."""
     entries = (*plan.unchanged.values(), *scored.entries.values())
     return {
         "model_uri": plan.model.uri,

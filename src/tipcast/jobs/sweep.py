@@ -1,5 +1,5 @@
-"""`tipcast sweep`: try many parameters in parallel, fit the best over all workers, test it, log and
-register it.
+"""`tipcast sweep`: try many parameters in parallel; fit the best over all workers, test, log and
+register the model.
 """
 
 import dataclasses
@@ -39,8 +39,8 @@ LOG = logging.getLogger("tipcast")
 
 
 def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
-    """Run the job; return what it says, or raise S001 after the best trial has been tested, where
-    others failed.
+    """Run the job; return what it says. If trials failed, raise S001 after the best one has been
+    tested.
     """
     clock = Clock()
     with previous_sweep(config) as previous:
@@ -59,7 +59,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
 def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastError | None]:
     """Run the trials that are missing, fit the best and test it, all in one run.
 
-    Returns what the job says, and what it says of trials that failed.
+    Returns the result, and the error about failed trials, if any.
     """
     with open_sweep(plan, clock) as context:
         sweep = SweepRecord(context, plan)
@@ -81,6 +81,9 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
     config = plan.config
     (name,) = run_names([(config.model.name, plan.command)], f"{config.search.name} search of ")
     searched = [f"model.params.{name}" for name in plan.space]
+    resume = None
+    if plan.previous is not None:
+        resume = plan.previous.run
 
     return run_context(
         config,
@@ -90,7 +93,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
         params=params(config, later=["search.trials", *searched]) | planned_params(plan.data),
         tags={STUDY: plan.objective.study_digest},
         clock=clock,
-        resume=plan.previous.run if plan.previous is not None else None,
+        resume=resume,
         lease=True,
     )
 
@@ -126,8 +129,7 @@ def search(sweep: SweepRecord, workers: Session) -> None:
 def make_study(plan: SweepPlan, workers: Session) -> Study:
     """Return what all trials have in common.
 
-    Rows are kept beside what a fit prepares of them if another trial may want them prepared
-    otherwise.
+    Rows are kept besides their prepared form if another trial may need another form.
     """
     study = Study(
         objective=plan.objective,
@@ -145,7 +147,7 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
 
 
 def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
-    """Have the workers read the rows; D014 and D015 for rows that nothing can be learnt from."""
+    """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
     data = plan.data
     limits = plan.config.data.limits
 
@@ -161,8 +163,9 @@ def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
 
 
 def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:
-    """Fit the best trial's parameters over all workers, test and record them as ``train`` does;
-    S004 where no trial ended well.
+    """Fit the best trial's parameters over all workers; test and record as ``train`` does.
+
+    Raises S004 if no trial ended well.
     """
     plan = sweep.plan
     best = sweep.best

@@ -1,5 +1,5 @@
-"""What a sweep will try on which rows, decided before its run is opened or any worker starts; of a
-sweep that is resumed, what its run in the store says.
+"""The plan of a sweep, made before its run is opened or any worker starts; for a sweep that is
+resumed, with what its run in the store says.
 """
 
 import contextlib
@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tipcast.config.arguments import given, with_given
 from tipcast.config.errors import TipcastError
@@ -26,12 +26,15 @@ from tipcast.tracking.locating import logged_of
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
 
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import StoredRun
+
 STUDY = "sweep.study"
 """Tag that a sweep is resumed by."""
 GROWING = ("random", "tpe")
-"""Searches of which a longer one begins with the trials of a shorter."""
+"""Searches in which a longer one begins with the trials of a shorter one."""
 FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
-"""Keys of a search that no trial's result depends on."""
+"""Keys of a search that do not change the result of any trial."""
 KEPT = ("data", "task", "model", "search", "seed")
 """Parts of the configuration that a sweep keeps from its first run."""
 
@@ -41,10 +44,10 @@ class PreviousSweep:
     """A sweep that is resumed, as its run was left."""
 
     run: Run
-    stored: Any
-    """The run as MLflow has it, an ``mlflow.entities.Run``."""
+    stored: "StoredRun"
+    """The run as MLflow has it."""
     config: SweepConfig
-    """What it was begun with; backend, cluster and output are those of the command line."""
+    """Its first configuration; backend, cluster and output are those of the command line."""
 
     @property
     def tags(self) -> Mapping[str, str]:
@@ -55,12 +58,12 @@ class PreviousSweep:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep that can be run: everything that can be refused has been checked."""
+    """A sweep that can be run: all that can be checked beforehand has been checked."""
 
     config: SweepConfig
-    """Its model's space lacks the parameters that the command line fixes."""
+    """The configuration; its model's space lacks the parameters that the command line fixes."""
     command: str
-    """What repeats the sweep with as many trials as it has now."""
+    """Command that repeats the sweep with as many trials as it has now."""
     data: Plan
     space: Space
     objective: Objective
@@ -69,8 +72,8 @@ class SweepPlan:
 
     @property
     def baseline(self) -> Params | None:
-        """Parameters of trial 0, those that the model is configured with; None where the search
-        begins without them.
+        """Parameters of trial 0, as the model is configured; None if the search begins without
+        them.
         """
         if not self.config.search.baseline:
             return None
@@ -80,7 +83,7 @@ class SweepPlan:
 
 @contextlib.contextmanager
 def previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep | None]:
-    """Hold the sweep that is resumed, see ``previous_run``; None where a new one begins."""
+    """Hold the sweep that is resumed, see ``previous_run``; None for a new sweep."""
     if config.resume is None:
         yield None
         return
@@ -95,11 +98,11 @@ def plan_sweep(
 ) -> SweepPlan:
     """List the files, and check the space and the metric that trials are ranked by.
 
-    C-errors for what cannot be searched, D-errors of the files, S003 where data or configuration
-    of a resumed sweep have changed.
+    Raises C-errors if the space or the metric is wrong, D-errors for the files, S003 if data or
+    configuration of a resumed sweep have changed.
     """
     if previous is None:
-        config = without_fixed(config, command)  # a resumed one is stored without them
+        config = without_fixed(config, command)  # stored so, for a sweep that is resumed
     else:
         config = apply_overrides(config, previous.config, command)
 
@@ -122,7 +125,7 @@ def plan_sweep(
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep whose model's space lacks the parameters that the command line sets."""
+    """Return the configuration without the parameters in the space that the command line sets."""
     model = config.model
     fixed = {
         key.removeprefix("model.params.")
@@ -142,9 +145,11 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     return dataclasses.replace(config, model=dataclasses.replace(model, space=space))
 
 
-def apply_overrides(wanted: SweepConfig, stored: SweepConfig, command: str) -> SweepConfig:
-    """Return a sweep's stored configuration with what the command line, which composes ``wanted``,
-    may change of it; C003 for a key that a resumed sweep keeps.
+def apply_overrides(composed: SweepConfig, stored: SweepConfig, command: str) -> SweepConfig:
+    """Return a sweep's stored configuration with the changes that the command line may make.
+
+    ``composed`` is the command line's configuration. Raises C003 for a key that a resumed sweep
+    keeps.
     """
     changes: dict[str, Any] = {}
     for key in given_keys(command):
@@ -152,7 +157,7 @@ def apply_overrides(wanted: SweepConfig, stored: SweepConfig, command: str) -> S
         if section not in KEPT or key.startswith("data.storage_options"):
             continue
 
-        value = _value_at(wanted, key)
+        value = _value_at(composed, key)
         stored_value = _value_at(stored, key)
         if (section == "search" and name in FREE) or _asks_for_more(key, value, stored):
             changes[name] = value
@@ -164,34 +169,40 @@ def apply_overrides(wanted: SweepConfig, stored: SweepConfig, command: str) -> S
 
 
 def _value_at(config: SweepConfig, key: str) -> Any:
-    """Return what a configuration has at a key; of a whole group its name or source."""
+    """Return a configuration's value at a key; for a whole group, its name or source."""
     value: Any = to_plain(config)
     for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
 
     is_group = "." not in key and isinstance(value, Mapping)
-    return value.get("name") or value.get("source") if is_group else value
+    if is_group:
+        return value.get("name") or value.get("source")
+    return value
 
 
 def _asks_for_more(key: str, value: int | None, stored: SweepConfig) -> bool:
-    """Tell whether a key makes a sweep longer that goes on with the same trials."""
+    """Tell whether a key asks for more trials, after those that the sweep has."""
     if key != "search.trials" or stored.search.name not in GROWING or not value:
         return False
     return value >= (stored.search.trials or 0)
 
 
 def identity(config: SweepConfig, data: Plan) -> str:
-    """Return a digest of the data and of all else that decides what trials are proposed and what
-    comes of them.
+    """Return a digest of the data and of all else that decides which trials are proposed, and their
+    results.
     """
     plain = to_plain(config)
-    search = plain["search"]
     model = plain["model"]
-    without_effect = {*FREE, *(("trials",) if search["name"] in GROWING else ())}
+    search = {name: value for name, value in plain["search"].items() if name not in FREE}
+    if search["name"] in GROWING:
+        del search["trials"]
+
     decisive = {
         "task": plain["task"],
         "model": [model[name] for name in ("name", "params", "fit", "space")],
-        "search": {name: value for name, value in search.items() if name not in without_effect},
+        "search": search,
         "seed": plain["seed"],
     }
 
@@ -199,7 +210,7 @@ def identity(config: SweepConfig, data: Plan) -> str:
 
 
 def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
-    """Refuse to resume a sweep whose trials would be others now; S003."""
+    """Refuse (S003) to resume a sweep that would now have other trials."""
     if objective.study_digest != previous.tags.get(STUDY):
         what = "its data or its configuration are not what they were"
         fix = "put the data back, or start a new sweep"
@@ -207,8 +218,8 @@ def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
 
 
 def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) -> str:
-    """Return what repeats a resumed sweep as a whole, which may have more trials now: its first
-    command.
+    """Return the command that repeats a resumed sweep as a whole: its first command, with the
+    current number of trials.
     """
     first = previous.tags.get("command", command)
     if "search.trials" not in given_keys(command):
@@ -219,8 +230,8 @@ def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) ->
 
 
 def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
-    """Return what the last lines of a resumed sweep said, from its run in the store; None of one
-    that is new or has something left to do.
+    """Return the result of a resumed sweep that is finished, from its run in the store; None if the
+    sweep is new or has something left to do.
     """
     previous = plan.previous
     if previous is None or not is_finished(plan, previous):
@@ -246,8 +257,8 @@ def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
 
 
 def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
-    """Tell whether a sweep has nothing left to do: as many trials were asked for as now, all ended
-    well, and its model has the name to register.
+    """Tell whether a sweep has nothing left to do: the same number of trials was asked for, all
+    ended well, and its model is registered under the configured name.
 
     A space of few points has fewer trials than were asked for.
     """

@@ -1,5 +1,5 @@
-"""What a sweep records and shows: a run and a line for each trial as it goes on, and the page of
-all at the end.
+"""The record of a sweep: a child run and a line of the log for each trial, and the page of all
+trials at the end.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import plots
@@ -21,14 +21,17 @@ from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
 from tipcast.tracking.portable import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
+if TYPE_CHECKING:
+    from tipcast.tracking.entities import StoredRun
+
 LOG = logging.getLogger("tipcast")
 
 SHOWN = 10
-"""Trials of the leaderboard in the note."""
+"""Most trials in the note's leaderboard."""
 NOTE = "mlflow.note.content"
 """Tag of a run's note."""
 Row = dict[str, Any]
-"""Column of the leaderboard -> value of a trial."""
+"""Column of the leaderboard -> value for a trial."""
 
 
 @final
@@ -40,13 +43,13 @@ class SweepRecord:
         self.plan = plan
         self.metric = f"validation/{plan.objective.metric}"
         self.total = 0
-        """Trials of the whole sweep, 0 until they are proposed."""
+        """Number of trials of the whole sweep, 0 until they are proposed."""
 
         self.trials: dict[int, Trial] = {}
         """Trials that ended well, by number."""
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
-        """Trial -> child run of its latest attempt."""
+        """Trial -> id of the child run of its latest attempt."""
         self._proposed: dict[int, Params] = {}
         """Trial -> parameters of its latest attempt."""
         self._attempts: dict[int, int] = {}
@@ -59,7 +62,7 @@ class SweepRecord:
         return self.context.run
 
     def resume(self) -> None:
-        """Close what earlier processes have left open, and count what they have done."""
+        """Close child runs that earlier processes have left open, and load their trials."""
         self._children.close_open("the sweep's process was gone")
 
         for run in self._children.runs():
@@ -73,8 +76,8 @@ class SweepRecord:
 
     @contextlib.contextmanager
     def closing_children(self) -> Iterator[None]:
-        """Close the children that are open when the sweep is stopped, also in its last fit, and say
-        how to go on.
+        """If the sweep is stopped, also in its last fit, close the child runs that are open, and
+        print how to go on.
         """
         try:
             with self._children.closing_open("the sweep was stopped"):
@@ -84,14 +87,14 @@ class SweepRecord:
             raise
 
     def how_to_go_on(self) -> str:
-        """Return one line."""
+        """Return a line with the command that resumes the sweep."""
         done = f"{len(self.trials)} of {self.total or 'the'} trials are done"
         return f"{done}; go on with: tipcast sweep resume={self.run.id}"
 
     # As trials go on
 
     def record_event(self, event: Event) -> None:
-        """Write to the store what has happened to a trial, and log it."""
+        """Record an event of a trial in the store, and log it."""
         match event:
             case Begun(Proposal(number, proposed)):
                 self._begin(number, proposed)
@@ -136,20 +139,22 @@ class SweepRecord:
             curves=trial_curves(trial, self.metric),
         )
 
-        leading = self.best if self.trials else None
+        leader = None
+        if self.trials:
+            leader = self.best
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
-        if self.best is not leading:
+        if self.best is not leader:
             self._log_best()
 
         self._show_trial(trial)
 
     def _log_best(self) -> None:
-        """Log the best score so far, its step the number of trials that have ended."""
+        """Log the best score so far; its step is the number of trials that have ended."""
         name = f"sweep/best_validation_{self.plan.objective.metric}"
         self.run.log_curves({name: {self.done: self.best.score}})
 
     def _show_trial(self, trial: Trial) -> None:
-        """Log a line: the trial, how many have ended, its score, the best one, its seconds."""
+        """Log a line: the trial, how many have ended, its score, the best score, its seconds."""
         best = self.best
         width = len(str(self.total))
         place = f"trial {trial.number:>{width}} ({self.done:>{width}}/{self.total})"
@@ -160,14 +165,14 @@ class SweepRecord:
 
     @property
     def done(self) -> int:
-        """Trials that have ended, well or not."""
+        """Number of trials that have ended, well or not."""
         return len(self.trials) + len(self.failed)
 
-    # Of all trials
+    # All trials
 
     @property
     def best(self) -> Trial:
-        """The best trial by the validation rows, of equals the first; S004 when none ended well."""
+        """The best trial on the validation rows, the first of equals; S004 if none ended well."""
         if self.trials:
             return min(self.trials.values(), key=self.plan.objective.rank)
 
@@ -178,10 +183,9 @@ class SweepRecord:
         raise TipcastError("S004", self.run.id, what, "look at the failed trials")
 
     def finish_page(self) -> dict[str, Any]:
-        """Record the sums over all trials, leaderboard and plots, and put them before what the note
-        says of the fit.
+        """Record totals, leaderboard and plots, and put them at the beginning of the run's note.
 
-        Returns what the job's last lines say of the search.
+        Returns the search's part of the job's result.
         """
         self._log_totals()
         ranked = sorted(self.trials.values(), key=self.plan.objective.rank)
@@ -195,8 +199,8 @@ class SweepRecord:
     def _log_totals(self) -> None:
         """Log how many trials there are, and the best one.
 
-        The best one's parameters are a tag, for a parameter of a run cannot change: a resumed sweep
-        may find a better trial.
+        The parameters of the best trial are a tag: a resumed sweep may find a better trial, and
+        parameters of a run cannot change.
         """
         best = self.best
         counts = {"trials": self.total, **self._counts()}
@@ -227,32 +231,33 @@ class SweepRecord:
         }
 
     def _draw_importance(self, ranked: Sequence[Trial]) -> None:
-        """Draw how much of the scores' variance each parameter explains, where that can be said."""
+        """Draw how much of the scores' variance each parameter explains, if it can be computed."""
         plan = self.plan
         # The baseline may lie outside the space.
         points = [trial for trial in ranked if inside(plan.space, trial.params)]
-        shares = importance(points, plan.space, plan.objective) if points else {}
+        if not points:
+            return
+        shares = importance(points, plan.space, plan.objective)
         if not shares:
             return
 
-        subtitle = (
-            f"{plan.config.model.name}, {plan.config.search.name} search, {len(points)} trials"
-        )
+        config = plan.config
+        subtitle = f"{config.model.name}, {config.search.name} search, {len(points)} trials"
         picture = plots.importance(
             shares, subtitle, kind="variance of the score", title="Parameter importance"
         )
         self.run.log_bytes(picture, "sweep/parameter_importance.png")
 
     def _note(self, leaderboard: Sequence[Row], charts: str) -> str:
-        """Write the note: the best trial, the leaderboard, and what the fit has said before."""
+        """Write the note: the best trial, the leaderboard, and then the note of the last fit."""
         config = self.plan.config
-        shown = [name for name in leaderboard[0] if name not in ("rank", "attempt", "run_id")]
+        columns = [name for name in leaderboard[0] if name not in ("rank", "attempt", "run_id")]
 
         parts = [
             f"### {config.search.name} search of {config.model.name}: {len(leaderboard)} trials",
             self._best_in_words(),
             f"[Compare all trials as charts]({charts})",
-            self.context.table(leaderboard, "sweep/leaderboard.json", shown, SHOWN),
+            self.context.table(leaderboard, "sweep/leaderboard.json", columns, SHOWN),
         ]
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
@@ -261,7 +266,7 @@ class SweepRecord:
         return "\n\n".join(parts)
 
     def _best_in_words(self) -> str:
-        """Say which trial is the best, with which parameters, and how good the default ones are."""
+        """Say which trial is the best, its parameters, and the score of the default parameters."""
         best = self.best
         page = self.run.page(self.runs[best.number])
         params = ", ".join(f"`{name}` {_short(value)}" for name, value in best.params.items())
@@ -270,14 +275,16 @@ class SweepRecord:
             f"{params}. It was fitted again over all workers and tested; the model below is that "
             "one."
         )
+        if not self.plan.config.search.baseline:
+            return text
 
-        baseline = self.trials.get(0, best) if self.plan.config.search.baseline else best
+        baseline = self.trials.get(0, best)
         if baseline is not best:
             text += f" The default parameters, trial 0, have {baseline.score:.4f}."
         return text
 
     def _summary(self, charts: str) -> dict[str, Any]:
-        """Return what the job's last lines say of the search."""
+        """Return the search's part of the job's result."""
         best = self.best
         trials = {**self._counts(), "all": self.total}
         if self.done < self.total:
@@ -290,14 +297,13 @@ class SweepRecord:
         }
 
     def tag_problem(self) -> TipcastError | None:
-        """Return what is to be told of trials that failed, S001, which the run gets as tags."""
+        """Return the error about failed trials (S001), if any, and add it to the run's tags."""
         if not self.failed:
             return None
 
         number, first = next(iter(self.failed.items()))
-        what = (
-            f"{len(self.failed)} of {self.total} trials failed, the first ({number}): {first.what}"
-        )
+        failed = f"{len(self.failed)} of {self.total} trials failed"
+        what = f"{failed}, the first ({number}): {first.what}"
         fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
         problem = TipcastError("S001", self.run.id, what, fix)
         self.run.set_tags(error_tags(problem))
@@ -306,14 +312,16 @@ class SweepRecord:
 
 def _short(value: object) -> object:
     """Return a parameter's value, with four digits if it is a float."""
-    return f"{value:.4g}" if isinstance(value, float) else value
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value
 
 
-# A trial as its child run has it
+# Trials in their child runs
 
 
 def trial_params(trial: Trial) -> dict[str, object]:
-    """Return a trial's parameters, and the texts that its fit says of itself."""
+    """Return a trial's parameters, and the texts of its fit's info."""
     texts = {
         f"fit.{name}": value
         for name, value in trial.fit_info.items()
@@ -328,8 +336,8 @@ def model_params(params: Params) -> dict[str, object]:
 
 
 def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]:
-    """Return a trial's metrics, each with its only step 0, and its curve."""
-    metrics = {ranked_by: trial.score}  # the first one is what MLflow compares by
+    """Return a trial's metrics, all at step 0, and its curve."""
+    metrics = {ranked_by: trial.score}  # MLflow compares by the first one
     metrics |= {f"validation/{name}": value for name, value in trial.metrics.items()}
     metrics |= {f"seconds/{name}": value for name, value in trial.phases.items()}
     metrics |= {
@@ -342,8 +350,8 @@ def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]
     return curves | {CURVE: stepped(trial.curve)}
 
 
-def stored_trial(run: Any, metric: str) -> Trial:
-    """Return a trial as its child run, an ``mlflow.entities.Run``, tells it."""
+def stored_trial(run: "StoredRun", metric: str) -> Trial:
+    """Return a trial from its child run."""
     tags = run.data.tags
     metrics = _metrics_below("validation/", run)
 
@@ -358,7 +366,7 @@ def stored_trial(run: Any, metric: str) -> Trial:
     )
 
 
-def _metrics_below(prefix: str, run: Any) -> dict[str, float]:
+def _metrics_below(prefix: str, run: "StoredRun") -> dict[str, float]:
     return {
         name.removeprefix(prefix): value
         for name, value in run.data.metrics.items()

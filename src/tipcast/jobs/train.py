@@ -44,31 +44,34 @@ from tipcast.tracking import portable
 if TYPE_CHECKING:
     from distributed import Client
 
-# SciPy is loaded before Dask and MLflow: skops, when it is imported, looks for each of SciPy's
-# functions in all modules in their order, which takes seconds where SciPy comes after thousands of
-# others. Workers do without.
+# SciPy is loaded before Dask and MLflow: on import, skops looks for each of SciPy's functions in
+# all modules in their order, which takes seconds if SciPy comes after thousands of others. Workers
+# do not need it.
 
 CHECK_ROWS = 1000
-"""Held-out rows that the portable model must score as the estimator does."""
+"""Most held-out rows that the portable model must score as the estimator does."""
 TOGETHER = {**forkserver.TOGETHER, "tipcast.models.forest": "cuml.dask.ensemble"}
-"""Module of a model -> what the driver loads for a fit by several GPUs."""
+"""Module of a model -> module that the driver loads for a fit by several GPUs."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
-"""What a fit says of its length."""
+"""Keys of a fit's info that are counts."""
 
 
 def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
     if config.resume is not None:
-        raise TipcastError(
-            "C003", "resume", "goes with --multirun alone", "add --multirun, or leave resume out"
-        )
+        fix = "add --multirun, or leave resume out"
+        raise TipcastError("C003", "resume", "goes with --multirun alone", fix)
 
     clock = Clock()
     check_model(config, named_by(config.task.kind))
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
 
-    first = original(config, plan)
+    repeated = original(config, plan)
+    tags = {}
+    if repeated:
+        tags[REPEATS] = repeated.run_id
+
     (name,) = run_names([(config.model.name, command)])
     with run_context(
         config,
@@ -76,10 +79,10 @@ def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
         job="train",
         name=name,
         params=params(config) | planned_params(plan),
-        tags={REPEATS: first.run_id} if first else {},
+        tags=tags,
         clock=clock,
     ) as context:
-        record = Record(context, config, plan, original=first)
+        record = Record(context, config, plan, original=repeated)
         workers = context.start_workers()
         result = train(workers, record)
 
@@ -91,9 +94,7 @@ def train(
     record: Record,
     read: Callable[[Session, TrainConfig, Plan], Splits] = read_rows,
 ) -> dict[str, Any]:
-    """Read, fit, test and record, on workers that are up, in a run that is open; return what the
-    job says of it.
-    """
+    """Read, fit, test and record, on running workers, in an open run; return the job's result."""
     context = record.context
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, workers.device, record.plan.task)
@@ -114,14 +115,16 @@ def train(
 
 
 def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
-    """Begin to load what a fit by several GPUs needs, and then what the log needs, on a thread
-    while rows are read.
+    """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
+    are returned as futures, and then those of logging.
     """
-    several = workers.device == "cuda" and workers.n_workers > 1
     module = TOGETHER.get(estimator.__module__)
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "load ahead")
-    loading = [thread.submit(import_module, module)] if several and module else []
+    loading: list[Future[Any]] = []
+    if module and workers.device == "cuda" and workers.n_workers > 1:
+        loading.append(thread.submit(import_module, module))
+
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable.list_packages)
     thread.shutdown(wait=False)
@@ -146,7 +149,7 @@ def fit_model(
     splits: Splits,
     loading: Sequence[Future[Any]],
 ) -> Fitted:
-    """Fit on the training rows once all is loaded, and log how long the fit was."""
+    """Fit on the training rows once all modules are loaded, and log the length of the fit."""
     config = record.config
     name = config.model.name
 
@@ -184,7 +187,8 @@ def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Tr
     validation = None
     threshold = judge.threshold
 
-    if rows := splits.get("validation"):
+    rows = splits.get("validation")
+    if rows:
         predictions = predict(client, scorer, rows.x)
         answers = truth(client, scorer, rows)
         validation = judge.evaluate(client, predictions, answers, where=WHERE["validation"])
@@ -202,7 +206,7 @@ def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Tr
 def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list[str]:
     """Return the features that have one value, or none, in all training rows.
 
-    Those with an indicator are left out: where the value is missing the model learns from that.
+    Features with an indicator are left out: the model learns from their missing values.
     """
     columns = raw_columns(plan.dataset, plan.task.features, FileInfo())
     with_indicator = {column.name for column in columns if column.indicator}
@@ -213,8 +217,8 @@ def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list
 def record_model(
     workers: Session, record: Record, trained: Trained
 ) -> tuple[portable.Logged, float]:
-    """Record rows, metrics and figures, and log the model; return it, and the largest difference of
-    its scores from those of every way to score it.
+    """Record rows, metrics and figures, and log the model; return the logged model, and the largest
+    difference between its scores and those of any other way to score it.
     """
     client = workers.client
     plan = record.plan
@@ -244,15 +248,16 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
         if len(raw):
             return columns, raw
 
-    raise TipcastError(
-        "M011", "data.test", "has no clean row to hold the model against", "test on other rows"
-    )
+    what = "has no clean row to hold the model against"
+    raise TipcastError("M011", "data.test", what, "test on other rows")
 
 
 def trained_result(record: Record, trained: Trained, logged: portable.Logged) -> dict[str, Any]:
-    """Return what the job says: the model's address, its metrics, and the seconds of each phase."""
+    """Return the job's result: the model's address, its metrics, and the seconds of each phase."""
     baseline = {f"baseline/{name}": value for name, value in trained.baseline.items()}
-    repeats = {"repeats": record.original.run_id} if record.original else {}
+    repeats = {}
+    if record.original:
+        repeats["repeats"] = record.original.run_id
     return record.context.result(
         model_uri=logged.registered or logged.uri,
         metrics=record.headlines(trained) | baseline,

@@ -1,4 +1,4 @@
-"""What a training reads: its files and split, decided before any worker starts, and the rows on the
+"""The data of a training: files and split, decided before any worker starts, and the rows on the
 workers.
 """
 
@@ -40,7 +40,7 @@ Splits = Mapping[str, Rows]
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be read, known before any worker starts."""
+    """The files and how they are read, decided before any worker starts."""
 
     train: Listing
     test: Listing
@@ -54,14 +54,12 @@ class Plan:
 
     @property
     def dataset(self) -> Dataset:
-        """What the columns mean."""
+        """The dataset that gives the columns their meaning."""
         return self.recipe.dataset
 
     @property
     def asked(self) -> str:
-        """The target: its column, or in words what a function makes of columns; empty for
-        clustering.
-        """
+        """The target: its column, or the function's result in words; empty for clustering."""
         task = self.task
         if not task.has_target:
             return ""
@@ -69,21 +67,25 @@ class Plan:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Column or feature that the model does not get, and why; neither the target nor the time
-        of a split.
+        """Columns and features that the model does not get -> why.
+
+        The target's columns and the time of a split are not among them.
         """
         task = self.task
         dataset = self.dataset
         used = {*task.features, *task.columns, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
-        for row in dataset.report if isinstance(dataset, Tabular) else ():
+        if not isinstance(dataset, Tabular):
+            return reasons
+
+        for row in dataset.report:
             if row["taken as"] == LEFT_OUT and row["column"] not in used:
                 reasons[row["column"]] = row["note"]
         return reasons
 
     @property
     def periods(self) -> dict[str, str]:
-        """Split -> its period in words, or its share where rows have no time."""
+        """Split -> its period in words, or its share if rows have no time."""
         train = self.train.period
         test = self.test.period
         cutoff = self.recipe.cutoff
@@ -97,7 +99,7 @@ class Plan:
         return {name: split.describe(span) for name, span in spans.items()}
 
     def _drawn_shares(self) -> dict[str, str]:
-        """Return split -> its share of the rows in words, where rows have no time."""
+        """Return split -> its share of the rows in words, for rows without a time."""
         described = {"train": "all rows", "test": "all rows"}
         for draw in filter(None, (self.recipe.draw, self.test_recipe.draw)):
             left = 1 - draw.test
@@ -111,7 +113,7 @@ class Plan:
         return described
 
     def identity(self, settings: Mapping[str, Any]) -> str:
-        """Return a digest of the data and of the settings that decide what comes of them."""
+        """Return a digest of the data and of settings that decide the result."""
         text = json.dumps(
             [settings, self.train.digest, self.test.digest], sort_keys=True, default=str
         )
@@ -119,7 +121,7 @@ class Plan:
 
 
 def check_model(config: TrainConfig, kind: Kind | None) -> None:
-    """Refuse a model that cannot be fitted; nothing where only the data tell the kind of the
+    """Refuse a model that cannot be fitted; does nothing if only the data determine the kind of
     task.
     """
     if kind is not None:
@@ -127,7 +129,7 @@ def check_model(config: TrainConfig, kind: Kind | None) -> None:
 
 
 def make_plan(config: TrainConfig) -> Plan:
-    """List the files of both sides and decide the split; every mistake that footers show ends
+    """List the files of both sides and decide the split; all errors that footers show are raised
     here.
     """
     recipe = make_recipe(config)
@@ -163,8 +165,8 @@ def make_recipe(config: TrainConfig) -> Recipe:
 
 
 def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
-    """Return the table and the task with features as the model wants them; C003 features that it
-    cannot be given.
+    """Return the table and the task with features as the model needs them; C003 for features that
+    it cannot take.
     """
     table.check_categories(task.categorical)
     model = build_for_task(config.model, config.backend.name, task)
@@ -174,11 +176,11 @@ def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
 
 
 def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing) -> Plan:
-    """Plan a split at random, of rows without a time; log where rows are learnt and tested on."""
+    """Plan a random split of rows without a time; warn if the model is tested on training rows."""
     task = recipe.task
     dataset = recipe.dataset
     test_recipe = recipe
-    parts = ("train", "validation") if task.validation else ("train",)
+    parts = training_splits(task)
     draw = split.Draw(config.seed, test_share_of(dataset), task.validation, parts)
 
     if isinstance(dataset, Tabular) and draw.test:
@@ -196,13 +198,20 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     return Plan(train, test, recipe, test_recipe)
 
 
+def training_splits(task: Task) -> tuple[str, ...]:
+    """Return the names of the splits of the training side."""
+    if task.validation:
+        return ("train", "validation")
+    return ("train",)
+
+
 def _digests(listing: Listing) -> set[str]:
     return {fragment.digest for fragment in listing.fragments}
 
 
 def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    names: tuple[str, ...] = ("train", "validation") if plan.task.validation else ("train",)
+    names = training_splits(plan.task)
     draw = plan.recipe.draw
     splits = dict[str, Rows]()
     sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
@@ -232,8 +241,8 @@ def collect(
     limits: Limits,
     names: Sequence[str],
 ) -> dict[str, Rows]:
-    """Wait for a listing's rows, refuse what nothing can be learnt from or measured on, and return
-    them by split.
+    """Wait for a listing's rows and return them by split; refuse rows from which nothing can be
+    learnt or measured.
     """
     loaded, per_file = rows.collect(workers, listing, recipe, prepared)
     check_counts(listing, per_file, recipe, limits)

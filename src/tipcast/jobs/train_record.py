@@ -1,6 +1,4 @@
-"""What a training run records: parameters, data, metrics, plots, the note and the portable
-model.
-"""
+"""The record of a training run: parameters, data, metrics, plots, note and portable model."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -32,13 +30,15 @@ from tipcast.tracking.writing import MAX_PARAM
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+    from tipcast.models.native import Scorer
+
 LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
-"""Raw rows in the model's input example."""
+"""Number of raw rows in the model's input example."""
 CURVE = "roc/true_positive_rate"
-"""Metric whose step is the false-positive rate in percent, of test rows or of a trial's validation
-rows.
+"""Metric of test rows, or of a trial's validation rows; its step is the false-positive rate in
+percent.
 """
 SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
 """Parts of the configuration that runs are compared by."""
@@ -62,14 +62,14 @@ NOT_PARAMS = (
     "model.space",
     "model.tiny",
 )
-"""Keys that no run is compared by, with all keys below them; the whole configuration is an
+"""Keys by which runs are not compared, with all keys below them; the whole configuration is an
 artifact.
 """
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A fitted model and how well it does."""
+    """A fitted model and its evaluation."""
 
     splits: Splits
     fitted: Fitted
@@ -100,11 +100,11 @@ class Record:
 
     @property
     def judge(self) -> Evaluator:
-        """What the predictions are judged by."""
+        """The evaluator of the predictions."""
         return evaluator(self.plan.task.kind)
 
     def data(self, splits: Splits) -> None:
-        """Record which rows each split has and where they came from."""
+        """Record the rows of each split and their files."""
         for name, (title, digest) in self._datasets(splits).items():
             uris = self._listing(name).uris
             profile = {
@@ -114,7 +114,7 @@ class Record:
             }
             self.run.log_dataset(uris[0], digest, title, name, profile)
 
-        # Addresses of the files, local ones from the root on: others repeat the run elsewhere.
+        # Addresses of the files, local ones absolute: others may repeat the run in another folder.
         files = {
             name: list(dict.fromkeys(redact(part.uri) for part in listing.fragments))
             for name, listing in (("train", self.plan.train), ("test", self.plan.test))
@@ -125,8 +125,8 @@ class Record:
             self.context.table(dataset.report, "tables/columns.json")
 
     def metrics(self, trained: Trained) -> None:
-        """Record metrics, the headline first, and the fit's history; log what makes the result
-        doubtful.
+        """Record metrics, the headline first, and the fit's history; warn of facts that make the
+        result doubtful.
         """
         beaten = report.beaten(self.judge, trained.test, trained.baseline)
         for remark in filter(None, (beaten, *self.remarks(trained))):
@@ -135,7 +135,8 @@ class Record:
         run = self.run
         history = trained.fitted.history
         run.log_metrics(self.named_metrics(trained))
-        if rates := stepped(trained.test.trial_curve):
+        rates = stepped(trained.test.trial_curve)
+        if rates:
             run.log_curves({CURVE: rates})
         run.log_curves({f"history/{name}": values for name, values in history.items()})
 
@@ -144,7 +145,7 @@ class Record:
         run.log_params(words)
 
     def named_metrics(self, trained: Trained) -> dict[str, float]:
-        """Return the run's metrics by the names that MLflow shows, the headline first."""
+        """Return the run's metrics by their keys in MLflow, the headline first."""
         judge = self.judge
         metrics = logged(judge, trained.test, "test", self.plan.task.classes)
         metrics |= self.headlines(trained)
@@ -162,7 +163,7 @@ class Record:
         return metrics | {f"fit/{name}": float(value) for name, value in numbers.items()}
 
     def remarks(self, trained: Trained) -> list[str]:
-        """Return a sentence on each fact of the rows that makes a result doubtful."""
+        """Return a sentence on each fact about the rows that makes the result doubtful."""
         counts = trained.splits["test"].counts.classes
         return [
             *report.rare_classes(self.plan.task.classes, counts),
@@ -180,9 +181,8 @@ class Record:
         judge = self.judge
         plan = self.plan
         test = trained.test
-        subtitle = (
-            f"{self.config.model.name}, {test.rows:,} {plan.test.name}, {plan.periods['test']}"
-        )
+        rows = f"{test.rows:,} {plan.test.name}, {plan.periods['test']}"
+        subtitle = f"{self.config.model.name}, {rows}"
         evaluations = {"test": test}
         if trained.validation:
             evaluations["validation"] = trained.validation
@@ -190,11 +190,11 @@ class Record:
         for path, picture in judge.figures(evaluations, subtitle, plan.task.classes):
             self.run.log_bytes(picture, path)
             if path == judge.figure:
-                # MLflow's page of compared runs shows what lies at the root of all
+                # MLflow's page of compared runs shows files that lie at the root of all runs.
                 self.run.log_bytes(picture, Path(path).name)
 
     def _importance(self, trained: Trained) -> None:
-        from tipcast.evaluation import plots  # a thread has loaded Matplotlib meanwhile
+        from tipcast.evaluation import plots  # a thread has loaded Matplotlib ahead
 
         fitted = trained.fitted
         if not fitted.importance:
@@ -208,9 +208,9 @@ class Record:
         self.run.log_bytes(picture, "plots/feature_importance.png")
 
     def contributions(
-        self, client: "Client", scorer: "Future[Any]", most: int, trained: Trained
+        self, client: "Client", scorer: "Future[Scorer]", most: int, trained: Trained
     ) -> None:
-        """Draw what each feature contributes to the predictions of at most so many test rows, at
+        """Draw what each feature contributes to the predictions of at most ``most`` test rows, at
         even distances.
         """
         from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
@@ -232,8 +232,8 @@ class Record:
         scores: Mapping[str, Array],
         device: str,
     ) -> tuple[portable.Logged, float]:
-        """Log the portable model and hold it against every way to score raw rows; return the
-        largest difference too.
+        """Log the portable model and compare it with every way to score raw rows; return it, and
+        the largest difference.
         """
         run = self.run
         logged = portable.log_model(
@@ -254,10 +254,8 @@ class Record:
         return logged, difference
 
     def model_info(self, trained: Trained, device: str) -> dict[str, Any]:
-        """Return what the model's manifest says of its training."""
+        """Return the part of the model's manifest that describes its training."""
         task = self.plan.task
-        train = self.plan.train
-        periods = self.plan.periods
         return {
             "features": list(task.features),
             "target": task.description,
@@ -265,27 +263,38 @@ class Record:
             "threshold": trained.test.threshold,
             "model": self.config.model.name,
             "trained_on": device,
-            "data_digest": train.digest,
-            "data_test_digest": self.plan.test.digest,
-            "train_period": periods["train"],
-            "trained_from": train.period[0] if train.period else None,
-            "trained_until": train.period[1] if train.period else None,
-            "test_period": periods["test"],
+            **self._data_info(),
             "run_id": self.run.id,
             **self.context.code.facts,
             "versions": origin.versions(),
         }
 
+    def _data_info(self) -> dict[str, Any]:
+        """Return the digests and periods of the data, for the model's manifest."""
+        train = self.plan.train
+        periods = self.plan.periods
+        trained_from, trained_until = train.period or (None, None)
+
+        return {
+            "data_digest": train.digest,
+            "data_test_digest": self.plan.test.digest,
+            "train_period": periods["train"],
+            "trained_from": trained_from,
+            "trained_until": trained_until,
+            "test_period": periods["test"],
+        }
+
     def finish_page(
         self, trained: Trained, phases: Mapping[str, float], memory: Mapping[str, int]
     ) -> None:
-        """Record how long it took and how much memory, and write the note."""
+        """Record the seconds of phases and the memory of processes, and write the note."""
         run = self.run
         run.log_metrics({f"seconds/{name}": value for name, value in phases.items()})
         run.log_metrics({f"memory/{name}_peak_bytes": value for name, value in memory.items()})
 
         remark = self._repeat_remark()
-        if (report_file := self.context.folder / "dask.html").exists():
+        report_file = self.context.folder / "dask.html"
+        if report_file.exists():
             run.log_bytes(report_file.read_bytes(), "dask/dask.html")
 
         note = report.note(
@@ -306,7 +315,7 @@ class Record:
 
     def _repeat_remark(self) -> str:
         """Log and return how the test metrics compare with those of the run that is repeated; empty
-        where none is.
+        if none is.
         """
         if self.original is None:
             return ""
@@ -317,9 +326,7 @@ class Record:
     def register(
         self, logged: portable.Logged, difference: float, trained: Trained
     ) -> portable.Logged:
-        """Register the logged model where that is asked for, with everything that the version's
-        page should say.
-        """
+        """Register the logged model, if the configuration asks for it, with the version's page."""
         name = self.config.tracking.register
         if name is None:
             return logged
@@ -340,15 +347,15 @@ class Record:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if
         there is one.
         """
-        shown = dict(trained.test.shown)
+        headlines = dict(trained.test.shown)
         if trained.test.threshold is not None:
-            shown["threshold"] = trained.test.threshold
+            headlines["threshold"] = trained.test.threshold
 
-        metrics = {f"test/{name}": value for name, value in shown.items()}
+        metrics = {f"test/{name}": value for name, value in headlines.items()}
         return metrics | bounds(trained.test.interval, f"test/{self.judge.headline.name}")
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
-        """Return what MLflow calls the rows of each split, and the digest of their files."""
+        """Return split -> name of its rows in MLflow, and digest of their files."""
         datasets = {}
         for name in splits:
             listing = self._listing(name)
@@ -357,7 +364,9 @@ class Record:
 
     def _listing(self, split: str) -> Listing:
         """Return the files that a split's rows come from."""
-        return self.plan.test if split == "test" else self.plan.train
+        if split == "test":
+            return self.plan.test
+        return self.plan.train
 
     def _splits(self, trained: Trained) -> list[report.Split]:
         periods = self.plan.periods
@@ -365,23 +374,23 @@ class Record:
 
 
 def stepped(rates: Sequence[float]) -> dict[int, float]:
-    """Return values at even distances from 0 to 1 by their place in percent."""
+    """Return place in percent -> value, for values at even distances from 0 to 1."""
     return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
 
 
 def planned_params(plan: Plan) -> dict[str, str]:
-    """Return what the data decide of a training: the target, the features, and the columns left
-    out, with the reason.
+    """Return the parameters that follow from the data: the target, the features, and the columns
+    left out, with reasons.
 
-    Lists that are longer than MLflow keeps of a parameter end with the number of the others.
+    A list that is too long for MLflow ends with the number of the others.
     """
     left_out = [f"{name} ({reason})" for name, reason in plan.left_out.items()]
-    facts = {
+    params = {
         "task.target": plan.asked,
         "task.features": report.listed(plan.task.features, MAX_PARAM),
         "data.left_out": report.listed(left_out, MAX_PARAM, "; "),
     }
-    return {name: value for name, value in facts.items() if value}
+    return {name: value for name, value in params.items() if value}
 
 
 def params(
@@ -389,7 +398,7 @@ def params(
     sections: Collection[str] = SECTIONS,
     later: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return what runs are compared by, without what the job logs ``later`` itself."""
+    """Return parameters by which runs are compared, without those that the job logs ``later``."""
     plain = to_plain(config)
     flat = flatten({name: plain[name] for name in sections if name in plain})
     return {
