@@ -89,7 +89,7 @@ class Evaluation:
         return next(iter(self.metrics.values()))
 
     @property
-    def shown(self) -> dict[str, float]:
+    def leading_metrics(self) -> dict[str, float]:
         """The first ``SHOWN`` metrics."""
         return dict(itertools.islice(self.metrics.items(), SHOWN))
 

@@ -174,8 +174,8 @@ class XGBoost(Estimator):
         """Return the number of rounds that trees are spread over; C003 if it does not divide
         them.
         """
-        asked = self.fit_settings.get("num_boost_round") or trees
-        rounds: int = base.positive("model.fit.num_boost_round", asked)
+        configured = self.fit_settings.get("num_boost_round") or trees
+        rounds: int = base.positive("model.fit.num_boost_round", configured)
         if trees % rounds:
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"

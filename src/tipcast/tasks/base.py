@@ -259,10 +259,7 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     or classes are not named.
     """
     _check_unused(spec)
-    params = dict(spec.params)
-    if spec.threshold is not None:
-        params["threshold"] = spec.threshold
-
+    params = _function_params(spec)
     question = _question(spec, dataset, params)
     features = _features(spec, dataset, question.columns)
 
@@ -305,7 +302,15 @@ def _check_unused(spec: TaskSpec) -> None:
             raise TipcastError("C003", f"task.{name}", what, "leave it out")
 
 
-def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, Any]) -> _Question:
+def _function_params(spec: TaskSpec) -> dict[str, Any]:
+    """Return the parameters of the target function, ``task.threshold`` among them."""
+    params = dict(spec.params)
+    if spec.threshold is not None:
+        params["threshold"] = spec.threshold
+    return params
+
+
+def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, object]) -> _Question:
     """Return the question of a target function, of a column, or of a clustering."""
     kind = kinds.named_by(spec.kind)
     if spec.function is not None:
@@ -316,7 +321,7 @@ def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, Any]) -> _
 
 
 def _asked_by_function(
-    spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, Any]
+    spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, object]
 ) -> _Question:
     """Return the question that a target function answers.
 
