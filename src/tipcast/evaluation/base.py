@@ -56,14 +56,14 @@ class Metric:
     """Its key below a split, as ``auc`` of ``test/auc``."""
     maximize: bool
     label: str = ""
-    """What titles call a headline."""
+    """The headline's name in titles."""
     ranks: bool = True
     """Whether models may be ranked by it: a bias is best in the middle."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good predictions are; each kind adds what its figures are drawn from."""
+    """How good predictions are; each kind adds the data of its figures."""
 
     metrics: Mapping[str, float]
     """The headline first, those of users last."""
@@ -99,7 +99,7 @@ class Evaluator(ABC):
 
     kind: ClassVar[Kind]
     sums: ClassVar[type[Sums]]
-    """What ``count`` returns."""
+    """Type of the sums that ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
     plots: ClassVar[tuple[str, ...]]
@@ -122,7 +122,7 @@ class Evaluator(ABC):
 
     @property
     def headline(self) -> Metric:
-        """What models are ranked by."""
+        """The metric by which models are ranked."""
         return self.metrics[0]
 
     @property

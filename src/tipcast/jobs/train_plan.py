@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def task(self) -> Task:
-        """What is predicted."""
+        """The task: what is predicted from what."""
         return self.recipe.task
 
     @property

@@ -201,7 +201,7 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
 
 @final
 class _Heartbeats:
-    """What the scheduler hears of the workers of a fit."""
+    """Heartbeats of the workers of a fit, as the scheduler gets them."""
 
     def __init__(self, client: "Client", workers: Collection[str]) -> None:
         self._client = client

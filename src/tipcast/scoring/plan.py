@@ -231,7 +231,7 @@ def inspect_file(
     folder: ScoreFolder,
     recipe: str,
 ) -> Inspected:
-    """Decide what is to be done with one file; raise an error that concerns more than the file."""
+    """Decide what is to be done with one file; raises errors that concern more than this file."""
     storage = address.storage(uri, request.storage)
     try:
         stamp = file_stamp(uri, storage)

@@ -93,7 +93,7 @@ def _store_file(uri: str, storage: Mapping[str, object]) -> Iterator[OutputFile]
 
 @contextlib.contextmanager
 def _disk_file(uri: str) -> Iterator[OutputFile]:
-    """Open a file beside the path, which replaces the path when it is on the disk."""
+    """Open a file in the same folder; it replaces the path once its content is on the disk."""
     path = Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
     with write_errors(uri):

@@ -24,7 +24,7 @@ from tipcast.search import MAX_TRIALS
 from tipcast.search.trial import Objective, Proposal, Trial
 from tipcast.tasks.kinds import Kind
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial beside our line
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial, as we do
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")

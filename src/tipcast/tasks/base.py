@@ -31,8 +31,8 @@ GROUP = "tipcast.targets"
 Target = Callable[..., Array]
 """``target(columns, xp, **params)``: canonical raw columns (rows,) -> (rows,) target.
 
-Classes are bool or integers from 0, -1 where a row has no answer; values are floats, NaN where it
-has none: such rows are dropped. ``xp`` is numpy or cupy.
+Classes are bool or integers from 0, -1 for a row without an answer; values are floats, NaN for a
+row without one: such rows are dropped. ``xp`` is numpy or cupy.
 """
 
 CARD = 1
@@ -49,7 +49,7 @@ class TargetColumn:
     kind: Kind
     classes: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
-    """The number that stands for each class, ascending; empty where the column holds 0, 1, ...
+    """The number that stands for each class, ascending; empty if the column holds 0, 1, ...
     itself.
     """
 
