@@ -32,9 +32,9 @@ from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
-    every_way,
     fit,
     predict,
+    score_every_way,
     send_fitted_scorer,
     send_saved_scorer,
     truth,
@@ -236,7 +236,7 @@ def record_model(
 
     columns, raw = held_out(workers, plan)
     x = plan.dataset.compute(columns, plan.task.features, np)
-    scores = every_way(client, fitted, saved, x)
+    scores = score_every_way(client, fitted, saved, x)
     return record.model(saved, trained, raw, scores, device=workers.device)
 
 

@@ -264,8 +264,7 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     features = _features(spec, dataset, question.columns)
 
     classes = question.classes
-    positive = _positive_class(spec, question)
-    swapped = positive is not None and positive == classes[0]
+    swapped = _is_swapped(spec, question)
     if swapped:
         classes = classes[::-1]
 
@@ -377,16 +376,18 @@ def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Q
     )
 
 
-def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
-    """Return the class that ``task.positive`` names; None if it names none.
+def _is_swapped(spec: TaskSpec, question: _Question) -> bool:
+    """Tell whether ``task.positive`` names the first class, which then becomes the second.
 
     Raises C003 if the kind has no positive class or the name is not that of a class.
     """
     kind = question.kind
     classes = question.classes
     positive = _in_the_form_of(classes, spec.positive)
+    if positive is None:
+        return False
 
-    if positive is not None and not (kind.has_positive and positive in classes):
+    if not kind.has_positive or positive not in classes:
         what = f"{kind} has no positive class"
         if kind.has_positive:
             what = f"{spec.positive} is none of two classes"
@@ -395,7 +396,7 @@ def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
             fix = f"use {' or '.join(classes[:2])}"
         raise TipcastError("C003", "task.positive", what, fix)
 
-    return positive
+    return positive == classes[0]
 
 
 def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:
