@@ -125,7 +125,7 @@ def plan_sweep(
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
-    """Return the configuration without the parameters in the space that the command line sets."""
+    """Return the configuration, its model's space without parameters that the command line sets."""
     model = config.model
     fixed = {
         key.removeprefix("model.params.")

@@ -75,7 +75,7 @@ def test_sum_to_the_margin(backend: Session, kind: str) -> None:
         scorer = native.load(bytes(raw), "xgboost-ubj", device)
         held = frames.frame(frames.xp.asarray(x), NAMES)
         assert len(scorer.contributions(held.iloc[:0])) == 0
-        _, added = fit._of_part(held, 0, scorer, 1, 2 if device == "cpu" else 1)
+        _, added = fit._explain_part(held, 0, scorer, 1, 2 if device == "cpu" else 1)
         return added
 
     task = backend.client.submit(
