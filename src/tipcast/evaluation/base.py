@@ -207,9 +207,9 @@ class Evaluator(ABC):
         return value, Interval(value - half, value + half)
 
     def figures(
-        self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+        self, evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
     ) -> Iterator[Any]:
-        """Draw named evaluations: yield (artifact path, PNG).
+        """Draw evaluations, by their names: yield (artifact path, PNG).
 
         The leading figure comes first; some kinds show several evaluations in it. The other figures
         show the first evaluation.
@@ -218,9 +218,9 @@ class Evaluator(ABC):
         from tipcast.evaluation import plots
 
         for name in self.plots:
-            yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
+            yield f"plots/{name}.png", getattr(plots, name)(evaluations, subtitle, classes)
 
-    def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
+    def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: for classes, their shares in the
         training rows.
         """
@@ -235,12 +235,12 @@ class Evaluator(ABC):
             "log_loss": log_loss,
         }
 
-    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+    def details(self, evaluation: Evaluation, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return metrics of single classes or clusters; none if there are many."""
         return {}
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
-        """Return what is kept as tables: artifact path -> columns."""
+        """Return tables that are logged: artifact path -> columns."""
         return {}
 
     @abstractmethod

@@ -126,7 +126,7 @@ class Clustering(Evaluator):
             metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels)
         )
 
-    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+    def details(self, evaluation: Evaluation, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the number of rows of each cluster; nothing if there are many clusters."""
         counts = evaluation.sums.histogram.tolist()
         if len(counts) > MOST_CLUSTERS:

@@ -230,12 +230,12 @@ class XGBoost(Estimator):
 
         Fits in several threads may share the rows.
         """
+        evaluated: xgboost.QuantileDMatrix | None = None  # a trial's curve of these is not kept
         if isinstance(rows, Split):
             train, held_out, features = self.prepared(rows, threads)
             evaluated = train
         else:
             train, held_out, features = rows
-            evaluated = None  # a trial's curve of training rows is not kept
 
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
