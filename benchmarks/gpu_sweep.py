@@ -16,9 +16,10 @@ from typing import Any
 import sweep_rows
 from gpu_rows import attempt, months, opened
 from harness import options, write_result
-from tipcast.search.pool import Pool, TrialWorkers
+from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Proposal, Trial
+from tipcast.search.workers import TrialWorkers
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 """GPUs of the machine -> GPUs used and trials at once on each."""

@@ -43,7 +43,7 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
-from tipcast.models.fit import hold, predict
+from tipcast.models.fit import predict, send_saved_scorer
 from tipcast.tracking.models import Fetched, fetch
 from tipcast.tracking.store import open_store
 
@@ -121,7 +121,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
     spec = to_object(composed.config)
     with session(spec.backend, spec.cluster) as workers:
         client, parts = workers.client, on_workers(workers, files, fetched)
-        held = hold(client, fetched.path, fetched.format, workers.device)
+        held = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
         by = str(fetched.path), fetched.format, workers.device
         # in a process of its own: Dask's workers give OpenMP one thread
         if workers.device == "cpu":

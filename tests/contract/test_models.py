@@ -17,7 +17,7 @@ from tipcast.datasets.rows import collection
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import every_way
+from tipcast.models.fit import score_every_way
 from tipcast.tasks.kinds import named
 from tipcast.tracking.portable import TOLERANCE
 
@@ -221,7 +221,7 @@ def _cell(session, table, fits, held_out, folder):
         scores_again=scores_again,
         of_none=of_none,
         saved_scores=native.load(saved, first.format).score(values),
-        ways=every_way(client, first, saved, values),
+        ways=score_every_way(client, first, saved, values),
     )
 
 

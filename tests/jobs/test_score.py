@@ -616,7 +616,7 @@ def test_a_scoring_that_refused_a_file_says_so_in_its_run(
     with pytest.raises(TipcastError, match=r"S010.*1 of 3 files"):
         score()
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
-    run = mlflow.MlflowClient(store).get_run(said["run"])
+    run = mlflow.MlflowClient(store).get_run(said["run_id"])
     assert (run.info.status, run.data.tags["error.code"]) == ("FINISHED", "S010")
 
 

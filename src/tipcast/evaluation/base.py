@@ -56,14 +56,14 @@ class Metric:
     """Its key below a split, as ``auc`` of ``test/auc``."""
     maximize: bool
     label: str = ""
-    """What titles call a headline."""
+    """The headline's name in titles."""
     ranks: bool = True
     """Whether models may be ranked by it: a bias is best in the middle."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good predictions are; each kind adds what its figures are drawn from."""
+    """How good predictions are; each kind adds the data of its figures."""
 
     metrics: Mapping[str, float]
     """The headline first, those of users last."""
@@ -89,7 +89,7 @@ class Evaluation:
         return next(iter(self.metrics.values()))
 
     @property
-    def shown(self) -> dict[str, float]:
+    def leading_metrics(self) -> dict[str, float]:
         """The first ``SHOWN`` metrics."""
         return dict(itertools.islice(self.metrics.items(), SHOWN))
 
@@ -99,7 +99,7 @@ class Evaluator(ABC):
 
     kind: ClassVar[Kind]
     sums: ClassVar[type[Sums]]
-    """What ``count`` returns."""
+    """Type of the sums that ``count`` returns."""
     metrics: ClassVar[tuple[Metric, ...]]
     """The headline first."""
     plots: ClassVar[tuple[str, ...]]
@@ -122,7 +122,7 @@ class Evaluator(ABC):
 
     @property
     def headline(self) -> Metric:
-        """What models are ranked by."""
+        """The metric by which models are ranked."""
         return self.metrics[0]
 
     @property
@@ -207,9 +207,9 @@ class Evaluator(ABC):
         return value, Interval(value - half, value + half)
 
     def figures(
-        self, named: Mapping[str, Any], subtitle: str, classes: Sequence[str] = ()
+        self, evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
     ) -> Iterator[Any]:
-        """Draw named evaluations: yield (artifact path, PNG).
+        """Draw evaluations, by their names: yield (artifact path, PNG).
 
         The leading figure comes first; some kinds show several evaluations in it. The other figures
         show the first evaluation.
@@ -218,9 +218,9 @@ class Evaluator(ABC):
         from tipcast.evaluation import plots
 
         for name in self.plots:
-            yield f"plots/{name}.png", getattr(plots, name)(named, subtitle, classes)
+            yield f"plots/{name}.png", getattr(plots, name)(evaluations, subtitle, classes)
 
-    def baseline(self, evaluation: Any, trained: Counts, tested: Counts) -> dict[str, float]:
+    def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: for classes, their shares in the
         training rows.
         """
@@ -235,12 +235,12 @@ class Evaluator(ABC):
             "log_loss": log_loss,
         }
 
-    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+    def details(self, evaluation: Evaluation, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return metrics of single classes or clusters; none if there are many."""
         return {}
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
-        """Return what is kept as tables: artifact path -> columns."""
+        """Return tables that are logged: artifact path -> columns."""
         return {}
 
     @abstractmethod

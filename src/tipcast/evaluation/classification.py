@@ -253,7 +253,6 @@ class Classification(Evaluator):
             "mean_prediction": calibration.mean_prediction,
             "calibration_error": calibration.error,
         }
-        steps = np.linspace(0, 1, TRIAL_STEPS + 1)
 
         return ClassificationEvaluation(
             metrics,
@@ -263,8 +262,15 @@ class Classification(Evaluator):
             calibration.bins,
             sums.resolution,
             threshold=threshold,
-            trial_curve=np.interp(steps, roc["fpr"], roc["tpr"]).tolist(),
+            trial_curve=at_even_rates(roc),
         )
+
+
+def at_even_rates(roc: Mapping[str, Floats]) -> list[float]:
+    """Return the true-positive rates of a curve at even false-positive rates."""
+    steps = np.linspace(0, 1, TRIAL_STEPS + 1)
+    rates: list[float] = np.interp(steps, roc["fpr"], roc["tpr"]).tolist()
+    return rates
 
 
 def confusion_metrics(sums: Binned) -> dict[str, float]:

@@ -62,13 +62,13 @@ def davies_bouldin(centroids: Floats, distances: Floats) -> float:
     224-227.
 
     """
-    apart = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
+    gaps = np.linalg.norm(centroids[:, None] - centroids[None], axis=2)
     spread = distances[:, None] + distances[None]
-    if len(apart) < 2 or not spread.any():
+    if len(gaps) < 2 or not spread.any():
         return 0.0
 
-    apart[apart == 0] = np.inf  # a cluster and itself, as scikit-learn has it
-    return float((spread / apart).max(axis=1).mean())
+    gaps[gaps == 0] = np.inf  # a cluster and itself, as scikit-learn has it
+    return float((spread / gaps).max(axis=1).mean())
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,10 @@ class Clustering(Evaluator):
         centroids = feature_sums / np.maximum(cluster_rows, 1)[:, None]
 
         drawn = max(min(DRAWN, DRAWN_VALUES // feature_sums.shape[1]), 1)
-        around = parts.add(functools.partial(_around, centroids, -(-rows // drawn)), list)
-        distances, sample, labels = zip(*around, strict=True)
+        part_results = parts.add(
+            functools.partial(_distances_and_sample, centroids, -(-rows // drawn)), list
+        )
+        distances, sample, labels = zip(*part_results, strict=True)
 
         has_rows = cluster_rows > 0  # clusters without rows count for nothing, as in scikit-learn
         mean_distances = sum(distances)[has_rows] / cluster_rows[has_rows]
@@ -124,7 +126,7 @@ class Clustering(Evaluator):
             metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels)
         )
 
-    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+    def details(self, evaluation: Evaluation, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the number of rows of each cluster; nothing if there are many clusters."""
         counts = evaluation.sums.histogram.tolist()
         if len(counts) > MOST_CLUSTERS:
@@ -188,7 +190,7 @@ def _sums(clusters: int, predictions: Array | Frame, x: Array | Frame) -> list[F
     return [sums]
 
 
-def _around(
+def _distances_and_sample(
     centroids: Floats, step: int, predictions: Array | Frame, x: Array | Frame
 ) -> tuple[Floats, Floats, Ints]:
     """Return the sums of a part's distances from the centroids by cluster, and every ``step``-th
@@ -197,8 +199,8 @@ def _around(
     distances = np.zeros(len(centroids))
     for labels, features in _blocks(predictions, x):
         xp = module_of(features)
-        away = features - xp.asarray(centroids)[labels]
-        norms = xp.sqrt((away * away).sum(axis=1))
+        offsets = features - xp.asarray(centroids)[labels]
+        norms = xp.sqrt((offsets * offsets).sum(axis=1))
         distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
     sample = to_host(values_of(x)[::step]).astype(np.float64)
     return distances, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)

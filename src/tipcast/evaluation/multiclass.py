@@ -89,7 +89,7 @@ class Multiclass(Evaluator):
     odd_targets = "labels are outside the model's {sums.histogram.size} classes, which count from 0"
     loss = staticmethod(log_loss)
 
-    def details(self, evaluation: Any, classes: Sequence[str] = ()) -> dict[str, float]:
+    def details(self, evaluation: Evaluation, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the recall of each class that has rows, by its name."""
         sums = evaluation.sums
         recalls = _by_class("recall", _names(sums, classes), sums.right(1).tolist())

@@ -89,7 +89,7 @@ def area_under(
 
 
 def _variance_of_mean(rows: Floats, values: Floats, mean: float) -> float:
-    """Return the variance of the mean of values (vertices,), each of which has so many rows."""
+    """Return the variance of a mean over rows, from values (vertices,) and the rows with each."""
     number = rows.sum()
     scatter = max(float((rows * values**2).sum()) - number * mean * mean, 0.0)
     return float(scatter / (number - 1) / number)

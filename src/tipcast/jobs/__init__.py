@@ -12,7 +12,7 @@ def end_job(
     result: Mapping[str, Any],
     form: Output,
     *,
-    lines: Mapping[str, Any] | None = None,
+    lines: Mapping[str, object] | None = None,
     problem: Exception | None = None,
 ) -> Mapping[str, Any]:
     """Print a job's result as aligned lines, as one object on one line, or not at all; return it.

@@ -245,8 +245,8 @@ def check_scheduler_workers(backend: BackendSpec, cluster: SchedulerCluster) -> 
     kinds = ", ".join(
         f"{number} of {threads} and {memory}" for (threads, memory), number in sizes.items()
     )
-    wanted = f"wanted {cluster.n_workers}; same versions"
-    return f"{cluster.address}: {count(len(workers), 'worker')} ({kinds}), {wanted}"
+    workers_in_words = f"{count(len(workers), 'worker')} ({kinds}), wanted {cluster.n_workers}"
+    return f"{cluster.address}: {workers_in_words}; same versions"
 
 
 def show_local_workers(cluster: ClusterSpec) -> str:

@@ -75,8 +75,8 @@ def show_target(target: Mapping[str, Any]) -> None:
     if len(target["classes"]) > SHOWN_CLASSES:
         names.append("...")
 
-    shown = {**target, "classes": ", ".join(names)}
-    facts = [f"{name} {value}" for name, value in shown.items() if value]
+    entries = {**target, "classes": ", ".join(names)}
+    facts = [f"{name} {value}" for name, value in entries.items() if value]
     show("  ".join(["target", *facts]))
 
 

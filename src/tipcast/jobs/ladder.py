@@ -152,15 +152,15 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
     )
     # The cutoff may lie behind these few parts.
     recipe = dataclasses.replace(data.recipe, cutoff=None)
-    few = dataclasses.replace(data, train=train_side, test=test_side, recipe=recipe)
+    small_plan = dataclasses.replace(data, train=train_side, test=test_side, recipe=recipe)
     tiny = dataclasses.replace(config.model, params={**config.model.params, **config.model.tiny})
 
     try:
-        splits = read_rows(workers, config, few)
+        splits = read_rows(workers, config, small_plan)
         estimator = build_for_task(tiny, workers.device, data.task)
         validation = splits.get("validation")
         fitted = fit(workers.client, estimator, splits["train"], validation, config.seed)
-        evaluate(workers.client, few, fitted, splits)
+        evaluate(workers.client, small_plan, fitted, splits)
     # A part may lack a class, or so few trees may not fill the rounds.
     except TipcastError as problem:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)

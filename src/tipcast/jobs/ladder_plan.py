@@ -37,7 +37,7 @@ NOT_HERE = {"C002", "C010", "K006", "K007"}
 
 @dataclass(frozen=True)
 class Rung:
-    """Where one of the trainings runs."""
+    """Cores or GPUs on which one of the trainings runs."""
 
     device: str
     """``cpu`` or ``gpu``."""

@@ -88,11 +88,11 @@ def compare_results(results: Sequence[RungResult], headline: str, tolerance: flo
     table["difference"] = (table[headline] - first[headline]).abs() / (abs(first[headline]) or 1.0)
 
     scores = [headline]
-    apart = table["difference"]
+    difference = table["difference"]
     if "adjusted_rand" in table:
         scores.append("adjusted_rand")
-        apart = np.maximum(apart, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
-    table["verdict"] = np.where(apart <= tolerance, "equal", "NOT equal")
+        difference = np.maximum(difference, (table["adjusted_rand"] - first["adjusted_rand"]).abs())
+    table["verdict"] = np.where(difference <= tolerance, "equal", "NOT equal")
 
     seconds = ["cluster_s", *times, "job_s"]
     columns = ["rung", *seconds, "speed_up", "efficiency", *scores, "difference", "verdict", "run"]

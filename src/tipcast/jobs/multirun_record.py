@@ -74,7 +74,7 @@ def best_metrics(board: Sequence[Row]) -> dict[str, float]:
 
 def record(context: RunContext, results: Sequence[TrainingResult], board: Sequence[Row]) -> None:
     """Record the leaderboard, its best metrics and the note in the parent run."""
-    remarks = alike(results)
+    remarks = same_metrics(results)
     for remark in remarks:
         LOG.warning("%s", remark)
 
@@ -90,7 +90,7 @@ def record(context: RunContext, results: Sequence[TrainingResult], board: Sequen
     context.run.note("\n\n".join([table, *remarks, report.repeat(context.command)]))
 
 
-def alike(results: Sequence[TrainingResult]) -> list[str]:
+def same_metrics(results: Sequence[TrainingResult]) -> list[str]:
     """Return a line for trainings whose metrics are the same to the last bit, as with two seeds
     that have no effect.
     """

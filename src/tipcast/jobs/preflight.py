@@ -32,8 +32,8 @@ def check(config: schema.JobConfig) -> None:
 
     if isinstance(config, schema.SweepConfig):
         if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
-            other = "backend=cpu, where each thread runs a trial"
-            raise incompatible("search.trials_per_gpu", other, "leave it out")
+            excluded = "backend=cpu, where each thread runs a trial"
+            raise incompatible("search.trials_per_gpu", excluded, "leave it out")
         if config.resume is None:  # otherwise the sweep has the task and the search of its run
             check_search(config)
 

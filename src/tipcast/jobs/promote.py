@@ -174,7 +174,7 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
         metrics, check = measure_difference(workers, judge, scored, margin)
 
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
-        metrics |= {f"{side}/{name}": value for name, value in evaluation.shown.items()}
+        metrics |= {f"{side}/{name}": value for name, value in evaluation.leading_metrics.items()}
 
     metrics["test/rows"] = float(evaluations[0].rows)
     return Comparison(evaluations, metrics, check)

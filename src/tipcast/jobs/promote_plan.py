@@ -47,7 +47,7 @@ class Candidate:
 
     @property
     def question(self) -> str:
-        """What it predicts, for rows of which dataset: a model says little about other rows."""
+        """The target and the dataset: a model says little about rows of another dataset."""
         manifest = self.fetched.manifest
         target = f"{self.fetched.kind} of {manifest['target']}"
         facts = [f"{name} {manifest[name]}" for name in FILE_OPTIONS if manifest.get(name)]

@@ -66,8 +66,8 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         files = read_yaml(store, run_id, FILES)
         trained = recorded(text, run.data.tags.get(BEST, "{}"), where, files)
 
-    others = [word for word in overrides if not word.startswith(REPEAT)]
-    return [f"{REPEAT}{quoted(run_id)}", *others], trained
+    other_words = [word for word in overrides if not word.startswith(REPEAT)]
+    return [f"{REPEAT}{quoted(run_id)}", *other_words], trained
 
 
 @dataclass(frozen=True)

@@ -184,7 +184,7 @@ def run_context(
     *,
     job: str,
     name: str,
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     tags: Mapping[str, object] | None = None,
     clock: Clock | None = None,
     resume: Run | None = None,

@@ -211,15 +211,16 @@ def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastErro
     if not refused:
         return None
 
-    first = next(iter(refused.values()))
+    first_error = next(iter(refused.values()))
     if plan.n_files == 1:
-        return first
+        return first_error
 
-    what = f"{len(refused)} of {plan.n_files} files were refused, as {first.where}: {reason(first)}"
+    example = f"{first_error.where}: {reason(first_error)}"
+    what = f"{len(refused)} of {plan.n_files} files were refused, as {example}"
     fix = "mend or leave out the files that are listed"
     reasons = {(error.code, error.what) for error in refused.values()}
     if len(refused) == plan.n_files and len(reasons) == 1:
-        fix = first.fix
+        fix = first_error.fix
     return TipcastError("S010", "input", what, fix)
 
 
@@ -255,5 +256,5 @@ def summary(
 
 def lines_for_people(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the lines that are printed with print=text."""
-    shown = {name: value for name, value in result.items() if name not in ALREADY_SHOWN}
-    return {LABELS.get(name, name): value for name, value in shown.items()}
+    entries = {name: value for name, value in result.items() if name not in ALREADY_SHOWN}
+    return {LABELS.get(name, name): value for name, value in entries.items()}

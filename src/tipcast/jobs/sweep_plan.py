@@ -125,7 +125,7 @@ def plan_sweep(
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
-    """Return the configuration without the parameters in the space that the command line sets."""
+    """Return the configuration, its model's space without parameters that the command line sets."""
     model = config.model
     fixed = {
         key.removeprefix("model.params.")
@@ -221,12 +221,12 @@ def whole_command(previous: PreviousSweep, config: SweepConfig, command: str) ->
     """Return the command that repeats a resumed sweep as a whole: its first command, with the
     current number of trials.
     """
-    first = previous.tags.get("command", command)
+    first_command = previous.tags.get("command", command)
     if "search.trials" not in given_keys(command):
-        return first
+        return first_command
 
-    words = command_words(without_keys(first, "search.trials"))
-    return with_words(first, [*words, f"search.trials={config.search.trials}"])
+    words = command_words(without_keys(first_command, "search.trials"))
+    return with_words(first_command, [*words, f"search.trials={config.search.trials}"])
 
 
 def finished_result(plan: SweepPlan) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,9 +32,9 @@ from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
-    every_way,
     fit,
     predict,
+    score_every_way,
     send_fitted_scorer,
     send_saved_scorer,
     truth,
@@ -114,14 +115,14 @@ def train(
     return trained_result(record, trained, registered)
 
 
-def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[Any]]:
+def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[ModuleType]]:
     """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
     are returned as futures, and then those of logging.
     """
     module = TOGETHER.get(estimator.__module__)
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "load ahead")
-    loading: list[Future[Any]] = []
+    loading: list[Future[ModuleType]] = []
     if module and workers.device == "cuda" and workers.n_workers > 1:
         loading.append(thread.submit(import_module, module))
 
@@ -147,7 +148,7 @@ def fit_model(
     record: Record,
     estimator: Estimator,
     splits: Splits,
-    loading: Sequence[Future[Any]],
+    loading: Sequence[Future[ModuleType]],
 ) -> Fitted:
     """Fit on the training rows once all modules are loaded, and log the length of the fit."""
     config = record.config
@@ -235,7 +236,7 @@ def record_model(
 
     columns, raw = held_out(workers, plan)
     x = plan.dataset.compute(columns, plan.task.features, np)
-    scores = every_way(client, fitted, saved, x)
+    scores = score_every_way(client, fitted, saved, x)
     return record.model(saved, trained, raw, scores, device=workers.device)
 
 

@@ -49,7 +49,7 @@ class Plan:
 
     @property
     def task(self) -> Task:
-        """What is predicted."""
+        """The task: what is predicted from what."""
         return self.recipe.task
 
     @property
@@ -58,7 +58,7 @@ class Plan:
         return self.recipe.dataset
 
     @property
-    def asked(self) -> str:
+    def target_in_words(self) -> str:
         """The target: its column, or the function's result in words; empty for clustering."""
         task = self.task
         if not task.has_target:
@@ -112,7 +112,7 @@ class Plan:
 
         return described
 
-    def identity(self, settings: Mapping[str, Any]) -> str:
+    def identity(self, settings: Mapping[str, object]) -> str:
         """Return a digest of the data and of settings that decide the result."""
         text = json.dumps(
             [settings, self.train.digest, self.test.digest], sort_keys=True, default=str

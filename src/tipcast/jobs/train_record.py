@@ -306,7 +306,9 @@ class Record:
             validation=trained.validation,
             baseline=trained.baseline,
             run_id=run.id,
-            learnt=report.learnt(self.plan.asked, self.plan.task.features, self.plan.left_out),
+            learnt=report.learnt(
+                self.plan.target_in_words, self.plan.task.features, self.plan.left_out
+            ),
             remarks=self.remarks(trained),
             repeated=report.repeat(self.context.command, self.context.code.remark),
             remark=remark,
@@ -347,7 +349,7 @@ class Record:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if
         there is one.
         """
-        headlines = dict(trained.test.shown)
+        headlines = dict(trained.test.leading_metrics)
         if trained.test.threshold is not None:
             headlines["threshold"] = trained.test.threshold
 
@@ -386,7 +388,7 @@ def planned_params(plan: Plan) -> dict[str, str]:
     """
     left_out = [f"{name} ({reason})" for name, reason in plan.left_out.items()]
     params = {
-        "task.target": plan.asked,
+        "task.target": plan.target_in_words,
         "task.features": report.listed(plan.task.features, MAX_PARAM),
         "data.left_out": report.listed(left_out, MAX_PARAM, "; "),
     }

@@ -263,7 +263,9 @@ def try_params(
     ``make`` returns an unfitted estimator with ``params``; its keyword arguments replace some of
     them. Raises C003 with the library's message.
     """
-    few = {name: 2 for name in STEPS if isinstance(params.get(name), int) and params[name] > 2}
+    small_steps = {
+        name: 2 for name in STEPS if isinstance(params.get(name), int) and params[name] > 2
+    }
     unset = {name: None for name in PER_COLUMN if name in params}
     x: Any = np.random.default_rng(0).random((TRIED_ROWS, TRIED_COLUMNS))
     if sparse:
@@ -274,7 +276,7 @@ def try_params(
     y = kind.example_target(TRIED_ROWS)
     try:
         with warnings.catch_warnings(action="ignore"):
-            return make(**few, **unset).fit(x, y)
+            return make(**small_steps, **unset).fit(x, y)
     except (ValueError, TypeError) as problem:
         # Whole words: the parameter C is a letter of SVC too.
         name = next((name for name in params if re.search(rf"\b{name}\b", str(problem))), "")

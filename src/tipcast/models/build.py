@@ -49,9 +49,7 @@ def build(
         shipped = _shipped(model.name)
     _check_shipped(model, shipped)
 
-    table = "gpu"
-    if device == "cpu":
-        table = "cpu"
+    table = "cpu" if device == "cpu" else "gpu"
     tables = model.classes[kind.name] if model.classes else shipped
     name = _class_name(model, tables, table)
     settings: dict[str, Any] = {

@@ -25,8 +25,8 @@ def check_type(cls: type, name: str, kind: Kind, where: str) -> None:
     if estimator_type is None or estimator_type in kind.estimator_types:
         return
 
-    wanted = _with_article(kind.estimator_types[0])
-    what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {wanted}"
+    needed = _with_article(kind.estimator_types[0])
+    what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {needed}"
     raise TipcastError("C002", where, what, f"name one, as {kind.estimator_example}")
 
 

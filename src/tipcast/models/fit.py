@@ -201,7 +201,7 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
 
 @final
 class _Heartbeats:
-    """What the scheduler hears of the workers of a fit."""
+    """Heartbeats of the workers of a fit, as the scheduler gets them."""
 
     def __init__(self, client: "Client", workers: Collection[str]) -> None:
         self._client = client
@@ -298,7 +298,7 @@ def truth(client: "Client", scorer: "Future[native.Scorer]", rows: RowsOnWorkers
     """
     if rows.y:
         return list(rows.y)
-    return list(client.map(_one_hot_rows, rows.x, scorer=scorer, pure=False, key="judged"))
+    return list(client.map(_one_hot_rows, rows.x, scorer=scorer, pure=False, key="one-hot"))
 
 
 def _one_hot_rows(x: Frame, scorer: native.Scorer) -> Array:
@@ -323,7 +323,7 @@ def send_saved_scorer(
     return _sent(client, native.load, saved.read_bytes(), format, device)
 
 
-def every_way(client: "Client", fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
+def score_every_way(client: "Client", fitted: Fitted, saved: Path, x: Array) -> dict[str, Array]:
     """Score (rows, features) float32 host rows by every way that a worker has to score a saved
     model.
 
@@ -331,12 +331,14 @@ def every_way(client: "Client", fitted: Fitted, saved: Path, x: Array) -> dict[s
     those of ``native.available``.
     """
     scores: dict[str, Array] = _sent(
-        client, _every_way, fitted.scorer, saved.read_bytes(), fitted.format, x
+        client, _score_every_way, fitted.scorer, saved.read_bytes(), fitted.format, x
     ).result()
     return scores
 
 
-def _every_way(scorer: native.Scorer, content: bytes, format: str, x: Array) -> dict[str, Array]:
+def _score_every_way(
+    scorer: native.Scorer, content: bytes, format: str, x: Array
+) -> dict[str, Array]:
     ways = {way: native.load(content, format, through=way) for way in native.available(format)}
     scorers = {"estimator": scorer, **ways}
     return {name: to_host(scorer.score(x)) for name, scorer in scorers.items()}

@@ -36,7 +36,7 @@ RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
 CUML_ONLY = ("n_bins", "max_batch_size")
 """Parameters that scikit-learn lacks."""
 CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
-"""scikit-learn's name -> cuML's, where they differ."""
+"""scikit-learn's name -> cuML's, if they differ."""
 CUML_PARAMS = (
     "n_estimators",
     "max_depth",

@@ -97,17 +97,17 @@ class Library(LibraryRows):
             most_rows = self.fit_settings.get("rows")
             numbers = chosen_by_part(map(len, sides[0]), most_rows, seed)
             sample = [rows_at(*part) for part in zip(numbers, *sides, strict=True)]
-            return self.learn(sample, features, seed, threads)
+            return self.learn_sample(sample, features, seed, threads)
 
-        at = self.places(features)
-        steps = self.preprocessing([moments(frame, at) for frame in sides[0]], features)
+        positions = self.places(features)
+        steps = self.preprocessing([moments(frame, positions) for frame in sides[0]], features)
         offset = self.offset([rows_and_sum(target) for target in sides[1]])
         model = self.make(find_class(self.library), seed, threads)
         passes = self.passes(steps.scaler.n_samples_seen_)
         for frame, target in [*zip(*sides, strict=True)] * passes:
-            model = self.learnt(model, frame, target, steps, offset)
+            model = self.learn_part(model, frame, target, steps, offset)
 
-        return self.fitted(moved(model, offset), features, steps)
+        return self.fitted(with_offset(model, offset), features, steps)
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
@@ -137,10 +137,10 @@ class Library(LibraryRows):
         settings = {"steps": steps, "offset": offset, "pure": False}
         learning = client.submit(self.make, find_class(self.library), seed, 1, pure=False)
         for frame, target in [*zip(*sides, strict=True)] * passes:
-            learning = client.submit(self.learnt, learning, frame, target, **settings)
+            learning = client.submit(self.learn_part, learning, frame, target, **settings)
 
         model = watched(client, workers, learning.result)
-        return self.fitted(moved(model, offset), features, steps)
+        return self.fitted(with_offset(model, offset), features, steps)
 
     def _fit_on_one_worker(
         self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
@@ -149,7 +149,7 @@ class Library(LibraryRows):
         sample = self._sample(client, sides, seed)
         address, threads = max(client.nthreads().items(), key=lambda item: (item[1], item[0]))
         task = client.submit(
-            self.learn, sample, features, seed, threads, workers=[address], pure=False
+            self.learn_sample, sample, features, seed, threads, workers=[address], pure=False
         )
         fitted: Fitted = watched(client, [address], task.result)
         return fitted
@@ -219,7 +219,9 @@ class Library(LibraryRows):
         return float(total / rows)
 
     @travelling
-    def learnt(self, model: Any, x: Frame, y: Frame, steps: Preprocessing, offset: float) -> Any:
+    def learn_part(
+        self, model: Any, x: Frame, y: Frame, steps: Preprocessing, offset: float
+    ) -> Any:
         """Return a copy of a model that has learnt from one more part, whose targets are reduced by
         ``offset``.
         """
@@ -237,7 +239,7 @@ class Library(LibraryRows):
         return model.partial_fit(z, target)
 
     @travelling
-    def learn(
+    def learn_sample(
         self, sample: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int
     ) -> Fitted:
         """Fit on rows of this process: each part is a frame of features and, if something is
@@ -245,8 +247,8 @@ class Library(LibraryRows):
         """
         frames, *targets = map(list, zip(*sample, strict=True))
         xp = module_of(frames[0].values)
-        at = self.places(features)
-        steps = self.preprocessing([moments(frame, at) for frame in frames], features)
+        positions = self.places(features)
+        steps = self.preprocessing([moments(frame, positions) for frame in frames], features)
 
         z = self.values(frames, steps)
         y = None
@@ -261,7 +263,7 @@ class Library(LibraryRows):
         self._fit_rows(model, z, y)
 
         if not hasattr(model, "predict"):
-            model = self.nearest(to_host(z), to_host(xp.asarray(model.labels_)))
+            model = self.nearest_cluster_model(to_host(z), to_host(xp.asarray(model.labels_)))
         elif xp is not np and hasattr(model, "kneighbors"):
             # The model is these rows. Brute force, which scikit-learn would use for a cuML model,
             # rounds by the number of threads, which can change which of two rows is nearer. A tree
@@ -308,7 +310,7 @@ class Library(LibraryRows):
             fix = "choose a model that takes such rows, or other parameters"
             raise TipcastError("C003", self.library, what, fix) from problem
 
-    def nearest(self, z: Array, labels: Array) -> Any:
+    def nearest_cluster_model(self, z: Array, labels: Array) -> Any:
         """Return a model that gives any row the cluster of the nearest of (n, features) rows, which
         have (n,) labels.
         """
@@ -356,7 +358,7 @@ class Library(LibraryRows):
         )
 
 
-def moved(model: Any, offset: float) -> Any:
+def with_offset(model: Any, offset: float) -> Any:
     """Return a linear model whose predictions are higher by an offset."""
     if offset:
         model = copy(model)

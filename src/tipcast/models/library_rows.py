@@ -118,7 +118,7 @@ class LibraryRows(Estimator):
 
     @property
     def _tags(self) -> Any:
-        """What scikit-learn says of the rows that the class takes."""
+        """scikit-learn's tags on the rows that the class takes."""
         try:
             return get_tags(self.make(find_class(self.reference), 0, 1)).input_tags
         # The class only looks like scikit-learn's, or its parameters are bad.
@@ -137,7 +137,7 @@ class LibraryRows(Estimator):
         return np.float32
 
     def places(self, features: Sequence[str]) -> list[int]:
-        """Return where the categories are among the features."""
+        """Return the positions of the categories among the features."""
         return [features.index(name) for name in self.categorical]
 
     def preprocessing(self, parts: Sequence[Moments], features: Sequence[str]) -> Preprocessing:

@@ -360,7 +360,7 @@ TRUSTED = (
     "sklearn.tree._tree.Tree",
     "sklearn.utils._bunch.Bunch",
 )
-"""Types beside those that skops itself trusts which a saved model may hold."""
+"""Types that a saved model may hold, besides those that skops itself trusts."""
 
 
 def available(format: str, devices: Sequence[str] = ("cpu", "cuda")) -> list[str]:

@@ -58,7 +58,7 @@ PARAMS = {
     "tree_method",
     "verbosity",
 }
-"""By the names of XGBoost's scikit-learn interface."""
+"""Parameters, by the names of XGBoost's scikit-learn interface."""
 ABOVE_ZERO = (
     "learning_rate",
     "subsample",
@@ -66,7 +66,7 @@ ABOVE_ZERO = (
     "colsample_bylevel",
     "colsample_bynode",
 )
-"""At 0 nothing is learned, which XGBoost does not refuse."""
+"""Parameters that must be above 0: at 0 nothing is learned, which XGBoost does not refuse."""
 HINTS = {
     **base.RESERVED,
     "eta": "model.params.learning_rate",
@@ -78,6 +78,7 @@ HINTS = {
     "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
     "objective": "task=...: it implies the objective",
 }
+"""Names that are refused -> what to use in their place."""
 
 Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[str]]
 """Binned rows to train on, binned rows that decide when to stop, and the names of features."""
@@ -85,13 +86,13 @@ Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[s
 
 @dataclass(frozen=True)
 class Training:
-    """What XGBoost is asked for."""
+    """A training in XGBoost's terms."""
 
     params: Mapping[str, Any]
     """Parameters by XGBoost's own names."""
     rounds: int
     early_stopping_rounds: int | None
-    """Rounds without improvement that end a training; None: none do."""
+    """Rounds without improvement that end the training; None to run all rounds."""
 
 
 @final
@@ -110,7 +111,7 @@ class XGBoost(Estimator):
         return True
 
     def to_xgboost(self) -> Training:
-        """Return what XGBoost is asked for.
+        """Return the training in XGBoost's terms.
 
         ``n_estimators`` counts trees, which are spread over ``num_boost_round`` rounds; null means
         one tree a round. A parameter that is null is left to XGBoost. Raises C001 for an unknown
@@ -174,8 +175,8 @@ class XGBoost(Estimator):
         """Return the number of rounds that trees are spread over; C003 if it does not divide
         them.
         """
-        asked = self.fit_settings.get("num_boost_round") or trees
-        rounds: int = base.positive("model.fit.num_boost_round", asked)
+        configured = self.fit_settings.get("num_boost_round") or trees
+        rounds: int = base.positive("model.fit.num_boost_round", configured)
         if trees % rounds:
             what = f"{trees} trees do not spread evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
@@ -229,12 +230,12 @@ class XGBoost(Estimator):
 
         Fits in several threads may share the rows.
         """
+        evaluated: xgboost.QuantileDMatrix | None = None  # a trial's curve of these is not kept
         if isinstance(rows, Split):
             train, held_out, features = self.prepared(rows, threads)
             evaluated = train
         else:
             train, held_out, features = rows
-            evaluated = None  # a trial's curve of training rows is not kept
 
         history: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
@@ -333,9 +334,8 @@ class XGBoost(Estimator):
         used = booster.attr(DEVICE) or "unknown"
         if used.partition(":")[0] != self.device:
             what = f"XGBoost computed on {used} and not on {self.device}"
-            raise TipcastError(
-                "C010", "backend", what, "run where XGBoost finds a GPU, or use backend=cpu"
-            )
+            fix = "run where XGBoost finds a GPU, or use backend=cpu"
+            raise TipcastError("C010", "backend", what, fix)
 
         trained = booster.num_boosted_rounds()
         info: dict[str, str | float] = {"device": used, "rounds": trained}

@@ -88,7 +88,7 @@ class TrainingThread(WorkerPlugin):
 
     def setup(self, worker: "Worker") -> None:
         """Start the thread."""
-        # XGBoost warns where a worker has no rows.
+        # XGBoost would warn of a worker without rows.
         logging.getLogger("[xgboost.dask]").setLevel(logging.ERROR)
         if EXECUTOR not in worker.executors:
             library = ctypes.CDLL(xgboost.libpath.find_lib_path()[0])

@@ -67,7 +67,7 @@ class ScoreFolder:
     """
 
 
-def read_folder(output: str, options: Mapping[str, Any]) -> ScoreFolder:
+def read_folder(output: str, options: Mapping[str, object]) -> ScoreFolder:
     """Read which scores a folder has; change nothing.
 
     ``options`` are the user's options for fsspec. Raises C004 or C011 if the folder must not get
@@ -120,7 +120,7 @@ def bad_output(output: str, what: str, fix: str) -> TipcastError:
     return TipcastError("C011", f"output {address.shown(output)}", what, fix)
 
 
-def _list_files(output: str, path: str, storage: Mapping[str, Any]) -> Iterator[str]:
+def _list_files(output: str, path: str, storage: Mapping[str, object]) -> Iterator[str]:
     """List the paths or addresses of all files below a folder; C011 if there is a link."""
     if address.scheme(path):
         store = address.filesystem(path, storage)
@@ -158,7 +158,7 @@ def _refuse_link(output: str, folder: Path, path: Path) -> None:
 
 
 def _read_manifest(
-    uri: str, storage: Mapping[str, Any]
+    uri: str, storage: Mapping[str, object]
 ) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
     """Read a manifest: its entries, and what else it holds; both are empty if it is missing or is
     not tipcast's.
@@ -179,7 +179,7 @@ def _read_manifest(
     return {}, {}
 
 
-def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
+def _read_footer(uri: str, storage: Mapping[str, object]) -> Entry | None:
     """Return the entry in a scored file's footer; None for any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
@@ -193,7 +193,7 @@ def _read_footer(uri: str, storage: Mapping[str, Any]) -> Entry | None:
 
 
 def write_manifest(
-    folder: ScoreFolder, obsolete: Collection[str], options: Mapping[str, Any]
+    folder: ScoreFolder, obsolete: Collection[str], options: Mapping[str, object]
 ) -> None:
     """Replace the manifest of a folder in one step, then remove obsolete scores."""
     gate("manifest")

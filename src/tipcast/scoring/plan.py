@@ -44,7 +44,7 @@ class DueFile:
     name: str
     """Name of the file of scores, below the output folder."""
     uri: str
-    storage: Mapping[str, Any]
+    storage: Mapping[str, object]
     """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: Entry
     """The manifest's entry as known before the file is scored: input, stamp and recipe."""
@@ -231,7 +231,7 @@ def inspect_file(
     folder: ScoreFolder,
     recipe: str,
 ) -> Inspected:
-    """Decide what is to be done with one file; raise an error that concerns more than the file."""
+    """Decide what is to be done with one file; raises errors that concern more than this file."""
     storage = address.storage(uri, request.storage)
     try:
         stamp = file_stamp(uri, storage)
@@ -252,7 +252,9 @@ def inspect_file(
     return replace(file, fragments=scan.fragments, notes=tuple(scan.notes))
 
 
-def unchanged_entry(file: DueFile, folder: ScoreFolder, options: Mapping[str, Any]) -> Entry | None:
+def unchanged_entry(
+    file: DueFile, folder: ScoreFolder, options: Mapping[str, object]
+) -> Entry | None:
     """Return the entry of scores that stay, with current stamps; None if the file is due.
 
     A file of which only the stamp has changed is read: a copy on a disk has a new time.

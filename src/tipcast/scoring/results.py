@@ -18,7 +18,7 @@ class ScoredFile:
     name: str
     """Name of the file of scores, below the output folder."""
     entry: Entry
-    """What the manifest says of the scores."""
+    """The manifest's entry for the scores."""
     sums: Sums
     """The evaluator's sums over all rows."""
 
@@ -36,7 +36,7 @@ class Scored:
     """Results of all files of a plan."""
 
     entries: Mapping[str, Entry]
-    """Name -> what the manifest says of new scores."""
+    """Name -> entry of new scores."""
     refused: Mapping[str, TipcastError]
     """Name -> error: files that the plan refused, then files that could not be scored."""
     sums: Sums

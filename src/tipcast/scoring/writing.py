@@ -24,7 +24,7 @@ time of any change, which no copy sets.
 """
 
 
-def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
+def file_stamp(uri: str, storage: Mapping[str, object]) -> str:
     """Return a stamp of a file that is not read: its size, and a mark that changes with its
     content.
 
@@ -43,7 +43,7 @@ def file_stamp(uri: str, storage: Mapping[str, Any]) -> str:
     return f"{info.get('size')}-{mark}"
 
 
-def file_sha256(uri: str, storage: Mapping[str, Any]) -> str:
+def file_sha256(uri: str, storage: Mapping[str, object]) -> str:
     """Return the SHA-256 of a file's content."""
     with address.opened(uri, storage) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ class OutputFile(Hashed):
             super().write(content)
 
 
-def atomic_write(uri: str, storage: Mapping[str, Any]) -> AbstractContextManager[OutputFile]:
+def atomic_write(uri: str, storage: Mapping[str, object]) -> AbstractContextManager[OutputFile]:
     """Open a file for writing; it appears whole or not at all, and on a disk outlasts a power cut.
 
     ``uri`` is an address, or a path in a folder that exists: a folder that a job has given up must
@@ -74,7 +74,7 @@ def atomic_write(uri: str, storage: Mapping[str, Any]) -> AbstractContextManager
 
 
 @contextlib.contextmanager
-def _store_file(uri: str, storage: Mapping[str, Any]) -> Iterator[OutputFile]:
+def _store_file(uri: str, storage: Mapping[str, object]) -> Iterator[OutputFile]:
     """Open an object of a store, which appears when it is closed."""
     with write_errors(uri):
         file: Any = address.filesystem(uri, storage).open(uri, "wb")
@@ -93,7 +93,7 @@ def _store_file(uri: str, storage: Mapping[str, Any]) -> Iterator[OutputFile]:
 
 @contextlib.contextmanager
 def _disk_file(uri: str) -> Iterator[OutputFile]:
-    """Open a file beside the path, which replaces the path when it is on the disk."""
+    """Open a file in the same folder; it replaces the path once its content is on the disk."""
     path = Path(uri)
     unfinished = path.with_name(f"{UNFINISHED}{uuid.uuid4().hex[:8]}")
     with write_errors(uri):
@@ -113,7 +113,7 @@ def _disk_file(uri: str) -> Iterator[OutputFile]:
         raise
 
 
-def remove_file(uri: str, storage: Mapping[str, Any]) -> None:
+def remove_file(uri: str, storage: Mapping[str, object]) -> None:
     """Remove a file that may be gone already."""
     with write_errors(uri), contextlib.suppress(FileNotFoundError):
         address.filesystem(uri, storage).rm_file(uri)

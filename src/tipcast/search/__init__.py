@@ -1,6 +1,6 @@
 """Search: proposing parameters, and trying them as tasks on the workers."""
 
 MAX_TRIALS = 10_000
-"""Trials of a search, and combinations of a grid; here, where it costs the check before a job no
-library.
+"""Most trials of a search, and most combinations of a grid. It is here so that the check before a
+job loads no library.
 """

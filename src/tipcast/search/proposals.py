@@ -24,7 +24,7 @@ from tipcast.search import MAX_TRIALS
 from tipcast.search.trial import Objective, Proposal, Trial
 from tipcast.tasks.kinds import Kind
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial beside our line
+optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial, as we do
 
 RANGES = ("int", "int_log", "float", "log")
 WHOLE = ("int", "int_log")
@@ -92,7 +92,7 @@ def probes(space: Space) -> list[tuple[str, Any]]:
     return values
 
 
-def inside(space: Space, params: Mapping[str, Any]) -> bool:
+def inside(space: Space, params: Params) -> bool:
     """Tell whether parameters are a point of a space; a model's configured parameters may lie
     outside.
     """
@@ -106,7 +106,7 @@ def inside(space: Space, params: Mapping[str, Any]) -> bool:
     return all(name in params and contains(axis, params[name]) for name, axis in space.items())
 
 
-def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
+def parse_space(space: Mapping[str, object]) -> dict[str, Axis]:
     """Read a space as yaml has it: parameter -> one of ``FORMS``, or null to leave the parameter
     out. The axes are sorted by name.
 
@@ -115,7 +115,7 @@ def parse_space(space: Mapping[str, Any]) -> dict[str, Axis]:
     return {name: _axis(name, space[name]) for name in sorted(space) if space[name] is not None}
 
 
-def _axis(name: str, form: Any) -> Axis:
+def _axis(name: str, form: object) -> Axis:
     axis: Axis | None = None
     if isinstance(form, list | tuple):
         axis = _list_axis(form)
@@ -141,7 +141,7 @@ def _list_axis(values: Sequence[Any]) -> Axis | None:
         return CategoricalDistribution(values)
 
 
-def _range_axis(kind: Any, bounds: Any) -> Axis | None:
+def _range_axis(kind: object, bounds: object) -> Axis | None:
     """Return the axis of a range; None for an unknown kind or impossible bounds."""
     if kind not in RANGES or not isinstance(bounds, list | tuple) or len(bounds) != 2:
         return None
@@ -159,7 +159,9 @@ def _range_axis(kind: Any, bounds: Any) -> Axis | None:
     return IntDistribution(low, high, log=log)
 
 
-def merged_space(model: ModelSpec, overrides: Mapping[str, Any], *, alone: bool) -> dict[str, Axis]:
+def merged_space(
+    model: ModelSpec, overrides: Mapping[str, object], *, alone: bool
+) -> dict[str, Axis]:
     """Return a model's space with the user's axes in place of the model's; with ``alone``, the
     user's axes only, if there are any.
     """
@@ -271,7 +273,7 @@ def _draws(space: Space, seed: int) -> Iterator[Params]:
         yield study.ask({**space}).params
 
 
-def _combinations(space: Space, axes: Sequence[Sequence[Any]]) -> Iterable[Params]:
+def _combinations(space: Space, axes: Sequence[Sequence[object]]) -> Iterable[Params]:
     """Return every combination of the values of each axis, the last one's changing fastest."""
     return (dict(zip(space, values, strict=True)) for values in itertools.product(*axes))
 

@@ -88,13 +88,13 @@ class Trial:
     """Phase -> seconds that it took on the worker's thread."""
     worker: str
     attempt: int
-    """How often the trial was begun, from 1."""
+    """Number of the attempt, from 1."""
     curve: Sequence[float] = ()
     """For two classes, true-positive rates at even false-positive rates from 0 to 1: a curve that
     compares trials.
     """
     fit_info: Mapping[str, str | float] = field(default_factory=dict)
-    """What the fit says of itself: device, best round."""
+    """The fit's info: device, best round."""
 
     @property
     def seconds(self) -> float:
@@ -119,4 +119,4 @@ class Failed:
 
 
 Event = Begun | Trial | Failed
-"""What happens to a trial: it began, it ended well, it failed."""
+"""An event of a trial: it began, ended well, or failed."""

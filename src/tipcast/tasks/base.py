@@ -31,8 +31,8 @@ GROUP = "tipcast.targets"
 Target = Callable[..., Array]
 """``target(columns, xp, **params)``: canonical raw columns (rows,) -> (rows,) target.
 
-Classes are bool or integers from 0, -1 where a row has no answer; values are floats, NaN where it
-has none: such rows are dropped. ``xp`` is numpy or cupy.
+Classes are bool or integers from 0, -1 for a row without an answer; values are floats, NaN for a
+row without one: such rows are dropped. ``xp`` is numpy or cupy.
 """
 
 CARD = 1
@@ -49,7 +49,7 @@ class TargetColumn:
     kind: Kind
     classes: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
-    """The number that stands for each class, ascending; empty where the column holds 0, 1, ...
+    """The number that stands for each class, ascending; empty if the column holds 0, 1, ...
     itself.
     """
 
@@ -259,16 +259,12 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     or classes are not named.
     """
     _check_unused(spec)
-    params = dict(spec.params)
-    if spec.threshold is not None:
-        params["threshold"] = spec.threshold
-
+    params = _function_params(spec)
     question = _question(spec, dataset, params)
     features = _features(spec, dataset, question.columns)
 
     classes = question.classes
-    positive = _positive_class(spec, question)
-    swapped = positive is not None and positive == classes[0]
+    swapped = _is_swapped(spec, question)
     if swapped:
         classes = classes[::-1]
 
@@ -305,7 +301,15 @@ def _check_unused(spec: TaskSpec) -> None:
             raise TipcastError("C003", f"task.{name}", what, "leave it out")
 
 
-def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, Any]) -> _Question:
+def _function_params(spec: TaskSpec) -> dict[str, Any]:
+    """Return the parameters of the target function, ``task.threshold`` among them."""
+    params = dict(spec.params)
+    if spec.threshold is not None:
+        params["threshold"] = spec.threshold
+    return params
+
+
+def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, object]) -> _Question:
     """Return the question of a target function, of a column, or of a clustering."""
     kind = kinds.named_by(spec.kind)
     if spec.function is not None:
@@ -316,7 +320,7 @@ def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, Any]) -> _
 
 
 def _asked_by_function(
-    spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, Any]
+    spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, object]
 ) -> _Question:
     """Return the question that a target function answers.
 
@@ -372,16 +376,18 @@ def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Q
     )
 
 
-def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
-    """Return the class that ``task.positive`` names; None if it names none.
+def _is_swapped(spec: TaskSpec, question: _Question) -> bool:
+    """Tell whether ``task.positive`` names the first class, which then becomes the second.
 
     Raises C003 if the kind has no positive class or the name is not that of a class.
     """
     kind = question.kind
     classes = question.classes
     positive = _in_the_form_of(classes, spec.positive)
+    if positive is None:
+        return False
 
-    if positive is not None and not (kind.has_positive and positive in classes):
+    if not kind.has_positive or positive not in classes:
         what = f"{kind} has no positive class"
         if kind.has_positive:
             what = f"{spec.positive} is none of two classes"
@@ -390,7 +396,7 @@ def _positive_class(spec: TaskSpec, question: _Question) -> str | None:
             fix = f"use {' or '.join(classes[:2])}"
         raise TipcastError("C003", "task.positive", what, fix)
 
-    return positive
+    return positive == classes[0]
 
 
 def _in_the_form_of(classes: Sequence[str], name: str | None) -> str | None:

@@ -142,7 +142,7 @@ class Binary(Kind):
     def scored_values(
         self, predictions: Array, classes: Sequence[str], threshold: float | None
     ) -> list[Array]:
-        """Return probabilities, and 1 where they are at least the threshold."""
+        """Return probabilities, and 1 for those at or above the threshold."""
         return [predictions.astype(np.float64), (predictions >= threshold).astype(np.int8)]
 
 

@@ -21,7 +21,7 @@ from tipcast.evaluation.plots.page import (
 
 BAR: dict[str, Any] = {"height": 0.62, "alpha": 0.85, "zorder": 3}
 NOTE: dict[str, Any] = {"padding": 4, "fontsize": SMALL, "color": INK}
-"""At the end of a bar."""
+"""Style of the note at the end of a bar."""
 MOST_BARS = 15
 
 

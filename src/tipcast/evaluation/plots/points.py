@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tipcast.evaluation.clustering import ClusteringEvaluation
 
 VALUES = LinearSegmentedColormap.from_list("values", [BLUE, "#c3b7c9", ORANGE])
-"""From the lowest value of a feature to the highest."""
+"""Colors from the lowest value of a feature to the highest."""
 MOST_FEATURES = 12
 """Most features whose contributions are drawn, those with the largest."""
 MARKERS = "osD^vPX*"
