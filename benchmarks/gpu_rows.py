@@ -20,7 +20,7 @@ from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCud
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import make_task
+from tipcast.tasks.make import make_task
 
 TRAIN = "2018-01..2018-12"
 TEST = "2019-01..2019-01"

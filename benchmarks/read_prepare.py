@@ -23,7 +23,8 @@ from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
-from tipcast.tasks.base import Task, make_task
+from tipcast.tasks.base import Task
+from tipcast.tasks.make import make_task
 
 
 def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list[Path]:

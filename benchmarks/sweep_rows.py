@@ -23,7 +23,7 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.search.proposals import merged_space, random
 from tipcast.search.trial import Objective, Proposal, Study
-from tipcast.tasks.base import make_task
+from tipcast.tasks.make import make_task
 
 DAYS = 6
 """Of the month that are held out."""

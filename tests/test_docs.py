@@ -23,7 +23,7 @@ from tipcast.config.errors import EXIT_CODES
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.schema import REQUIRED
-from tipcast.tasks.base import make_task
+from tipcast.tasks.make import make_task
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import

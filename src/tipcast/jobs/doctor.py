@@ -35,7 +35,7 @@ from tipcast.datasets.base import describe
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import end_job
 from tipcast.measure import origin
-from tipcast.tasks.base import make_task
+from tipcast.tasks.make import make_task
 
 MUST_EQUAL = (
     "tipcast",

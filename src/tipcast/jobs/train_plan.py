@@ -24,8 +24,9 @@ from tipcast.datasets.scan import Listing
 from tipcast.datasets.table_columns import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
-from tipcast.tasks.base import Task, make_task
+from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import Kind
+from tipcast.tasks.make import make_task
 
 LOG = logging.getLogger("tipcast")
 

@@ -20,8 +20,8 @@ from tipcast.datasets.dataframe import write_dataframe
 from tipcast.datasets.prepare import Recipe, draw_all, prepare_fragment
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table import Table
-from tipcast.tasks.base import make_task
 from tipcast.tasks.kinds import Multiclass
+from tipcast.tasks.make import make_task
 
 HOURS = 300
 

@@ -23,8 +23,8 @@ from tipcast.datasets import csv_cells, table_features
 from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.table import Table
 from tipcast.datasets.table_opening import NO_NAMES
-from tipcast.tasks.base import make_task
 from tipcast.tasks.kinds import BINARY
+from tipcast.tasks.make import make_task
 
 ROWS = 200
 

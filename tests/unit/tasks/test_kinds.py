@@ -8,7 +8,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks import kinds
-from tipcast.tasks.base import make_task
+from tipcast.tasks.make import make_task
 
 ENTRIES = "[tipcast.kinds]\ncounts = counting:Counts\nbroken = nowhere:Kind\n"
 MODULE = """

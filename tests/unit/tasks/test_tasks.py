@@ -12,8 +12,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.tasks import base
-from tipcast.tasks.base import Task, from_manifest, make_task
+from tipcast.tasks.base import Task, from_manifest
 from tipcast.tasks.kinds import REGRESSION
+from tipcast.tasks.make import make_task
 
 MINUTE = 60_000_000
 NULL = np.iinfo(np.int64).min
