@@ -265,7 +265,8 @@ class SearchSpec:
 
     name: str = MISSING
     trials: int | None = bounded(1)  # number of trials; null: as many as the search has
-    space: Open = field(default_factory=dict)  # parameter -> range or list; null fixes it as model.params has it
+    # parameter -> range or list; null fixes it at the value of model.params
+    space: Open = field(default_factory=dict)
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
