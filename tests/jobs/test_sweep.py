@@ -428,10 +428,9 @@ def test_a_resumed_sweep_names_the_model_of_its_last_fit(resumed: Resumed, clien
     assert whole.said["model_uri"] == f"models:/{newest.model_id}"
 
 
-def test_a_trial_that_failed_has_its_parameters(
-    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """MLflow compares it with those that ended well."""
+@pytest.fixture
+def never_a_number(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A metric of the user's own: no trial that is judged by it ends well."""
     for kind in base.OWN:
         monkeypatch.setitem(base.OWN, kind, {})
 
@@ -439,8 +438,15 @@ def test_a_trial_that_failed_has_its_parameters(
     def broken(target: Any, prediction: Any) -> Any:
         return np.full(len(target), np.nan)
 
+    return "broken"
+
+
+def test_a_trial_that_failed_has_its_parameters(
+    swept: Sweep, client: Any, never_a_number: str
+) -> None:
+    """MLflow compares it with those that ended well."""
     with pytest.raises(TipcastError, match="S004") as caught:
-        swept("search.metric=broken", "search.trials=1")
+        swept(f"search.metric={never_a_number}", "search.trials=1")
     (failed,) = children(client, client.get_run(caught.value.where))
     proposed = json.loads(failed.data.tags["trial.params"])
     assert failed.data.params == {
@@ -449,18 +455,10 @@ def test_a_trial_that_failed_has_its_parameters(
 
 
 def test_a_sweep_of_which_no_trial_ended_well_says_why(
-    swept: Sweep, client: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    swept: Sweep, client: Any, never_a_number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its metric is the user's own, and is never a number."""
-    for kind in base.OWN:
-        monkeypatch.setitem(base.OWN, kind, {})
-
-    @metric("classification", maximize=True)
-    def broken(target: Any, prediction: Any) -> Any:
-        return np.full(len(target), np.nan)
-
     with pytest.raises(TipcastError, match="S004.*no trial of 2 ended well: non-fin") as caught:
-        swept("search.metric=broken", "search.trials=2")
+        swept(f"search.metric={never_a_number}", "search.trials=2")
     assert caught.value.exit_code == 7
     parent = client.get_run(caught.value.where)
     assert (parent.info.status, parent.data.tags["error.code"]) == ("FAILED", "S004")
