@@ -31,6 +31,7 @@ MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->"
 JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measure")
 SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
+XGBOOST = ("models/xgboost.py", "models/xgboost_workers.py")
 SOURCES: dict[str, tuple[str, ...]] = {
     "binned_auc": ("evaluation",),
     "read_prepare": (
@@ -75,8 +76,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "ladder_2": JOB,
     "lost_worker_cpu": (),
     "lost_worker_gpu": (),
-    "killed_worker_cpu": ("models/fit.py", "models/xgboost.py", "compute"),
-    "killed_worker_gpu": ("models/fit.py", "models/xgboost.py", "compute"),
+    "killed_worker_cpu": ("models/fit.py", *XGBOOST, "compute"),
+    "killed_worker_gpu": ("models/fit.py", *XGBOOST, "compute"),
     "gpu_tests_1": (*JOB, "scoring", "search", "tasks"),
     "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),

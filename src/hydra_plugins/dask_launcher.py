@@ -73,6 +73,9 @@ class DaskLauncher(BasicLauncher):
         Jobs are numbered from ``initial_job_idx``. An error of a job is kept in its ``JobReturn``,
         as Hydra's own launchers keep it; those of Dask are raised.
         """
+        # Importing Dask sets levels of its loggers: before Hydra sets those of the configuration.
+        import distributed  # noqa: F401
+
         assert self.config is not None  # noqa: S101 - Hydra calls setup first
         setup_globals()
         configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)

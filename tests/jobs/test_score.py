@@ -405,6 +405,7 @@ def test_any_number_of_workers_gives_the_same_files(
     assert set(contents[0]) == set(MONTHS)
     monkeypatch.setattr(worker, "ROW_GROUP", 700)
     # as for a device: many rows a task, files written beside it
+    monkeypatch.setattr(CpuFrames, "on_gpu", True)
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
     score(uri="models:/other/1")
     for name in MONTHS:

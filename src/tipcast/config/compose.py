@@ -78,15 +78,15 @@ def compose(
         chosen = _register_recorded(recorded)
     overrides = [*chosen, *(item for item in overrides if item not in flags)]
 
+    page = ""
+    composed: list[ComposedConfig] = []
     try:
         if flags & {*HELP, SHOW}:
-            _show(job, flags, overrides)
-            return []
-
-        combinations = [overrides]
-        if flags & MULTIRUN:
-            combinations = _combinations(overrides)
-        return [_resolved(job, words, chosen) for words in combinations]
+            page = _page(job, flags, overrides)
+        elif flags & MULTIRUN:
+            composed = [_resolved(job, words, chosen) for words in _combinations(overrides)]
+        else:
+            composed = [_resolved(job, overrides, chosen)]
     except (HydraException, OmegaConfBaseException) as problem:
         raise _refused(problem) or _explained(job, overrides, problem) from problem
     # A file cannot be read, or a value is not one that Hydra knows.
@@ -96,14 +96,17 @@ def compose(
             code, f"tipcast {job}", str(problem), "see --help"
         ) from problem
 
+    if page:
+        show(page)
+    return composed
 
-def _show(job: str, flags: Collection[str], overrides: Sequence[str]) -> None:
-    """Print the text of ``--help``, or else the configuration, as ``--cfg job`` asks for."""
+
+def _page(job: str, flags: Collection[str], overrides: Sequence[str]) -> str:
+    """Return the text of ``--help``, or else the configuration, as ``--cfg job`` asks for."""
     config, choices = _by_api(job, overrides)
     if HELP & set(flags):
-        show(help.text(job, config, choices, overrides))
-    else:
-        show(_shown(config))
+        return help.text(job, config, choices, overrides)
+    return _shown(config)
 
 
 def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> ComposedConfig:

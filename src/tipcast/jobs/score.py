@@ -141,11 +141,11 @@ def score_and_record(
         with clock.phase("log"):
             repeated = repeat(command, context.code.remark)
             headlines = record_scores(context.run, plan, scored, measured, repeated)
+            if error:
+                context.run.set_tags(error_tags(error))
             replace_scores(plan, scored, context.run.id)
 
         log_refused(scored.refused)
-        if error:
-            context.run.set_tags(error_tags(error))
         result = context.result(**summary(plan, scored, clock, headlines))
 
     return result, error

@@ -75,6 +75,9 @@ def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
     import requests
     import sqlalchemy.exc
 
+    if isinstance(problem, TipcastError):
+        return None
+
     answer = _answered(problem)
     if answer is not None:
         return Failure("T001", where, *answer)

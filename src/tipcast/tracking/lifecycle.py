@@ -217,8 +217,8 @@ def mark_launched(*, name: str = "", problem: TipcastError | None = None) -> Non
     Errors of the store are ignored: standard error shows the problem anyway.
     """
     with suppress(Exception):
-        # MLflow reads the id only once.
         run_id = os.environ["MLFLOW_RUN_ID"]
+        # No retries: `mlflow run` has just used the store.
         spec = TrackingSpec(max_retries=0, wait_s=5.0)
         store = open_store(spec)
         if problem:

@@ -64,6 +64,23 @@ def test_the_exit_code_stays_where_nothing_can_be_told(
     assert shell(tmp_path, words).returncode == code
 
 
+@pytest.mark.parametrize("words", ["train --help", "train --cfg job", "--help"])
+def test_a_reader_that_has_left_is_no_mistake(words: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tipcast", *words.split()]
+    environment = warm.environment()
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as job:
+        assert job.stdout and job.stderr
+        job.stdout.close()
+        assert (job.stderr.read(), job.wait(300)) == ("", 0)
+
+
 OPENS = """
 import os
 from tipcast.config.streams import open_streams
