@@ -50,8 +50,6 @@ class SweepRecord:
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
         """Trial -> id of the child run of its latest attempt."""
-        self._proposed: dict[int, Params] = {}
-        """Trial -> parameters of its latest attempt."""
         self._attempts: dict[int, int] = {}
         """Trial -> how often it was begun, also by earlier processes."""
         self._children = Children(context.run)
@@ -98,10 +96,10 @@ class SweepRecord:
         match event:
             case Begun(Proposal(number, proposed)):
                 self._begin(number, proposed)
-            case Failed(number, problem, retried=True):
-                self._retry(number, problem)
-            case Failed(number, problem):
-                self._fail(number, problem)
+            case Failed(retried=True):
+                self._retry(event)
+            case Failed():
+                self._fail(event)
             case Trial():
                 self._finish(event)
 
@@ -111,19 +109,21 @@ class SweepRecord:
 
         key = self.plan.objective.key(number)
         self.runs[number] = self._children.begin(number, key, attempt, proposed)
-        self._proposed[number] = proposed
         LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposed)
 
-    def _retry(self, number: int, problem: TipcastError) -> None:
-        self._children.end(self.runs[number], "KILLED", tags={"error.message": problem.what})
-        LOG.info("trial %d is retried: %s", number, problem.what)
+    def _retry(self, failed: Failed) -> None:
+        reason = failed.problem.what
+        self._children.end(self.runs[failed.number], "KILLED", tags={"error.message": reason})
+        LOG.info("trial %d is retried: %s", failed.number, reason)
 
-    def _fail(self, number: int, problem: TipcastError) -> None:
+    def _fail(self, failed: Failed) -> None:
+        number = failed.number
+        problem = failed.problem
         self._children.end(
             self.runs[number],
             "FAILED",
             tags=error_tags(problem),
-            params=model_params(self._proposed[number]),
+            params=model_params(failed.params),
         )
         self.failed[number] = problem
 

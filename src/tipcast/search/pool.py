@@ -222,14 +222,14 @@ class Pool:
             return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
 
         if isinstance(problem, TipcastError):
-            return Failed(task.proposal.number, problem)
+            return Failed(task.proposal.number, task.proposal.params, problem)
         raise problem or RuntimeError(f"a worker did not report what came of {self._key(task)}")
 
     def _failed(
         self, task: _TrialTask, code: str, what: str, fix: str, *, retried: bool = False
     ) -> Failed:
         problem = TipcastError(code, self._key(task), what, fix)
-        return Failed(task.proposal.number, problem, retried)
+        return Failed(task.proposal.number, task.proposal.params, problem, retried)
 
     def _key(self, task: _TrialTask) -> str:
         return self._workers.study.objective.key(task.proposal.number)

@@ -114,6 +114,7 @@ class Failed:
     """A trial has failed, for good or, if its worker died, until it is retried."""
 
     number: int
+    params: Mapping[str, Any]
     problem: TipcastError
     retried: bool = False
 
