@@ -4,16 +4,21 @@ its fit.
     PYTHONPATH=src python benchmarks/killed_worker.py --device gpu --tries 20 --at-once 4 --out
     FOLDER
 
-Each try is a process of its own. The fit goes on for minutes, so that every moment is one of
-boosting or of its start.
+Each try is a process of its own, from a sqlite store of its own. The killed worker is the first or
+the second one in turn. A few tries without a kill say how long an undisturbed training takes; as
+many processes run at once there. The models are compared by their files and by their scores of
+random rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
 import signal
+import sqlite3
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,44 +27,41 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import xgboost
 from harness import options, write_result
 
-HANG_S = 180.0
-LATEST_S = 8.0
-"""Seconds after both workers began to fit, before which one is killed."""
+HANG_S = 400.0
+UNDISTURBED = 3
+"""Trainings without a kill."""
+SCORED_ROWS = 20_000
 WORDS = (
-    "data.rows=2000000",
-    "model.params.n_estimators=100000",
     "model.fit.early_stopping_rounds=null",
+    "model.params.subsample=0.8",
     "tracking.system_metrics=false",
     "cluster.performance_report=false",
     "cluster.n_workers=2",
 )
 
 
-def attempt(device: str, wait_s: float) -> dict[str, Any]:
-    """Train, kill a worker so many seconds after both have begun to fit, and say how the driver
-    ended.
+def attempt(
+    words: list[str], *, share: float | None, victim: int, fit_s: float = 0.0
+) -> dict[str, Any]:
+    """Train, and kill a worker after a share of an undisturbed fit; return how the training ended.
+
+    ``share`` is None for a training that nobody disturbs.
     """
     with tempfile.TemporaryDirectory() as folder:
         passed = Path(folder) / "passed"
-        more = {
+        variables = {
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
             "TIPCAST_GATE": f":{passed}",
         }
+        began = time.monotonic()
         job = subprocess.Popen(
-            [
-                sys.executable,
-                "-X",
-                "faulthandler",
-                "-m",
-                "tipcast",
-                "train",
-                f"backend={device}",
-                *WORDS,
-            ],
+            [sys.executable, "-X", "faulthandler", "-m", "tipcast", "train", *words],
             cwd=folder,
-            env={**os.environ, **more},
+            env={**os.environ, **variables},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -67,32 +69,33 @@ def attempt(device: str, wait_s: float) -> dict[str, Any]:
         )
         try:
             workers = _fitting(job, passed)
-            time.sleep(wait_s)
-            for worker in workers[:1]:
-                os.kill(worker, signal.SIGKILL)
-            killed = time.monotonic()
+            fitting = time.monotonic()
+            if share is not None and len(workers) == 2:
+                time.sleep(share * fit_s)
+                os.kill(workers[victim], signal.SIGKILL)
             _, said = job.communicate(timeout=HANG_S)
         except subprocess.TimeoutExpired:
-            return {"killed_after_s": wait_s, "exit_code": None, "said": "hangs"}
+            return {"share": share, "exit_code": None, "said": "hangs"}
         finally:
             if job.poll() is None:
                 os.killpg(job.pid, signal.SIGKILL)
                 job.communicate()
 
-    last = said.strip().splitlines()[-1] if said.strip() else ""
-    code = next(iter(re.findall(r"^error\[(\w+)\]", last)), None)
-    ending = {"exit_code": job.returncode, "code": code, "ended_s": time.monotonic() - killed}
-    return {
-        "killed_after_s": wait_s,
-        **ending,
-        **({} if code == "K003" else {"said": said[-1500:]}),
-    }
+        ended = time.monotonic()
+        outcome = {
+            "share": share,
+            "exit_code": job.returncode,
+            "seconds": ended - began,
+            "from_fit_s": ended - fitting,
+            **_recorded(Path(folder)),
+        }
+        if job.returncode:
+            outcome["said"] = said[-1500:]
+        return outcome
 
 
 def _fitting(job: subprocess.Popen[str], passed: Path) -> list[int]:
-    """Wait until two workers begin to fit; return their processes, none where the job has ended
-    before.
-    """
+    """Wait until two workers begin to fit; return their processes, none if the job ended before."""
     end = time.monotonic() + HANG_S
     while job.poll() is None and time.monotonic() < end:
         lines = passed.read_text().splitlines() if passed.exists() else []
@@ -103,16 +106,84 @@ def _fitting(job: subprocess.Popen[str], passed: Path) -> list[int]:
     return []
 
 
+def _recorded(folder: Path) -> dict[str, Any]:
+    """Return what the run recorded: its status, AUC and recoveries, and the model's file."""
+    with sqlite3.connect(folder / "mlflow.db") as database:
+        (status,) = database.execute("select status from runs").fetchone()
+        tags = dict(database.execute("select key, value from tags").fetchall())
+        metrics = dict(database.execute("select key, value from latest_metrics").fetchall())
+
+    models = sorted(folder.rglob("*.ubj"))
+    content = models[0].read_bytes() if models else b""
+    return {
+        "status": status,
+        "recoveries": int(tags.get("recoveries", 0)),
+        "recovery_s": float(tags.get("recovery_s", 0)),
+        "auc": metrics.get("test/auc"),
+        "model": hashlib.sha256(content).hexdigest() if content else None,
+        "content": content,
+    }
+
+
+def scores(content: bytes) -> Any:
+    """Return the scores of random rows by a booster."""
+    booster = xgboost.Booster(model_file=bytearray(content))
+    draw = np.random.default_rng(0)
+    rows = draw.uniform(0, 60, (SCORED_ROWS, booster.num_features())).astype(np.float32)
+    return booster.inplace_predict(rows)
+
+
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, device="cpu", tries=20, at_once=1, seed=0)
+    given = options(
+        __doc__,
+        device="cpu",
+        tries=20,
+        at_once=1,
+        seed=0,
+        rows=500_000,
+        trees=300,
+        checkpoint_s=5.0,
+    )
+    words = [
+        f"backend={given.device}",
+        f"data.rows={given.rows}",
+        f"model.params.n_estimators={given.trees}",
+        f"model.fit.checkpoint_s={given.checkpoint_s}",
+        *WORDS,
+    ]
     draw = random.Random(given.seed)  # noqa: S311 - moments, no secrets
-    moments = [draw.uniform(0, LATEST_S) for _ in range(given.tries)]
+    moments = [draw.random() for _ in range(given.tries)]
+
     with ThreadPoolExecutor(given.at_once) as pool:
-        found = list(pool.map(lambda wait_s: attempt(given.device, wait_s), moments))
-    for each in found:
-        print(each, flush=True)
-    write_result(f"killed_worker_{given.device}", found, **vars(given))
+        undisturbed = list(
+            pool.map(
+                lambda _: attempt(words, share=None, victim=0),
+                range(max(UNDISTURBED, given.at_once)),
+            )
+        )
+        fit_s = min(row["from_fit_s"] for row in undisturbed)
+        killed = list(
+            pool.map(
+                lambda at: attempt(words, share=moments[at], victim=at % 2, fit_s=fit_s),
+                range(given.tries),
+            )
+        )
+
+    whole = undisturbed[0]
+    expected = scores(whole["content"])
+    seconds = statistics.median(row["seconds"] for row in undisturbed)
+    rows = [*undisturbed, *killed]
+    for row in rows:
+        content = row.pop("content", b"")
+        if content:
+            row["same_model"] = row["model"] == whole["model"]
+            row["apart"] = float(np.abs(scores(content) - expected).max())
+            row["ratio"] = row["seconds"] / seconds
+        print(row, flush=True)
+
+    facts = {**vars(given), "undisturbed_s": seconds, "fit_s": fit_s}
+    write_result(f"killed_worker_{given.device}", killed, undisturbed=undisturbed, **facts)
 
 
 if __name__ == "__main__":

@@ -458,19 +458,34 @@ def killed() -> str:
     """Return the table of what becomes of `tipcast train` whose worker is killed."""
     body = []
     for device in ("cpu", "gpu"):
-        if found := rows(f"killed_worker_{device}"):
-            right = [
-                row["ended_s"]
-                for row in found
-                if (row["exit_code"], row.get("code")) == (4, "K003")
-            ]
-            spread = f"{min(right):.1f} to {max(right):.1f} s" if right else ""
-            body.append((device, str(len(found)), f"{len(right)} of {len(found)}", spread))
+        found = [row for row in rows(f"killed_worker_{device}") if "ratio" in row]
+        if not found:
+            continue
 
-    return table(
-        ("workers on", "kills", "ended by K003 and exit code 4", "after"),
-        body or [(MISSING, *[""] * 3)],
+        finished = [row for row in found if row["status"] == "FINISHED"]
+        same = [row for row in finished if row["same_model"]]
+        apart = max(row["apart"] for row in finished)
+        ratios = [row["ratio"] for row in finished]
+        body.append(
+            (
+                device,
+                str(len(found)),
+                f"{len(finished)} of {len(found)}",
+                f"{len(same)} of {len(finished)}",
+                f"{apart:.1g}",
+                f"{min(ratios):.2f} to {max(ratios):.2f}",
+            )
+        )
+
+    head = (
+        "workers on",
+        "kills",
+        "finished",
+        "same model file",
+        "largest difference of a score",
+        "seconds / undisturbed",
     )
+    return table(head, body or [(MISSING, *[""] * 5)])
 
 
 TABLES: dict[str, Callable[[], str]] = {

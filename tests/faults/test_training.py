@@ -26,16 +26,56 @@ CLOSED = "a run that was open is closed as KILLED"
 Start = Callable[..., Any]
 
 
+TWO_WORKERS = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
+
+
+def points(store: Any) -> list[list[tuple[Any, ...]]]:
+    """Return each run's points of curves and of test metrics, each as often as it was logged."""
+    of_runs: dict[str, list[tuple[Any, ...]]] = {}
+    logged = "key like '%logloss%' or key like 'test/%'"
+    for run, *point in store.query(
+        f"select run_uuid, key, step, value from metrics where {logged}"  # noqa: S608
+    ):
+        of_runs.setdefault(run, []).append(tuple(point))
+    return [sorted(of_run) for of_run in of_runs.values()]
+
+
+@pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_training_goes_on_without_a_lost_worker(
+    tipcast: Start, store: Any, hit: signal.Signals
+) -> None:
+    """F01, F03: one is killed or frozen after some rounds; its successor takes its place, and the
+    model is the one that an undisturbed training gives.
+    """
+    words = ("train", *QUICK, *TWO_WORKERS, "model.fit.checkpoint_s=0.000001")
+    sampled = ("model.params.subsample=0.7", "model.params.n_estimators=40")
+    undisturbed = tipcast(*words, *sampled, name="undisturbed")
+    undisturbed.ends(0)
+    job = tipcast(*words, *sampled, "cluster.worker_ttl_s=10", hold="checkpoint")
+    (first,) = job.reached("checkpoint")
+    os.kill(first, hit)
+    job.open_gate()
+    job.ends(0)
+    assert "was lost while training: its rows are read again" in job.err
+    assert "goes on after round 1" in job.err
+    assert store.statuses() == ["FINISHED", "FINISHED"]
+    assert store.tag("recoveries") == ["1"]
+    whole, healed = points(store)
+    assert len(whole) > 40
+    assert healed == whole
+
+
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
-    """F01, F03: one that is killed or frozen when all begin to boost ends the job, which names it.
+    """F02: one that is killed or frozen when all begin to boost ends the job, which names it, where
+    it must not go on.
 
     S31: till then all sockets that listen are on 127.0.0.1, but those of XGBoost's workers, which
     no setting binds.
     """
-    two = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
     ttl = ["cluster.worker_ttl_s=10"] if hit == signal.SIGSTOP else []
-    job = tipcast("train", *QUICK, *two, *ttl, hold="fit")
+    words = ("train", *QUICK, *TWO_WORKERS, "cluster.recoveries=0")
+    job = tipcast(*words, *ttl, hold="fit")
     lost, other = job.reached("fit", 2)
     assert lost != other, "they train together"
     sockets = [

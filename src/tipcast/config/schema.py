@@ -46,6 +46,8 @@ class ClusterSpec:
     worker_ttl_s: float = bounded(above=0, default=60.0)
     # workers that may die of one task before it has failed
     allowed_failures: int = bounded(0, default=2)
+    # times that a training goes on after it has lost a worker
+    recoveries: int = bounded(0, default=2)
     # seconds that a connection to the scheduler may take
     connect_timeout_s: float = bounded(above=0, default=10.0)
     performance_report: bool = False  # whether Dask's report of the training is kept

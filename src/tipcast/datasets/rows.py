@@ -4,9 +4,9 @@ them.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from distributed import wait
@@ -17,6 +17,9 @@ from tipcast.datasets.parts import Fragment, merged
 from tipcast.datasets.prepare import PreparedPart, Recipe, counted, draw_parts, prepare_fragment
 from tipcast.datasets.scan import Listing
 from tipcast.datasets.split import ends_of
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
 
 TASKS_PER_WORKER = 6
 """Fragments that each of several workers should get at least, so that all hold about as many rows
@@ -48,6 +51,13 @@ class Rows:
     def target(self) -> Any:
         """The target as a Dask Series of the same parts; None where nothing is predicted."""
         return collection(self.y) if self.y else None
+
+    def moved(self, client: "Client", homes: Mapping[str, str]) -> "Rows":
+        """Return the same rows, each part on the worker whose address ``homes`` has for its key.
+
+        A part that ``homes`` does not have stays where it is.
+        """
+        return replace(self, x=_moved(client, self.x, homes), y=_moved(client, self.y, homes))
 
     def summary(self) -> dict[str, float]:
         """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by
@@ -163,6 +173,23 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         y=joined(rows.y) if rows.y else [],
         parts=tuple(np.diff(borders).tolist()),
     )
+
+
+def _moved(client: "Client", parts: Sequence["Future[Any]"], homes: Mapping[str, str]) -> list[Any]:
+    """Return futures of parts on the workers that ``homes`` has for their keys."""
+    holding = client.who_has(list(parts))
+    moved = []
+    for part in parts:
+        home = homes.get(part.key)
+        if home and home not in holding[part.key]:
+            place = {"workers": [home], "allow_other_workers": True, "pure": False}
+            part = client.submit(_itself, part, **place)
+        moved.append(part)
+    return moved
+
+
+def _itself(part: Any) -> Any:
+    return part
 
 
 def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:

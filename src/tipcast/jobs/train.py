@@ -19,7 +19,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.prepare import held_out_rows
-from tipcast.datasets.rows import constant_features
+from tipcast.datasets.rows import Rows, constant_features
 from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator
 from tipcast.jobs import end_job
@@ -28,11 +28,11 @@ from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
 from tipcast.jobs.train_record import Record, Trained, params, planned_params
 from tipcast.measure.progress import Clock, progress
+from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
-    fit,
     predict,
     score_every_way,
     send_fitted_scorer,
@@ -103,8 +103,8 @@ def train(
 
     with recorded(workers.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(workers, record, read)
-        fitted = fit_model(workers, record, estimator, splits, loading)
-        trained = evaluate_model(workers, record, fitted, splits)
+        healed = fit_model(workers, record, estimator, splits, loading)
+        trained = evaluate_model(workers, record, healed.fitted, healed.splits)
 
     with context.clock.phase("log") as notes, progress("log"):
         logged, difference = record_model(workers, record, trained)
@@ -149,26 +149,33 @@ def fit_model(
     estimator: Estimator,
     splits: Splits,
     loading: Sequence[Future[ModuleType]],
-) -> Fitted:
-    """Fit on the training rows once all modules are loaded, and log the length of the fit."""
+) -> healing.Healed[Rows]:
+    """Fit on the training rows once all modules are loaded; log how long the fit is, and how often
+    it lost a worker.
+    """
     config = record.config
     name = config.model.name
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
         wait(loading)
-        fitted = fit(
+        healed = healing.fit(
             workers.client,
             estimator,
-            splits["train"],
-            splits.get("validation"),
+            splits,
             config.seed,
             show_steps,
+            recoveries=config.cluster.recoveries,
+            wait_s=config.cluster.wait_s,
         )
+        info = healed.fitted.info
         notes.append(name)
-        notes += [f"{fitted.info[key]:,} {key}" for key in COUNTED if key in fitted.info]
+        notes += [f"{info[key]:,} {key}" for key in COUNTED if key in info]
 
-    return fitted
+    if healed.recoveries:
+        tags = {"recoveries": healed.recoveries, "recovery_s": round(healed.waited_s, 1)}
+        record.context.run.set_tags(tags)
+    return healed
 
 
 def evaluate_model(workers: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:

@@ -129,6 +129,18 @@ class Estimator(ABC):
         """Fit over all workers, on Dask's collections."""
 
     @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether a fit keeps checkpoints, from which another can go on."""
+        return False
+
+    def resuming(self, checkpoint: bytes, keep_in: str) -> "Estimator":
+        """Return the estimator whose fit goes on from a checkpoint, or begins if that is empty.
+
+        The fit keeps its own checkpoints in the variable ``keep_in`` of Dask's scheduler.
+        """
+        return self
+
+    @property
     def takes_categories(self) -> bool:
         """Whether it supports ``task.categorical``."""
         return False

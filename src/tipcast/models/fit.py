@@ -7,13 +7,13 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as ended
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, final
 
 import dask
 import numpy as np
@@ -39,6 +39,9 @@ LOCK = "tipcast "
 """Prefix of our locks' names: XGBoost locks workers by their plain addresses."""
 BETWEEN = "|"
 """Separates the client from the rest of a lock's id."""
+
+SEPARATOR = ", "
+"""Separates the addresses of lost workers in an error."""
 
 ROWS_OF_THREAD = 10_000
 """Rows to score that are worth a thread."""
@@ -68,6 +71,8 @@ class RowsOnWorkers(Protocol):
 
     @property
     def target(self) -> Any: ...
+
+    def moved(self, client: "Client", homes: Mapping[str, str]) -> Self: ...
 
 
 def fit(
@@ -110,9 +115,7 @@ def _fit_on_one_worker(
     rows = [[list(side.x), list(side.y) or None] for side in splits]
     threads = client.nthreads()[address]
     task = client.submit(_fit_rows, estimator, rows, seed, threads, workers=[address], pure=False)
-    fitted: Fitted = watched(client, [address], task.result)
-    task.release()
-
+    fitted: Fitted = watched_task(client, [address], task)
     return fitted
 
 
@@ -199,6 +202,14 @@ def watched(client: "Client", workers: Collection[str], fit: Callable[[], Result
             raise problem
 
 
+def watched_task(client: "Client", workers: Collection[str], task: "Future[Any]") -> Any:
+    """Return a task's result while watching workers, as ``watched`` does; then forget the task."""
+    try:
+        return watched(client, workers, task.result)
+    finally:
+        client.cancel([task])
+
+
 @final
 class _Heartbeats:
     """Heartbeats of the workers of a fit, as the scheduler gets them."""
@@ -229,7 +240,12 @@ class _Heartbeats:
 def _gone(lost: Collection[str]) -> TipcastError:
     what = "worker lost while training"
     fix = "give workers more memory (cluster.memory_limit) and repeat the command"
-    return TipcastError("K003", ", ".join(sorted(lost)), what, fix)
+    return TipcastError("K003", SEPARATOR.join(sorted(lost)), what, fix)
+
+
+def lost_workers(problem: TipcastError) -> list[str]:
+    """Return the addresses of the workers that a fit's K003 names."""
+    return problem.where.split(SEPARATOR)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,14 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Fitted, Parts, Progress, Split
 from tipcast.models.estimator_type import check_type
-from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import (
+    holders,
+    parts_of,
+    watched,
+    watched_task,
+    worker_lock,
+    workers_of,
+)
 from tipcast.models.library_class import (
     as_sklearn,
     check_saved,
@@ -139,7 +146,7 @@ class Library(LibraryRows):
         for frame, target in [*zip(*sides, strict=True)] * passes:
             learning = client.submit(self.learn_part, learning, frame, target, **settings)
 
-        model = watched(client, workers, learning.result)
+        model = watched_task(client, workers, learning)
         return self.fitted(with_offset(model, offset), features, steps)
 
     def _fit_on_one_worker(
@@ -151,7 +158,7 @@ class Library(LibraryRows):
         task = client.submit(
             self.learn_sample, sample, features, seed, threads, workers=[address], pure=False
         )
-        fitted: Fitted = watched(client, [address], task.result)
+        fitted: Fitted = watched_task(client, [address], task)
         return fitted
 
     def _fit_on_all_workers(

@@ -5,7 +5,7 @@ of many trees.
 import logging
 import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,12 +13,22 @@ import numpy as np
 import xgboost
 from dask.base import annotate
 from xgboost import collective
+from xgboost.callback import TrainingCallback
 
-from tipcast.compute.base import Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Progress, Split
+from tipcast.models.checkpoints import (
+    VALIDATION,
+    Checkpoint,
+    EvaluationLog,
+    KeepCheckpoints,
+    joined_logs,
+    resumes_exactly,
+    stopping_after,
+)
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.xgboost_matrix import binned
 from tipcast.models.xgboost_workers import (
     DEVICE,
     EVERY,
@@ -32,6 +42,8 @@ from tipcast.tasks.kinds import Boosting
 
 if TYPE_CHECKING:
     from distributed import Client
+
+LOG = logging.getLogger("tipcast")
 
 PARAMS = {
     "base_score",
@@ -100,6 +112,28 @@ class Training:
 class XGBoost(Estimator):
     """One booster, trained inside one process or by all workers together, by ``xgboost.dask``."""
 
+    checkpoint: Checkpoint | None = None
+    """What the training goes on from; None to begin it."""
+    keep_in: str = ""
+    """Variable of Dask's scheduler in which checkpoints are kept; empty to keep none."""
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether ``model.fit.checkpoint_s`` asks for checkpoints."""
+        return self.fit_settings.get("checkpoint_s") is not None
+
+    def resuming(self, checkpoint: bytes, keep_in: str) -> "XGBoost":
+        """Return the estimator that goes on from a checkpoint; a damaged one is as good as none."""
+        if not self.keeps_checkpoints:
+            return self
+
+        whole = Checkpoint.from_bytes(checkpoint)
+        if whole:
+            LOG.info("fit      goes on after round %d", whole.rounds)
+            if not resumes_exactly(self.params):
+                LOG.warning("XGBoost %s draws other rows after a checkpoint", xgboost.__version__)
+        return replace(self, checkpoint=whole, keep_in=keep_in)
+
     @property
     def takes_categories(self) -> bool:
         """Yes, as sets."""
@@ -118,7 +152,7 @@ class XGBoost(Estimator):
         name, C003 for an impossible value.
         """
         base.check_names("params", self.params, PARAMS, HINTS)
-        settings = {"num_boost_round", "early_stopping_rounds"}
+        settings = {"num_boost_round", "early_stopping_rounds", "checkpoint_s"}
         base.check_names("fit", self.fit_settings, settings, {})
 
         params = self._set_params()
@@ -130,6 +164,8 @@ class XGBoost(Estimator):
         early_stopping_rounds = self.fit_settings.get("early_stopping_rounds")
         if early_stopping_rounds is not None:
             base.positive("model.fit.early_stopping_rounds", early_stopping_rounds)
+        if self.keeps_checkpoints:
+            base.positive("model.fit.checkpoint_s", self.fit_settings["checkpoint_s"], whole=False)
 
         params = {
             "objective": boosting.objective,
@@ -197,7 +233,7 @@ class XGBoost(Estimator):
         if self.params.get("tree_method") == "gpu_hist":
             backend = {"cuda": "gpu"}.get(self.device, self.device)
             message = "tree_method=gpu_hist is now hist: backend=%s decides the device"
-            logging.getLogger("tipcast").warning(message, backend)
+            LOG.warning(message, backend)
 
         x = np.arange(16, dtype=np.float32).reshape(8, 2)
         settings = {**params, "device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
@@ -218,12 +254,12 @@ class XGBoost(Estimator):
         options = self._matrix_options(features)
         # Dask sets OpenMP to one thread, and nthread alone does not change that.
         with xgboost.config_context(nthread=threads):
-            train = _matrix(rows.x, rows.y, threads, options)
+            train = binned(rows.x, rows.y, threads, options)
             if rows.validation is None:
                 return train, None, features
 
             x, y = rows.validation
-            return train, _matrix(x, y, threads, {**options, "ref": train}), features
+            return train, binned(x, y, threads, {**options, "ref": train}), features
 
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
         """Train; with validation rows stop early and keep the best rounds.
@@ -237,11 +273,11 @@ class XGBoost(Estimator):
         else:
             train, held_out, features = rows
 
-        history: dict[str, dict[str, list[float]]] = {}
+        log: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
             options = self._options(seed, evaluated, held_out, nthread=threads)
-            booster = xgboost.train(dtrain=train, evals_result=history, **options)
-        return self.fitted(booster, history, features)
+            booster = xgboost.train(dtrain=train, evals_result=log, **options)
+        return self.fitted(booster, joined_logs(self._earlier_log, log), features)
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
@@ -274,7 +310,15 @@ class XGBoost(Estimator):
 
         with worker_lock(client, workers):
             trained = watched(client, workers, train)
-        return self.fitted(trained["booster"], trained["history"], features)
+        log = joined_logs(self._earlier_log, trained["history"])
+        return self.fitted(trained["booster"], log, features)
+
+    @property
+    def _earlier_log(self) -> EvaluationLog:
+        """Metrics of the rounds before the checkpoint that the training goes on from."""
+        if self.checkpoint is None:
+            return {}
+        return self.checkpoint.log
 
     def _matrix_options(self, features: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments of a QuantileDMatrix.
@@ -300,31 +344,40 @@ class XGBoost(Estimator):
         ``train``, if any.
         """
         training = self.to_xgboost()
-        options = {
-            "params": {**training.params, "seed": seed, **params},
-            "num_boost_round": training.rounds,
-            "evals": [],
-            "early_stopping_rounds": None,
-            "verbose_eval": False,
-            "callbacks": [RecordTraining()],
-        }
-        if not held_out:
-            return options
+        rounds = training.rounds
+        callbacks: list[TrainingCallback] = [RecordTraining()]
+        evals = []
+        booster = None
+        if self.checkpoint:
+            booster = self.checkpoint.booster()
+            rounds -= self.checkpoint.rounds
 
-        evals = [(held_out, "validation")]  # the last one decides on early stopping
-        # If each round adds one tree, the margins of training rows are at hand.
-        if train and training.params["num_parallel_tree"] == 1:
-            evals.insert(0, (train, TRAIN))
+        if held_out:
+            evals.append((held_out, VALIDATION))
+            # If each round adds one tree, the margins of training rows are at hand.
+            if train and training.params["num_parallel_tree"] == 1:
+                evals.insert(0, (train, TRAIN))
+            if training.early_stopping_rounds is not None:
+                callbacks.append(stopping_after(training.early_stopping_rounds, self.checkpoint))
+
+        # After early stopping, so that no training that has ended is kept.
+        if self.keep_in:
+            seconds = self.fit_settings["checkpoint_s"]
+            callbacks.append(KeepCheckpoints(self.keep_in, seconds, self._earlier_log))
+
         return {
-            **options,
+            "params": {**training.params, "seed": seed, **params},
+            "num_boost_round": rounds,
             "evals": evals,
-            "early_stopping_rounds": training.early_stopping_rounds,
+            "verbose_eval": False,
+            "callbacks": callbacks,
+            "xgb_model": booster,
         }
 
     def fitted(
         self,
         booster: xgboost.Booster,
-        history: Mapping[str, Mapping[str, Sequence[float]]],
+        log: EvaluationLog,
         features: Sequence[str],
     ) -> Fitted:
         """Keep the best rounds, and say on which device they were trained.
@@ -352,7 +405,7 @@ class XGBoost(Estimator):
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
-            history=_history(history),
+            history=_history(log),
             importance=base.shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
@@ -373,49 +426,13 @@ def _parameter_error(params: Mapping[str, Any], text: str) -> TipcastError:
     return TipcastError("C003", key, message, "see XGBoost's parameter documentation")
 
 
-def _history(
-    evaluated: Mapping[str, Mapping[str, Sequence[float]]],
-) -> dict[str, dict[int, float]]:
+def _history(log: EvaluationLog) -> dict[str, dict[int, float]]:
     """Return rows and metric -> round -> value; training rows are evaluated every few rounds."""
     history = {}
-    for rows, metrics in evaluated.items():
+    for rows, metrics in log.items():
         step = 1
         if rows == TRAIN:
             step = EVERY
         for metric, values in metrics.items():
             history[f"{rows}_{metric}"] = {at * step: value for at, value in enumerate(values)}
     return history
-
-
-def _matrix(
-    x: Frame | list[Frame],
-    y: Frame | list[Frame],
-    threads: int,
-    options: Mapping[str, object],
-) -> xgboost.QuantileDMatrix:
-    """Bin a frame, or parts one by one, so that they are never joined."""
-    # XGBoost wants these options with each part.
-    part_options = {name: options.get(name) for name in ("feature_names", "feature_types")}
-    matrix_options = {name: value for name, value in options.items() if name not in part_options}
-
-    pairs = zip(base.parts(x), base.parts(y), strict=True)
-    batches = [{"data": part, "label": target, **part_options} for part, target in pairs]
-    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **matrix_options)
-
-
-class _Batches(xgboost.DataIter):
-    """Passes batches to a matrix one by one, as often as it asks."""
-
-    def __init__(self, batches: Sequence[Mapping[str, object]]) -> None:
-        self._batches = batches
-        self.reset()
-        super().__init__()
-
-    def next(self, input_data: Any) -> bool:
-        batch = next(self._left, None)
-        if batch:
-            input_data(**batch)
-        return batch is not None
-
-    def reset(self) -> None:
-        self._left = iter(self._batches)

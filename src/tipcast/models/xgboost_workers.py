@@ -41,9 +41,11 @@ class RecordTraining(TrainingCallback):
         gate("fit")
         # Evaluating all training rows in every round would take a fifth of the training.
         evaluate = model.eval_set
+        earlier = model.num_boosted_rounds()
 
         def evaluate_some(evals: Any, epoch: int, *settings: Any) -> Any:
-            due = [rows for rows in evals if rows[1] != TRAIN or epoch % EVERY == 0]
+            evaluates_all = (earlier + epoch) % EVERY == 0
+            due = [rows for rows in evals if evaluates_all or rows[1] != TRAIN]
             return evaluate(due, epoch, *settings)
 
         model.eval_set = evaluate_some

@@ -1,0 +1,43 @@
+"""Binned rows for XGBoost, made part by part."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import xgboost
+
+from tipcast.compute.base import Frame
+from tipcast.models import base
+
+
+def binned(
+    x: Frame | list[Frame],
+    y: Frame | list[Frame],
+    threads: int,
+    options: Mapping[str, object],
+) -> xgboost.QuantileDMatrix:
+    """Bin a frame, or parts one by one, so that they are never joined."""
+    # XGBoost wants these options with each part.
+    part_options = {name: options.get(name) for name in ("feature_names", "feature_types")}
+    matrix_options = {name: value for name, value in options.items() if name not in part_options}
+
+    pairs = zip(base.parts(x), base.parts(y), strict=True)
+    batches = [{"data": part, "label": target, **part_options} for part, target in pairs]
+    return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **matrix_options)
+
+
+class _Batches(xgboost.DataIter):
+    """Passes batches to a matrix one by one, as often as it asks."""
+
+    def __init__(self, batches: Sequence[Mapping[str, object]]) -> None:
+        self._batches = batches
+        self.reset()
+        super().__init__()
+
+    def next(self, input_data: Any) -> bool:
+        batch = next(self._left, None)
+        if batch:
+            input_data(**batch)
+        return batch is not None
+
+    def reset(self) -> None:
+        self._left = iter(self._batches)

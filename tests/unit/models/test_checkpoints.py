@@ -1,0 +1,147 @@
+"""A training that goes on from a checkpoint ends as one that was never interrupted."""
+
+import pytest
+import xgboost
+from distributed import Variable
+
+from tipcast.models.base import Split
+from tipcast.models.build import build
+from tipcast.models.checkpoints import (
+    Checkpoint,
+    joined_logs,
+    resumes_exactly,
+    stopping_after,
+)
+
+SAMPLED = {"subsample": 0.7, "colsample_bytree": 0.6, "max_depth": 3}
+ROUNDS = 24
+DONE = 13
+"""Rounds before the checkpoint: no multiple of the rounds between two looks at training rows."""
+
+exact = pytest.mark.skipif(
+    not resumes_exactly(SAMPLED), reason="this XGBoost draws other rows after a checkpoint"
+)
+
+
+@pytest.fixture
+def estimator(spec):
+    """A model that keeps a checkpoint after each of its rounds."""
+
+    def make(rounds: int, stopping: int | None = None):
+        fit = {"early_stopping_rounds": stopping, "checkpoint_s": 1e-9}
+        return build(spec("xgboost", fit=fit, n_estimators=rounds, **SAMPLED), "cpu")
+
+    return make
+
+
+@pytest.fixture(params=["on one worker", "distributed"])
+def train(request, client, parts, scattered, joined):
+    """Fits an estimator in either way."""
+
+    def fit(model):
+        if request.param == "distributed":
+            rows = Split(*scattered(parts[:3]), scattered([parts[3]]))
+            return model.fit_distributed(client, rows, seed=5)
+        rows = Split(*joined(parts[:3]), parts[3])
+        return client.submit(model.fit, rows, 5, pure=False).result()
+
+    return fit
+
+
+def kept(client, train, model, checkpoint=b""):
+    """Fit a model that goes on from a checkpoint; return the fit and its last checkpoint."""
+    variable = Variable("checkpoint of a test", client)
+    variable.set(b"")
+    fitted = train(model.resuming(checkpoint, keep_in=variable.name))
+    content = variable.get()
+    variable.delete()
+    return fitted, content
+
+
+@exact
+def test_the_model_is_the_same(client, train, estimator):
+    whole, _ = kept(client, train, estimator(ROUNDS))
+    _, checkpoint = kept(client, train, estimator(DONE))
+    resumed, _ = kept(client, train, estimator(ROUNDS), checkpoint)
+    assert resumed.scorer.content == whole.scorer.content
+
+
+@exact
+def test_the_curves_are_the_same(client, train, estimator):
+    whole, _ = kept(client, train, estimator(ROUNDS))
+    _, checkpoint = kept(client, train, estimator(DONE))
+    resumed, _ = kept(client, train, estimator(ROUNDS), checkpoint)
+    assert resumed.history == whole.history
+    assert len(whole.history["validation_logloss"]) == ROUNDS
+
+
+@exact
+def test_the_next_checkpoint_has_all_rounds(client, train, estimator):
+    _, last = kept(client, train, estimator(ROUNDS))
+    _, checkpoint = kept(client, train, estimator(DONE))
+    _, resumed_last = kept(client, train, estimator(ROUNDS), checkpoint)
+    assert Checkpoint.from_bytes(resumed_last).log == Checkpoint.from_bytes(last).log
+
+
+@exact
+def test_early_stopping_ends_in_the_same_round(client, train, estimator):
+    whole, _ = kept(client, train, estimator(400, stopping=6))
+    stopped = whole.info["rounds"]
+    assert stopped < 400
+    _, checkpoint = kept(client, train, estimator(stopped - 3, stopping=6))
+    resumed, _ = kept(client, train, estimator(400, stopping=6), checkpoint)
+    assert resumed.info == whole.info
+    assert resumed.scorer.content == whole.scorer.content
+
+
+def test_a_checkpoint_of_the_last_round_is_the_end(client, train, estimator):
+    whole, checkpoint = kept(client, train, estimator(DONE))
+    resumed, _ = kept(client, train, estimator(DONE), checkpoint)
+    assert resumed.scorer.content == whole.scorer.content
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut off", "one bit"])
+def test_a_damaged_checkpoint_is_none(client, joined, parts, estimator, damage):
+    booster = xgboost.train({}, xgboost.DMatrix(*joined(parts[:1])), 3)
+    content = Checkpoint.of(booster, {}).to_bytes()
+    assert Checkpoint.from_bytes(content) is not None
+    damaged = {
+        "empty": b"",
+        "cut off": content[:-1],
+        "one bit": content[:-100] + bytes([content[-100] ^ 1]) + content[-99:],
+    }
+    assert Checkpoint.from_bytes(damaged[damage]) is None
+    assert estimator(3).resuming(damaged[damage], keep_in="x").checkpoint is None
+
+
+def test_a_model_without_checkpoints_stays_as_it_is(spec):
+    model = build(spec("xgboost", fit={"checkpoint_s": None}), "cpu")
+    assert model.resuming(b"", keep_in="x") is model
+    forest = build(spec("random_forest"), "cpu")
+    assert forest.resuming(b"", keep_in="x") is forest
+
+
+def test_early_stopping_that_begins_has_seen_nothing():
+    stopping = stopping_after(3, None)
+    assert stopping.rounds == 3
+    assert stopping.stopping_history == {}
+
+
+def test_logs_are_joined_by_rows_and_metric():
+    earlier = {"validation": {"logloss": [0.5, 0.4]}}
+    later = {"train": {"logloss": [0.2]}, "validation": {"logloss": [0.3]}}
+    assert joined_logs(earlier, later) == {
+        "validation": {"logloss": [0.5, 0.4, 0.3]},
+        "train": {"logloss": [0.2]},
+    }
+
+
+def test_an_older_xgboost_says_that_it_draws_other_rows(monkeypatch, caplog, spec, joined, parts):
+    monkeypatch.setattr(xgboost, "__version__", "3.2.0")
+    booster = xgboost.train({}, xgboost.DMatrix(*joined(parts[:1])), 3)
+    content = Checkpoint.of(booster, {}).to_bytes()
+    fit = {"checkpoint_s": 60}
+    build(spec("xgboost", fit=fit), "cpu").resuming(content, keep_in="x")
+    assert "draws other rows" not in caplog.text
+    build(spec("xgboost", fit=fit, subsample=0.5), "cpu").resuming(content, keep_in="x")
+    assert "XGBoost 3.2.0 draws other rows after a checkpoint" in caplog.text

@@ -1,0 +1,146 @@
+"""How often a fit begins again, and where its rows lie then."""
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES
+
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.counts import Counts
+from tipcast.datasets.rows import Rows
+from tipcast.models import healing
+from tipcast.models.base import Estimator, Fitted
+from tipcast.models.healing import successors
+
+ATTEMPTS: list[str] = []
+"""Fits of ``Losing`` since a test began; its tasks run in this process."""
+HELD = threading.Lock()
+NO_COUNTS = Counts(rows=0, rows_read=0, dropped={})
+
+
+@dataclass(frozen=True)
+class Losing(Estimator):
+    """Loses a worker in its first fits."""
+
+    params: dict = field(default_factory=dict)
+    fit_settings: dict = field(default_factory=dict)
+    device: str = "cpu"
+    losses: int = 0
+    code: str = "K003"
+    keeps: bool = False
+
+    @property
+    def keeps_checkpoints(self):
+        return self.keeps
+
+    def check(self):
+        pass
+
+    def fit(self, rows, seed, threads=1):
+        with HELD:
+            ATTEMPTS.append("fit")
+            if len(ATTEMPTS) <= self.losses:
+                raise TipcastError(self.code, "tcp://127.0.0.1:1", "worker lost", "repeat")
+        return Fitted(scorer=len(rows.x[0]), info={}, format="", content=bytes)
+
+    def fit_distributed(self, client, rows, seed, progress=None):
+        raise AssertionError("all rows are on one worker")
+
+
+@pytest.fixture
+def alone():
+    """A worker that holds all rows."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **NO_PAGES) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def fit(alone, parts):
+    """Fits an estimator on rows of the one worker, with at most so many recoveries."""
+    ATTEMPTS.clear()
+    x, y = alone.scatter(list(parts[0]), hash=False)
+    rows = Rows([x], [y], NO_COUNTS, (len(parts[0][0]),))
+
+    def healed(estimator, recoveries):
+        return healing.fit(alone, estimator, {"train": rows}, 0, recoveries=recoveries, wait_s=5.0)
+
+    return healed
+
+
+def test_a_fit_that_loses_nothing_has_no_recovery(fit):
+    healed = fit(Losing(), recoveries=2)
+    assert healed.recoveries == 0
+    assert healed.waited_s == 0
+
+
+def test_a_model_with_checkpoints_goes_on_as_often_as_it_may(fit, parts):
+    healed = fit(Losing(losses=2, keeps=True), recoveries=2)
+    assert healed.recoveries == 2
+    assert healed.fitted.scorer == len(parts[0][0])
+    assert healed.waited_s > 0
+
+
+def test_one_loss_too_many_ends_the_fit(fit):
+    with pytest.raises(TipcastError, match="K003"):
+        fit(Losing(losses=3, keeps=True), recoveries=2)
+    assert len(ATTEMPTS) == 3
+
+
+def test_a_model_without_checkpoints_begins_again_once(fit):
+    with pytest.raises(TipcastError, match="K003"):
+        fit(Losing(losses=2), recoveries=5)
+    assert len(ATTEMPTS) == 2
+
+
+def test_no_recovery_was_asked_for(fit):
+    with pytest.raises(TipcastError, match="K003"):
+        fit(Losing(losses=1, keeps=True), recoveries=0)
+    assert len(ATTEMPTS) == 1
+
+
+def test_another_error_ends_the_fit(fit):
+    with pytest.raises(TipcastError, match="D015"):
+        fit(Losing(losses=1, keeps=True, code="D015"), recoveries=2)
+    assert len(ATTEMPTS) == 1
+
+
+def test_a_lost_worker_is_named(fit, caplog):
+    fit(Losing(losses=1), recoveries=1)
+    assert "tcp://127.0.0.1:1 was lost while training: its rows are read again" in caplog.text
+
+
+def test_rows_are_moved_to_their_homes(pair, parts):
+    first, second = sorted(pair.nthreads())
+    x = [pair.scatter(x, workers=[first], hash=False) for x, _ in parts[:2]]
+    y = [pair.scatter(y, workers=[first], hash=False) for _, y in parts[:2]]
+    rows = Rows(x, y, NO_COUNTS, tuple(len(x) for x, _ in parts[:2]))
+    homes = {x[0].key: first, x[1].key: second, y[1].key: second}
+    moved = rows.moved(pair, homes)
+    assert moved.x[0] is x[0]
+    assert moved.y[0] is y[0]
+    for (frame, target), moved_x, moved_y in zip(parts[:2], moved.x, moved.y, strict=True):
+        np.testing.assert_array_equal(moved_x.result(), frame)
+        np.testing.assert_array_equal(moved_y.result(), target)
+    holding = pair.who_has([moved.x[1], moved.y[1]])
+    assert set(holding.values()) == {(second,)}
+
+
+@pytest.mark.parametrize(
+    ("now", "places"),
+    [
+        pytest.param({"a": "0", "b": "1"}, {"a": "a", "b": "b"}, id="none is lost"),
+        pytest.param({"a": "0", "c": "1"}, {"a": "a", "b": "c"}, id="one came back"),
+        pytest.param({"c": "1", "d": "0"}, {"a": "d", "b": "c"}, id="both came back"),
+        pytest.param({"a": "0"}, {"a": "a"}, id="one is left"),
+        pytest.param({"a": "0", "c": "c"}, {"a": "a", "b": "c"}, id="one came without a name"),
+        pytest.param({}, {}, id="all are gone"),
+    ],
+)
+def test_successors(now, places):
+    assert successors({"a": "0", "b": "1"}, now) == places
