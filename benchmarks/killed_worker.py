@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import re
 import signal
 import sqlite3
 import statistics
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import xgboost
+
 from harness import options, write_result
 
 HANG_S = 400.0

@@ -65,6 +65,24 @@ def test_a_training_goes_on_without_a_lost_worker(
     assert healed == whole
 
 
+def test_a_training_whose_process_was_killed_is_resumed(tipcast: Start, store: Any) -> None:
+    """The same run goes on from its checkpoint, and no point of a curve is logged twice."""
+    words = ("train", *QUICK, "model.params.subsample=0.7", "model.params.n_estimators=40")
+    keeping = (*words, "cluster.processes=true", "model.fit.checkpoint_s=0.001")
+    undisturbed = tipcast(*keeping, name="undisturbed")
+    undisturbed.ends(0)
+    job = tipcast(*keeping, hold="checkpoint", name="killed")
+    job.reached("kept")
+    os.killpg(job.process.pid, signal.SIGKILL)
+    job.ends(-signal.SIGKILL)
+    again = tipcast("train", "resume=last", name="again")
+    again.ends(0)
+    assert re.search(r"goes on after round \d+\n", again.err)
+    assert store.statuses() == ["FINISHED", "FINISHED"]
+    whole, resumed = points(store)
+    assert resumed == whole
+
+
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
     """F02: one that is killed or frozen when all begin to boost ends the job, which names it, where

@@ -8,7 +8,7 @@ import enum
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -19,7 +19,9 @@ from tipcast.config import environment, schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import OF_MACHINE, SweepConfig
+from tipcast.config.schema import OF_MACHINE
+
+ConfigT = TypeVar("ConfigT", bound=schema.TrainConfig)
 
 HIDDEN = "***"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?:\[[0-9a-f:.]+\])?[^\s'\",\]]*", re.IGNORECASE)
@@ -127,21 +129,23 @@ def flatten(plain: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def restored(text: str, current: SweepConfig, where: str) -> SweepConfig:
-    """Return the sweep of a run's ``config.yaml``, to go on with.
+def restored(text: str, current: ConfigT, where: str) -> ConfigT:
+    """Return the training or sweep of a run's ``config.yaml``, to go on with.
 
     Its data, task, model, search and seed are the run's. Backend, cluster, tracking and output are
     those of ``current``, the configuration of this command, and so is the way in which the machine
     reaches the data. A value of the environment is read again if ``current`` has its key with the
-    same expression. ``where`` names the run. Raises S003 if the text is not what a sweep writes.
+    same expression. ``where`` names the run. Raises S003 if the text is not what such a job writes.
     """
-    parts = (*TRAINED, "search", "tracking")
-    fix = "repeat the words that read the environment, or start a new sweep"
+    parts = [*TRAINED]
+    if isinstance(current, schema.SweepConfig):
+        parts.append("search")
+    fix = "repeat the words that read the environment, or leave resume out"
 
-    with _read(text, parts, where, "S003", fix, current) as plain:
+    with _read(text, [*parts, "tracking"], where, "S003", fix, current) as plain:
         register = current.tracking.register or plain["tracking"]["register"]
         tracking = dataclasses.replace(current.tracking, register=register)
-        typed = _typed(plain, (*TRAINED, "search"), current.data)
+        typed = _typed(plain, parts, current.data)
         return dataclasses.replace(current, **typed, tracking=tracking)
 
 
@@ -187,7 +191,7 @@ def _read(
     where: str,
     code: str,
     fix: str,
-    current: SweepConfig | None = None,
+    current: schema.TrainConfig | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield parts of a run's ``config.yaml``.
 

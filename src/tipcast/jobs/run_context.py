@@ -221,6 +221,20 @@ def given_keys(command: str) -> list[str]:
     return [key_of(word) for word in command_words(command)]
 
 
+def value_at(config: DataJobConfig, key: str) -> Any:
+    """Return a configuration's value at a key; for a whole group, its name or source."""
+    value: Any = to_plain(config)
+    for name in key.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+
+    is_group = "." not in key and isinstance(value, Mapping)
+    if is_group:
+        return value.get("name") or value.get("source")
+    return value
+
+
 def without_keys(command: str, *keys: str) -> str:
     """Return a command without some of its keys."""
     return with_words(

@@ -15,7 +15,13 @@ from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import SweepConfig
 from tipcast.evaluation import ranking
 from tipcast.jobs.preflight import check_search
-from tipcast.jobs.run_context import given_keys, previous_run, result_of, without_keys
+from tipcast.jobs.run_context import (
+    given_keys,
+    previous_run,
+    result_of,
+    value_at,
+    without_keys,
+)
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.proposals import Params, Space, check_space, merged_space
@@ -157,8 +163,8 @@ def apply_overrides(composed: SweepConfig, stored: SweepConfig, command: str) ->
         if section not in KEPT or key.startswith("data.storage_options"):
             continue
 
-        value = _value_at(composed, key)
-        stored_value = _value_at(stored, key)
+        value = value_at(composed, key)
+        stored_value = value_at(stored, key)
         if (section == "search" and name in FREE) or _asks_for_more(key, value, stored):
             changes[name] = value
         elif value != stored_value:
@@ -166,20 +172,6 @@ def apply_overrides(composed: SweepConfig, stored: SweepConfig, command: str) ->
             raise TipcastError("C003", key, what, "leave it out, or start a new sweep")
 
     return dataclasses.replace(stored, search=dataclasses.replace(stored.search, **changes))
-
-
-def _value_at(config: SweepConfig, key: str) -> Any:
-    """Return a configuration's value at a key; for a whole group, its name or source."""
-    value: Any = to_plain(config)
-    for name in key.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-
-    is_group = "." not in key and isinstance(value, Mapping)
-    if is_group:
-        return value.get("name") or value.get("source")
-    return value
 
 
 def _asks_for_more(key: str, value: int | None, stored: SweepConfig) -> bool:

@@ -27,6 +27,7 @@ from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
 from tipcast.jobs.train_record import Record, Trained, params, planned_params
+from tipcast.jobs.train_resume import identity, previous_training
 from tipcast.measure.progress import Clock, progress
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
@@ -41,6 +42,8 @@ from tipcast.models.fit import (
 )
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking import portable
+from tipcast.tracking.checkpoints import RunCheckpoints
+from tipcast.tracking.run import Run
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -59,11 +62,22 @@ COUNTED = ("rounds", "trees", "iterations", "rows")
 
 def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
     """Run the job; return what it says."""
-    if config.resume is not None:
-        fix = "add --multirun, or leave resume out"
-        raise TipcastError("C003", "resume", "goes with --multirun alone", fix)
-
     clock = Clock()
+    with previous_training(config, command) as previous:
+        if previous is None:
+            result = run_training(config, command, clock)
+        elif previous.is_finished:
+            result = previous.finished_result()
+        else:
+            result = run_training(previous.config, previous.command, clock, previous.run)
+
+    return end_job(result, config.print)
+
+
+def run_training(
+    config: TrainJobConfig, command: str, clock: Clock, resume: Run | None = None
+) -> dict[str, Any]:
+    """Plan, open a run or the one to ``resume``, train; return the job's result."""
     check_model(config, named_by(config.task.kind))
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
@@ -82,12 +96,11 @@ def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
         params=params(config) | planned_params(plan),
         tags=tags,
         clock=clock,
+        resume=resume,
     ) as context:
-        record = Record(context, config, plan, original=repeated)
+        record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         workers = context.start_workers()
-        result = train(workers, record)
-
-    return end_job(result, config.print)
+        return train(workers, record)
 
 
 def train(
@@ -103,7 +116,8 @@ def train(
 
     with recorded(workers.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(workers, record, read)
-        healed = fit_model(workers, record, estimator, splits, loading)
+        checkpoints = RunCheckpoints(record.run, identity(record.config, record.plan))
+        healed = fit_model(workers, record, estimator, splits, loading, checkpoints)
         trained = evaluate_model(workers, record, healed.fitted, healed.splits)
 
     with context.clock.phase("log") as notes, progress("log"):
@@ -111,6 +125,7 @@ def train(
         notes.append(logged.uri)
 
     record.finish_page(trained, context.clock.seconds, peaks(workers.client))
+    checkpoints.remove()
     registered = record.register(logged, difference, trained)  # last: its run is whole
     return trained_result(record, trained, registered)
 
@@ -149,12 +164,18 @@ def fit_model(
     estimator: Estimator,
     splits: Splits,
     loading: Sequence[Future[ModuleType]],
+    checkpoints: RunCheckpoints,
 ) -> healing.Healed[Rows]:
     """Fit on the training rows once all modules are loaded; log how long the fit is, and how often
     it lost a worker.
+
+    A run that is resumed goes on from its newest checkpoint.
     """
     config = record.config
     name = config.model.name
+    checkpoint = b""
+    if record.resumed:
+        checkpoint = estimator.newest_checkpoint(checkpoints.stored())
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
@@ -167,6 +188,8 @@ def fit_model(
             show_steps,
             recoveries=config.cluster.recoveries,
             wait_s=config.cluster.wait_s,
+            checkpoint=checkpoint,
+            keep=checkpoints.keep,
         )
         info = healed.fitted.info
         notes.append(name)

@@ -46,6 +46,7 @@ NOT_PARAMS = (
     "cluster.wait_s",
     "cluster.worker_ttl_s",
     "cluster.allowed_failures",
+    "cluster.recoveries",
     "cluster.connect_timeout_s",
     "cluster.performance_report",
     "cluster.dashboard",
@@ -56,6 +57,7 @@ NOT_PARAMS = (
     "task.params",
     "task.classes",
     "task.description",
+    "model.fit.checkpoint_s",
     "model.kinds",
     "model.cpu",
     "model.gpu",
@@ -92,6 +94,8 @@ class Record:
     """Key of the sweep's trial whose parameters are fitted again."""
     original: Original | None = None
     """The run that is repeated."""
+    resumed: bool = False
+    """Whether an earlier process has begun the run, and may have logged some of its record."""
 
     @property
     def run(self) -> Run:
@@ -133,12 +137,16 @@ class Record:
             LOG.warning(remark)
 
         run = self.run
-        history = trained.fitted.history
-        run.log_metrics(self.named_metrics(trained))
+        curves = {name: {0: value} for name, value in self.named_metrics(trained).items()}
         rates = stepped(trained.test.trial_curve)
         if rates:
-            run.log_curves({CURVE: rates})
-        run.log_curves({f"history/{name}": values for name, values in history.items()})
+            curves[CURVE] = rates
+        for name, values in trained.fitted.history.items():
+            curves[f"history/{name}"] = dict(values)
+
+        if self.resumed:
+            curves = run.missing(curves)
+        run.log_curves(curves)
 
         info = trained.fitted.info
         words = {f"fit.{name}": value for name, value in info.items() if isinstance(value, str)}
@@ -236,6 +244,8 @@ class Record:
         the largest difference.
         """
         run = self.run
+        if self.resumed:
+            portable.remove_models(run)
         logged = portable.log_model(
             run,
             saved,

@@ -129,9 +129,15 @@ class Estimator(ABC):
         """Fit over all workers, on Dask's collections."""
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether a fit keeps checkpoints, from which another can go on."""
-        return False
+    def checkpoint_s(self) -> float | None:
+        """Least seconds between two checkpoints of a fit, from which another can go on; None for a
+        model that keeps none.
+        """
+        return None
+
+    def newest_checkpoint(self, contents: Iterable[bytes]) -> bytes:
+        """Return the checkpoint of the most steps; empty if none is whole."""
+        return b""
 
     def resuming(self, checkpoint: bytes, keep_in: str) -> "Estimator":
         """Return the estimator whose fit goes on from a checkpoint, or begins if that is empty.

@@ -4,9 +4,10 @@ and the training goes on from its newest checkpoint.
 
 import contextlib
 import logging
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar, final
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOG = logging.getLogger("tipcast")
+LOOKS = 4
+"""Looks for a new checkpoint in the least time between two."""
+KEEP_S = 10.0
+"""Most seconds that a fit waits at its end for a checkpoint that is being kept."""
+Keep = Callable[[bytes], None]
+"""Keeps a checkpoint where it outlives this process."""
 WITHOUT_CHECKPOINTS = 1
 """Most times that a fit which keeps no checkpoints begins again."""
 
@@ -50,20 +57,25 @@ def fit(
     *,
     recoveries: int,
     wait_s: float,
+    checkpoint: bytes = b"",
+    keep: Keep | None = None,
 ) -> Healed[RowsT]:
     """Fit as ``models.fit.fit`` does, on the splits ``train`` and, if any, ``validation``.
+
+    The fit goes on from a ``checkpoint``, if it is not empty, and calls ``keep`` with each new one,
+    from a thread.
 
     A fit that loses a worker goes on at most ``recoveries`` times. It waits up to ``wait_s``
     seconds for the worker's successor, and then does with the workers that are left. A model that
     keeps no checkpoints begins again, once. Raises what ``models.fit.fit`` does.
     """
-    if not estimator.keeps_checkpoints:
+    if estimator.checkpoint_s is None:
         recoveries = min(recoveries, WITHOUT_CHECKPOINTS)
 
     waited_s = 0.0
-    with _variable(client) as checkpoint:
+    with _variable(client, checkpoint) as newest, _copies(newest, estimator, keep):
         for recovery in range(recoveries + 1):
-            resumed = estimator.resuming(checkpoint.get(), keep_in=checkpoint.name)
+            resumed = estimator.resuming(newest.get(), keep_in=newest.name)
             layout = _Layout.of(client, splits.values())
             try:
                 fitted = fits.fit(
@@ -146,11 +158,39 @@ def _names(client: "Client") -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _variable(client: "Client") -> Iterator[Variable]:
-    """Open a variable of Dask's scheduler, which outlives all workers; it is empty at first."""
+def _variable(client: "Client", content: bytes) -> Iterator[Variable]:
+    """Open a variable of Dask's scheduler, which outlives all workers."""
     variable = Variable(f"tipcast checkpoint {uuid.uuid4().hex}", client)
-    variable.set(b"")
+    variable.set(content)
     try:
         yield variable
     finally:
         variable.delete()
+
+
+@contextlib.contextmanager
+def _copies(newest: Variable, estimator: Estimator, keep: Keep | None) -> Iterator[None]:
+    """Call ``keep`` with each new checkpoint of a fit, from a thread."""
+    if keep is None or estimator.checkpoint_s is None:
+        yield
+        return
+
+    over = threading.Event()
+    every_s = estimator.checkpoint_s / LOOKS
+
+    def copy() -> None:
+        known = newest.get()
+        with contextlib.suppress(Exception):  # the scheduler is gone, which ends the fit
+            while not over.wait(every_s):
+                content = newest.get()
+                if content != known:
+                    keep(content)
+                    known = content
+
+    thread = threading.Thread(target=copy, daemon=True, name="checkpoints")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(KEEP_S)

@@ -4,7 +4,7 @@ of many trees.
 
 import logging
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, final
@@ -118,13 +118,23 @@ class XGBoost(Estimator):
     """Variable of Dask's scheduler in which checkpoints are kept; empty to keep none."""
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether ``model.fit.checkpoint_s`` asks for checkpoints."""
-        return self.fit_settings.get("checkpoint_s") is not None
+    def checkpoint_s(self) -> float | None:
+        """Least seconds between two checkpoints of a training; None to keep none."""
+        seconds: float | None = self.fit_settings.get("checkpoint_s")
+        return seconds
+
+    def newest_checkpoint(self, contents: Iterable[bytes]) -> bytes:
+        """Return the checkpoint of the most rounds; empty if none is whole."""
+        rounds = {b"": 0}
+        for content in contents:
+            checkpoint = Checkpoint.from_bytes(content)
+            if checkpoint:
+                rounds[content] = checkpoint.rounds
+        return max(rounds, key=lambda content: rounds[content])
 
     def resuming(self, checkpoint: bytes, keep_in: str) -> "XGBoost":
         """Return the estimator that goes on from a checkpoint; a damaged one is as good as none."""
-        if not self.keeps_checkpoints:
+        if self.checkpoint_s is None:
             return self
 
         whole = Checkpoint.from_bytes(checkpoint)
@@ -164,8 +174,8 @@ class XGBoost(Estimator):
         early_stopping_rounds = self.fit_settings.get("early_stopping_rounds")
         if early_stopping_rounds is not None:
             base.positive("model.fit.early_stopping_rounds", early_stopping_rounds)
-        if self.keeps_checkpoints:
-            base.positive("model.fit.checkpoint_s", self.fit_settings["checkpoint_s"], whole=False)
+        if self.checkpoint_s is not None:
+            base.positive("model.fit.checkpoint_s", self.checkpoint_s, whole=False)
 
         params = {
             "objective": boosting.objective,
@@ -361,9 +371,9 @@ class XGBoost(Estimator):
                 callbacks.append(stopping_after(training.early_stopping_rounds, self.checkpoint))
 
         # After early stopping, so that no training that has ended is kept.
-        if self.keep_in:
-            seconds = self.fit_settings["checkpoint_s"]
-            callbacks.append(KeepCheckpoints(self.keep_in, seconds, self._earlier_log))
+        if self.keep_in and self.checkpoint_s is not None:
+            keeping = KeepCheckpoints(self.keep_in, self.checkpoint_s, self._earlier_log)
+            callbacks.append(keeping)
 
         return {
             "params": {**training.params, "seed": seed, **params},

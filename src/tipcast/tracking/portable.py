@@ -125,6 +125,18 @@ def logged_name(model_info: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w\-]+", "_", name)
 
 
+def remove_models(run: Run) -> None:
+    """Remove what a killed process of the run has logged as its model, unless it is registered."""
+    versions = run.store.search_model_versions(f"run_id='{run.id}'")
+    registered = {version.model_id for version in versions}
+    logged = run.store.search_logged_models(
+        [run.experiment_id], filter_string=f"source_run_id='{run.id}'"
+    )
+    for model in logged:
+        if model.model_id not in registered:
+            run.store.delete_logged_model(model.model_id)
+
+
 def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
     """Add the metrics of a run to its logged model, each with the dataset that it was measured on.
 
@@ -182,8 +194,8 @@ def register(
     description, which is Markdown, in one step. Raises M011, and registers nothing, if
     ``difference``, see ``parity``, is above 1e-5.
 
-    If this run has registered a version of the same ``trial`` of a sweep, that version is used: the
-    sweep was killed after that, and was resumed.
+    If this run has registered a version, of the same ``trial`` of a sweep, that version is used:
+    the job was killed after that, and was resumed.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
@@ -192,9 +204,7 @@ def register(
 
     tags = version_tags(logged, difference, metrics, trial)
     with quiet():
-        number = None
-        if trial:
-            number = _version_of_trial(run, name, trial)
+        number = _version_of_run(run, name, trial)
         if number is None:
             _create_registered_model(run, name)
             number = _create_version(run, logged, name, tags, description)
@@ -237,15 +247,15 @@ def _true_or_empty(flag: object) -> str:
     return "true"
 
 
-def _version_of_trial(run: Run, name: str, trial: str) -> str | None:
-    """Return the version that the run has registered for a trial; None if there is none."""
+def _version_of_run(run: Run, name: str, trial: str) -> str | None:
+    """Return the version that the run has registered, for a trial of a sweep; None if there is
+    none.
+    """
     for version in run.store.search_model_versions(f"run_id='{run.id}'"):
-        is_of_trial = version.name == name and version.tags.get(TRIAL_TAG) == trial
+        is_of_trial = version.name == name and version.tags.get(TRIAL_TAG, "") == trial
         if is_of_trial and version.status == "READY":
             LOG.info(
-                "version %s of %s is of the same trial: no other is registered",
-                version.version,
-                name,
+                "version %s of %s is of this run: no other is registered", version.version, name
             )
             return str(version.version)
     return None

@@ -94,6 +94,18 @@ class Run:
 
         write(self.store, self.id, curves=curves)
 
+    def missing(self, curves: Curves) -> dict[str, dict[int, float]]:
+        """Return the points of curves that the run does not have: MLflow would keep both."""
+        logged = self.stored().data.metrics
+        missing = {}
+        for name, values in curves.items():
+            key = storable_name(name)
+            steps = set()
+            if key in logged:
+                steps = {point.step for point in self.store.get_metric_history(self.id, key)}
+            missing[name] = {step: value for step, value in values.items() if step not in steps}
+        return missing
+
     def set_tags(self, tags: Facts) -> None:
         """Set tags."""
         write(self.store, self.id, tags=tags)

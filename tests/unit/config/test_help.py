@@ -78,7 +78,7 @@ def test_a_key_shows_the_comment_of_its_file(train_page: str) -> None:
 def test_a_key_without_a_comment_shows_what_the_schema_says(train_page: str) -> None:
     comments = explained(train_page)
     assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life")
-    assert comments["resume"].startswith("With --multirun: id of its run")
+    assert comments["resume"].startswith("Training to resume: id of its run")
 
 
 def test_a_key_that_follows_from_its_option_is_not_shown(train_page: str) -> None:

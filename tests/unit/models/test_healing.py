@@ -30,11 +30,11 @@ class Losing(Estimator):
     device: str = "cpu"
     losses: int = 0
     code: str = "K003"
-    keeps: bool = False
+    every_s: float | None = None
 
     @property
-    def keeps_checkpoints(self):
-        return self.keeps
+    def checkpoint_s(self):
+        return self.every_s
 
     def check(self):
         pass
@@ -80,7 +80,7 @@ def test_a_fit_that_loses_nothing_has_no_recovery(fit):
 
 
 def test_a_model_with_checkpoints_goes_on_as_often_as_it_may(fit, parts):
-    healed = fit(Losing(losses=2, keeps=True), recoveries=2)
+    healed = fit(Losing(losses=2, every_s=60.0), recoveries=2)
     assert healed.recoveries == 2
     assert healed.fitted.scorer == len(parts[0][0])
     assert healed.waited_s > 0
@@ -88,7 +88,7 @@ def test_a_model_with_checkpoints_goes_on_as_often_as_it_may(fit, parts):
 
 def test_one_loss_too_many_ends_the_fit(fit):
     with pytest.raises(TipcastError, match="K003"):
-        fit(Losing(losses=3, keeps=True), recoveries=2)
+        fit(Losing(losses=3, every_s=60.0), recoveries=2)
     assert len(ATTEMPTS) == 3
 
 
@@ -100,13 +100,13 @@ def test_a_model_without_checkpoints_begins_again_once(fit):
 
 def test_no_recovery_was_asked_for(fit):
     with pytest.raises(TipcastError, match="K003"):
-        fit(Losing(losses=1, keeps=True), recoveries=0)
+        fit(Losing(losses=1, every_s=60.0), recoveries=0)
     assert len(ATTEMPTS) == 1
 
 
 def test_another_error_ends_the_fit(fit):
     with pytest.raises(TipcastError, match="D015"):
-        fit(Losing(losses=1, keeps=True, code="D015"), recoveries=2)
+        fit(Losing(losses=1, every_s=60.0, code="D015"), recoveries=2)
     assert len(ATTEMPTS) == 1
 
 

@@ -1,0 +1,132 @@
+"""`tipcast train resume=RUN`: the same run goes on, nothing is logged twice, and what would change
+the training is refused.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pandas as pd
+import pytest
+from tests.jobs.conftest import Ended, run_job
+
+from tipcast.config.errors import TipcastError
+
+SMALL = ("data.rows=3000", "model.params.n_estimators=12", "model.fit.early_stopping_rounds=null")
+Job = Callable[..., Ended]
+
+
+def status(store: str, run_id: str) -> str:
+    return str(mlflow.MlflowClient(store).get_run(run_id).info.status)
+
+
+def points(store: str, run_id: str) -> dict[str, list[tuple[int, float]]]:
+    """Return the points of each metric that is of the model."""
+    client = mlflow.MlflowClient(store)
+    names = [
+        name
+        for name in client.get_run(run_id).data.metrics
+        if name.startswith(("test/", "history/", "roc/", "baseline/"))
+    ]
+    return {
+        name: [(point.step, point.value) for point in client.get_metric_history(run_id, name)]
+        for name in names
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Resumed:
+    """A training that was killed when nearly all was logged, and went on."""
+
+    run_id: str
+    before: dict[str, list[tuple[int, float]]]
+    result: Ended
+
+
+@pytest.fixture(scope="module")
+def resumed(store: str) -> Resumed:
+    whole = run_job(store, "train", *SMALL)
+    run_id = whole.said["run_id"]
+    before = points(store, run_id)
+    mlflow.MlflowClient(store).set_terminated(run_id, "KILLED")
+    return Resumed(run_id, before, run_job(store, "train", f"resume={run_id[:10]}"))
+
+
+def test_the_same_run_ends(resumed: Resumed, store: str) -> None:
+    assert resumed.result.said["run_id"] == resumed.run_id
+    assert status(store, resumed.run_id) == "FINISHED"
+
+
+def test_no_point_is_logged_twice(resumed: Resumed, store: str) -> None:
+    assert points(store, resumed.run_id) == resumed.before
+    assert any(len(steps) == 12 for steps in resumed.before.values())
+
+
+def test_the_killed_process_leaves_no_second_model(resumed: Resumed, store: str) -> None:
+    experiment = resumed.result.run.info.experiment_id
+    models = mlflow.MlflowClient(store).search_logged_models(
+        [experiment], filter_string=f"source_run_id='{resumed.run_id}'"
+    )
+    assert [f"models:/{model.model_id}" for model in models] == [resumed.result.said["model_uri"]]
+
+
+def test_a_finished_training_says_its_result_again(resumed: Resumed, store: str, job: Job) -> None:
+    again = job("train", f"resume={resumed.run_id}")
+    assert again.said["model_uri"] == resumed.result.said["model_uri"]
+    assert again.auc == resumed.result.auc
+    assert points(store, resumed.run_id) == resumed.before
+
+
+@pytest.mark.parametrize(
+    ("word", "has"),
+    [
+        ("model.params.max_depth=9", "6"),
+        ("seed=3", "0"),
+        ("model=logistic", "xgboost"),
+        ("data.rows=5000", "3000"),
+    ],
+)
+def test_a_word_that_would_change_it_is_refused(
+    resumed: Resumed, store: str, job: Job, word: str, has: str
+) -> None:
+    key = word.partition("=")[0]
+    with pytest.raises(TipcastError, match=rf"C003\] {key}: the run has {has}, and a resumed one"):
+        job("train", f"resume={resumed.run_id}", word)
+    assert status(store, resumed.run_id) == "FINISHED"
+
+
+def test_a_word_that_it_has_is_taken(resumed: Resumed, job: Job) -> None:
+    assert job("train", f"resume={resumed.run_id}", "data.rows=3000").auc == resumed.result.auc
+
+
+def test_a_run_of_another_job_is_refused(store: str, job: Job, tmp_path: Path) -> None:
+    swept = job("sweep", "search.trials=1", "search.baseline=false", "data.rows=2000")
+    with pytest.raises(TipcastError, match="S003.*is not a train"):
+        job("train", f"resume={swept.said['run_id']}")
+
+
+def test_a_registered_version_stays_the_only_one(store: str, job: Job) -> None:
+    whole = job("train", *SMALL, "tracking.register=resumed")
+    client = mlflow.MlflowClient(store)
+    client.set_terminated(whole.said["run_id"], "KILLED")
+    again = job("train", f"resume={whole.said['run_id']}")
+    assert again.said["model_uri"] == whole.said["model_uri"] == "models:/resumed/1"
+    assert len(client.search_model_versions("name='resumed'")) == 1
+
+
+def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatch: Any) -> None:
+    """Where a checkpoint is left, which is of the data that were."""
+    monkeypatch.chdir(tmp_path)
+    rows = pd.DataFrame({"size": range(600), "big": [str(at > 300) for at in range(600)]})
+    rows.to_csv("sizes.csv", index=False)
+    words = ("data=table", "data.train=sizes.csv", "task.target=big")
+    whole = job("train", *words, "model.params.n_estimators=3")
+    client = mlflow.MlflowClient(store)
+    run_id = whole.said["run_id"]
+    client.set_terminated(run_id, "KILLED")
+    client.log_text(run_id, "of the data before", "checkpoint/0123-0")
+    with pytest.raises(TipcastError, match="S003.*its data are not what they were"):
+        job("train", f"resume={run_id}")
+    assert status(store, run_id) == "FAILED"
