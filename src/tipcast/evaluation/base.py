@@ -84,7 +84,7 @@ class Evaluation:
         return int(self.sums.rows)
 
     @property
-    def headline(self) -> float:
+    def headline_value(self) -> float:
         """The value that models are ranked by."""
         return next(iter(self.metrics.values()))
 
@@ -121,7 +121,7 @@ class Evaluator(ABC):
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
     @property
-    def headline(self) -> Metric:
+    def headline_metric(self) -> Metric:
         """The metric by which models are ranked."""
         return self.metrics[0]
 
@@ -200,10 +200,10 @@ class Evaluator(ABC):
         ``evaluations`` are those of the models. The interval is that of the mean difference of
         rows, for a root by the delta method (see ``mean_interval``).
         """
-        slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
+        slopes = [root_slope(evaluation.headline_value, self.root) for evaluation in evaluations]
         sums = parts.add(functools.partial(_difference_sums, self.loss, slopes), summed)
         half = half_width(*sums)
-        value = evaluations[0].headline - evaluations[1].headline
+        value = evaluations[0].headline_value - evaluations[1].headline_value
         return value, Interval(value - half, value + half)
 
     def figures(
@@ -285,15 +285,15 @@ def _difference_sums(
 
 
 def logged(
-    judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
+    evaluator: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
 ) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: the evaluation's, the headline first, the
     bounds of the headline, and those of single classes.
     """
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
+    metrics |= bounds(evaluation.interval, f"{split}/{evaluator.headline_metric.name}")
 
-    details = judge.details(evaluation, classes)
+    details = evaluator.details(evaluation, classes)
     return metrics | {f"{split}/{name}": value for name, value in details.items()}
 
 

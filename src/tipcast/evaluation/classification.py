@@ -166,7 +166,7 @@ class Classification(Evaluator):
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         # Error of rows that share a bin.
         half += sum(evaluation.resolution for evaluation in evaluations)
-        value = evaluations[0].headline - evaluations[1].headline
+        value = evaluations[0].headline_value - evaluations[1].headline_value
 
         return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
 

@@ -17,7 +17,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, LadderConfig
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.ladder_plan import LadderPlan, Rung, SharedRows, plan_ladder
 from tipcast.jobs.ladder_record import (
@@ -97,9 +97,9 @@ def climb(rung: Rung, plan: LadderPlan, parent: Run) -> RungResult:
         warm_up(workers, config, plan.data)
         result = train(workers, Record(context, config, plan.data))
 
-    headline = evaluator(plan.data.task.kind).headline
+    headline_metric = evaluator_of(plan.data.task.kind).headline_metric
     seconds = {phase: context.clock.seconds[phase] for phase in ("cluster", *TIMED)}
-    score = result["metrics"][f"test/{headline.name}"]
+    score = result["metrics"][f"test/{headline_metric.name}"]
     clusters = None
     if plan.shared is not None:
         clusters = find_clusters(context.run, result["model_uri"], plan.shared)

@@ -17,7 +17,7 @@ from tipcast.config.schema import PromoteConfig
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.rows import Rows
-from tipcast.evaluation import evaluator, report
+from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.sums import Parts
 from tipcast.jobs import end_job
@@ -161,8 +161,8 @@ def promotion_run(
 
 def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     """Score the same rows with every version; the challenger may be worse by the margin."""
-    judge = evaluator(plan.recipes[0].task.kind)
-    scored = score_versions(workers, plan, judge)
+    evaluator = evaluator_of(plan.recipes[0].task.kind)
+    scored = score_versions(workers, plan, evaluator)
     evaluations = [version.evaluation for version in scored]
     metrics: dict[str, float] = {}
 
@@ -171,7 +171,7 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     elif not scored[-1].target:
         check = Check("comparison", False, "there is no target that both could be compared by")
     else:
-        metrics, check = measure_difference(workers, judge, scored, margin)
+        metrics, check = measure_difference(workers, evaluator, scored, margin)
 
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
         metrics |= {f"{side}/{name}": value for name, value in evaluation.leading_metrics.items()}
@@ -180,7 +180,9 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     return Comparison(evaluations, metrics, check)
 
 
-def score_versions(workers: Session, plan: PromotePlan, judge: Evaluator) -> list[ScoredVersion]:
+def score_versions(
+    workers: Session, plan: PromotePlan, evaluator: Evaluator
+) -> list[ScoredVersion]:
     """Score the test rows with each version; versions with the same recipe share the rows."""
     scored: list[ScoredVersion] = []
     last_recipe: Recipe | None = None
@@ -191,7 +193,7 @@ def score_versions(workers: Session, plan: PromotePlan, judge: Evaluator) -> lis
             test = read_test_rows(workers, plan, recipe)
 
         with progress("score"):
-            scored.append(score_version(workers, candidate.fetched, test, judge))
+            scored.append(score_version(workers, candidate.fetched, test, evaluator))
 
     return scored
 
@@ -205,7 +207,7 @@ def read_test_rows(workers: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
 
 
 def score_version(
-    workers: Session, fetched: Fetched, test: Rows, judge: Evaluator
+    workers: Session, fetched: Fetched, test: Rows, evaluator: Evaluator
 ) -> ScoredVersion:
     """Score the test rows with a version, and evaluate it with the threshold in its manifest."""
     client = workers.client
@@ -217,7 +219,7 @@ def score_version(
     predictions = predict(client, scorer_future, x)
     answers = truth(client, scorer_future, dataclasses.replace(test, x=x))
     threshold = fetched.manifest["threshold"]
-    evaluation = judge.evaluate(
+    evaluation = evaluator.evaluate(
         client, predictions, answers, threshold=threshold, where="data.test"
     )
     return ScoredVersion(predictions, test.y, evaluation)
@@ -230,25 +232,25 @@ def _columns(x: Frame, names: list[str]) -> Frame:
 
 
 def measure_difference(
-    workers: Session, judge: Evaluator, scored: Sequence[ScoredVersion], margin: float
+    workers: Session, evaluator: Evaluator, scored: Sequence[ScoredVersion], margin: float
 ) -> tuple[dict[str, float], Check]:
     """Return the difference of the headlines with its interval, and whether it is within the
     margin.
     """
     challenger, champion = scored
     parts = Parts((challenger.predictions, champion.predictions, champion.target), workers.client)
-    difference, interval = judge.difference(parts, (challenger.evaluation, champion.evaluation))
+    difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 
-    headline = judge.headline
-    if headline.maximize:
+    headline_metric = evaluator.headline_metric
+    if headline_metric.maximize:
         passed = -difference <= margin
         bound = f"at least {-margin:g}"
     else:
         passed = difference <= margin
         bound = f"at most {margin:g}"
 
-    key = f"difference/{headline.name}"
-    what = f"{headline.label} {interval.around(difference, SIGNED)}, {bound}"
+    key = f"difference/{headline_metric.name}"
+    what = f"{headline_metric.label} {interval.around(difference, SIGNED)}, {bound}"
     check = Check("comparison", passed, what)
     return {key: difference, **bounds(interval, key)}, check
 
@@ -298,14 +300,14 @@ def record_test_rows(context: RunContext, plan: PromotePlan, comparison: Compari
 
 def record_figure(context: RunContext, plan: PromotePlan, comparison: Comparison) -> str:
     """Record the evaluator's leading figure with all versions; return its path."""
-    judge = evaluator(plan.candidates[0].fetched.kind)
+    evaluator = evaluator_of(plan.candidates[0].fetched.kind)
     titles = [candidate.title for candidate in plan.candidates]
     evaluations = dict(zip(titles, comparison.evaluations, strict=True))
     subtitle = f"{comparison.evaluations[0].rows:,} {plan.test.name}, {plan.period}"
 
-    path, picture = next(judge.figures(evaluations, subtitle, plan.recipes[0].task.classes))
+    path, picture = next(evaluator.figures(evaluations, subtitle, plan.recipes[0].task.classes))
     context.run.log_bytes(picture, path)
-    return judge.figure
+    return evaluator.figure
 
 
 def conclude(context: RunContext, decision: Decision) -> None:

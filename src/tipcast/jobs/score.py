@@ -140,13 +140,13 @@ def score_and_record(
         measured = measurements(scored, clock)
         with clock.phase("log"):
             repeated = repeat(command, context.code.remark)
-            headlines = record_scores(context.run, plan, scored, measured, repeated)
+            headline_values = record_scores(context.run, plan, scored, measured, repeated)
             if error:
                 context.run.set_tags(error_tags(error))
             replace_scores(plan, scored, context.run.id)
 
         log_refused(scored.refused)
-        result = context.result(**summary(plan, scored, clock, headlines))
+        result = context.result(**summary(plan, scored, clock, headline_values))
 
     return result, error
 
@@ -236,7 +236,7 @@ def reason(error: TipcastError) -> str:
 
 
 def summary(
-    plan: ScorePlan, scored: Scored, clock: Clock, headlines: Mapping[str, float]
+    plan: ScorePlan, scored: Scored, clock: Clock, headline_values: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the result, without the run and the command."""
     entries = (*plan.unchanged.values(), *scored.entries.values())
@@ -249,7 +249,7 @@ def summary(
         "scored_rows": scored.rows,
         "unscored": scored.unscored,
         "refused": {name: reason(error) for name, error in scored.refused.items()},
-        "metrics": headlines,
+        "metrics": headline_values,
         "phases": clock.seconds,
     }
 

@@ -21,7 +21,7 @@ from tipcast.datasets.base import raw_columns
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import constant_features
 from tipcast.datasets.scan import FileInfo
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
@@ -176,31 +176,35 @@ def evaluate_model(workers: Session, record: Record, fitted: Fitted, splits: Spl
     with record.context.clock.phase("evaluate") as notes, progress("evaluate"):
         trained = evaluate(workers.client, record.plan, fitted, splits)
         constant = list_constant_features(workers.client, record.plan, splits)
-        notes.append(f"test/{record.judge.headline.name} {trained.test.headline:.4f}")
+        notes.append(
+            f"test/{record.evaluator.headline_metric.name} {trained.test.headline_value:.4f}"
+        )
 
     return dataclasses.replace(trained, constant=constant)
 
 
 def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Trained:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     scorer = send_fitted_scorer(client, fitted.scorer)
     validation = None
-    threshold = judge.threshold
+    threshold = evaluator.threshold
 
     rows = splits.get("validation")
     if rows:
         predictions = predict(client, scorer, rows.x)
         answers = truth(client, scorer, rows)
-        validation = judge.evaluate(client, predictions, answers, where=WHERE["validation"])
+        validation = evaluator.evaluate(client, predictions, answers, where=WHERE["validation"])
         threshold = validation.threshold
 
     test_rows = splits["test"]
     predictions = predict(client, scorer, test_rows.x)
     answers = truth(client, scorer, test_rows)
-    test = judge.evaluate(client, predictions, answers, threshold=threshold, where=WHERE["test"])
+    test = evaluator.evaluate(
+        client, predictions, answers, threshold=threshold, where=WHERE["test"]
+    )
 
-    baseline = judge.baseline(test, splits["train"].counts, test_rows.counts)
+    baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)
     return Trained(splits, fitted, validation, test, baseline)
 
 
@@ -261,7 +265,7 @@ def trained_result(record: Record, trained: Trained, logged: portable.Logged) ->
         repeats["repeats"] = record.original.run_id
     return record.context.result(
         model_uri=logged.registered or logged.uri,
-        metrics=record.headlines(trained) | baseline,
+        metrics=record.headline_values(trained) | baseline,
         phases=record.context.clock.seconds,
         **repeats,
     )

@@ -12,7 +12,7 @@ from tipcast.compute.base import Session
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.parts import merged
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import send_saved_scorer
 from tipcast.scoring.folder import Entry
@@ -29,8 +29,8 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
 
     Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
     """
-    judge = evaluator(plan.task.kind)
-    sums = judge.total([])  # the sums of a file are half a megabyte
+    evaluator = evaluator_of(plan.task.kind)
+    sums = evaluator.total([])  # the sums of a file are half a megabyte
     entries: dict[str, Entry] = {}
     refused = dict(plan.refused)
     total = len(plan.due)
@@ -40,7 +40,7 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
             show(done, total)
             if isinstance(file, ScoredFile):
                 entries[file.name] = file.entry
-                sums = judge.total([sums, file.sums])
+                sums = evaluator.total([sums, file.sums])
                 outcome = f"{file.entry.rows:,} rows"
             else:
                 refused[file.name] = file.error

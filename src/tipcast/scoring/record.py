@@ -7,7 +7,7 @@ from typing import Any
 from tipcast import __version__
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import FILE_OPTIONS
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot
 from tipcast.scoring.folder import ScoreFolder, write_manifest
@@ -23,13 +23,15 @@ MAX_NAME = 100
 def record_scores(
     run: Run, plan: ScorePlan, scored: Scored, measured: Mapping[str, float], repeated: str
 ) -> dict[str, float]:
-    """Record metrics, input, table of files, figures and note; return the headlines.
+    """Record metrics, input, table of files, figures and note; return the headline values.
 
     ``measured`` are seconds and memory by their keys in MLflow; ``repeated`` is the paragraph on
     how to repeat the job.
     """
-    judge = evaluator(plan.task.kind)
-    labelled: Evaluation | None = judge.of_sums(scored.sums, plan.model.manifest.get("threshold"))
+    evaluator = evaluator_of(plan.task.kind)
+    labelled: Evaluation | None = evaluator.of_sums(
+        scored.sums, plan.model.manifest.get("threshold")
+    )
     metrics = prediction_metrics(plan, scored, labelled)
 
     run.log_metrics({**metrics, **pace(scored, measured), **file_counts(plan, scored), **measured})
@@ -40,15 +42,19 @@ def record_scores(
         log_figures(run, plan, labelled)
     run.note(note(run, plan, scored, labelled, repeated))
 
-    headlines = ("score/mean", "score/predicted_rate", f"labelled/{judge.headline.name}")
-    return {name: metrics[name] for name in headlines if name in metrics}
+    headline_names = (
+        "score/mean",
+        "score/predicted_rate",
+        f"labelled/{evaluator.headline_metric.name}",
+    )
+    return {name: metrics[name] for name in headline_names if name in metrics}
 
 
 def prediction_metrics(
     plan: ScorePlan, scored: Scored, labelled: Evaluation | None
 ) -> dict[str, float]:
     """Return the metrics of all predictions, and of rows whose target is known."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     classes = plan.task.classes
     unscored = scored.unscored
 
@@ -56,13 +62,13 @@ def prediction_metrics(
         "score/rows": scored.rows,
         "score/unscored": sum(unscored.values()),
     }
-    for name, value in judge.summary(scored.sums, classes).items():
+    for name, value in evaluator.summary(scored.sums, classes).items():
         metrics[f"score/{name}"] = value
     for reason, rows in unscored.items():
         metrics[f"unscored/{reason}"] = rows
 
     if labelled:
-        metrics |= logged(judge, labelled, "labelled", classes)
+        metrics |= logged(evaluator, labelled, "labelled", classes)
         metrics["labelled/rows"] = labelled.rows
     return metrics
 
@@ -112,9 +118,9 @@ def files_table(scored: Scored) -> Mapping[str, Sequence[object]]:
 
 def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
     """Draw and log the figures of rows whose target is known."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     subtitle = f"{model_name(plan)}, {labelled.rows:,} rows whose answer is known"
-    for path, picture in judge.figures({"scored": labelled}, subtitle, plan.task.classes):
+    for path, picture in evaluator.figures({"scored": labelled}, subtitle, plan.task.classes):
         run.log_bytes(picture, path)
 
 
@@ -122,7 +128,7 @@ def note(
     run: Run, plan: ScorePlan, scored: Scored, labelled: Evaluation | None, repeated: str
 ) -> str:
     """Write the run's note, in paragraphs of Markdown."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     folder = to_plain(plan.folder.path)
     paragraphs = [
         f"### {model_name(plan)} scored {scored.rows:,} rows",
@@ -131,7 +137,7 @@ def note(
     if scored.refused:
         paragraphs.append(f"{len(scored.refused)} files were refused: artifact `{FILES_TABLE}`.")
     if labelled:
-        paragraphs.append(plot(run.id, judge.figure))
+        paragraphs.append(plot(run.id, evaluator.figure))
     paragraphs.append(repeated)
 
     return "\n\n".join(filter(None, paragraphs)) + "\n"

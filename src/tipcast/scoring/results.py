@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.scoring.folder import Entry
 from tipcast.scoring.plan import ScorePlan
@@ -60,4 +60,4 @@ class Scored:
 
 def nothing_scored(plan: ScorePlan) -> Scored:
     """Return the results of a plan in which no file is due."""
-    return Scored({}, plan.refused, evaluator(plan.task.kind).total([]))
+    return Scored({}, plan.refused, evaluator_of(plan.task.kind).total([]))

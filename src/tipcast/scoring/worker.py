@@ -21,7 +21,7 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable
 from tipcast.datasets.parts import FilePart, Fragment
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
 from tipcast.scoring.folder import FOOTER, MANIFEST, Entry
@@ -203,7 +203,7 @@ def count_predictions(
         if target is not None:
             target = target[~invalid]
 
-    sums: Sums = evaluator(work.task.kind).count(values, target, threshold=work.threshold)
+    sums: Sums = evaluator_of(work.task.kind).count(values, target, threshold=work.threshold)
     return sums
 
 
@@ -314,8 +314,8 @@ def write_parts(
 
     ``digest`` is the input's.
     """
-    judge = evaluator(task.kind)
-    sums = judge.total([])
+    evaluator = evaluator_of(task.kind)
+    sums = evaluator.total([])
     unscored = Counter[str]()
     rows = 0
 
@@ -327,7 +327,7 @@ def write_parts(
             if part.table.num_rows:
                 writer.write_table(part.table, row_group_size=ROW_GROUP)
             rows += part.table.num_rows
-            sums = judge.total([sums, part.sums])
+            sums = evaluator.total([sums, part.sums])
             unscored.update(part.unscored)
             part = next(parts, None)
 

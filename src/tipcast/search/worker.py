@@ -27,7 +27,7 @@ from tipcast.datasets.prepare import (
     draw_all,
     prepare_fragment,
 )
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import bounds
 from tipcast.models.base import Estimator, Split
 from tipcast.models.native import Scorer
@@ -234,13 +234,13 @@ def evaluate_trial(
     if not bool(study.frames.xp.isfinite(predictions).all()):
         return {}, ()
 
-    judge = evaluator(study.recipe.task.kind)
+    evaluator = evaluator_of(study.recipe.task.kind)
     targets = y
     if y is None:
         targets = scorer.one_hot_rows(x)
-    evaluation = judge.evaluate_here(predictions, targets)
+    evaluation = evaluator.evaluate_here(predictions, targets)
 
-    metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
+    metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)
 
 

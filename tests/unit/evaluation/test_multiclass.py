@@ -9,7 +9,7 @@ from tests.conftest import spread
 from tipcast.evaluation.multiclass import Multiclass
 from tipcast.evaluation.sums import Interval, Parts
 
-JUDGE = Multiclass()
+EVALUATOR = Multiclass()
 
 
 def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +23,7 @@ def rows(count: int = 4000, classes: int = 4, seed: int = 0) -> tuple[np.ndarray
 
 def test_equals_scikit_learn(client: Client) -> None:
     probabilities, truth = rows()
-    found = JUDGE.evaluate(client, spread(client, probabilities), spread(client, truth))
+    found = EVALUATOR.evaluate(client, spread(client, probabilities), spread(client, truth))
     called = probabilities.argmax(axis=1)
     wide = probabilities.astype(float)
     expected = {
@@ -37,21 +37,21 @@ def test_equals_scikit_learn(client: Client) -> None:
     names = ["a/b", "a?b", "..", "setosa"]
     precision, recall, *_ = reference.precision_recall_fscore_support(truth, called)
     keys = ["recall/a_b", "recall/a_b_2", "recall/_", "recall/setosa"]
-    assert JUDGE.details(found, names) == pytest.approx(dict(zip(keys, recall, strict=True)))
-    assert set(JUDGE.summary(found.sums, names)) == {
+    assert EVALUATOR.details(found, names) == pytest.approx(dict(zip(keys, recall, strict=True)))
+    assert set(EVALUATOR.summary(found.sums, names)) == {
         key.replace("recall", "predicted_rate") for key in keys
     }
-    table = JUDGE.tables(found, names)["tables/classes.json"]
+    table = EVALUATOR.tables(found, names)["tables/classes.json"]
     assert (table["class"], table["precision"]) == (names, pytest.approx(precision.tolist()))
-    assert not JUDGE.details(JUDGE.evaluate_here(*rows(classes=11))), (
+    assert not EVALUATOR.details(EVALUATOR.evaluate_here(*rows(classes=11))), (
         "of many classes the table alone has it"
     )
     assert found.sums.confusion.tolist() == reference.confusion_matrix(truth, called).tolist()
     few = truth < 2  # of the other classes there is no row
-    found = JUDGE.evaluate_here(probabilities[few], truth[few])
+    found = EVALUATOR.evaluate_here(probabilities[few], truth[few])
     score = reference.f1_score(truth[few], called[few], average="macro")
     assert found.metrics["f1_macro"] == pytest.approx(score)
-    assert [*JUDGE.details(found)] == ["recall/0", "recall/1"]
+    assert [*EVALUATOR.details(found)] == ["recall/0", "recall/1"]
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def compared(client: Client) -> tuple[float, Interval, np.ndarray]:
     first, truth = rows(3000, seed=1)
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, truth)]
-    both = [JUDGE.evaluate_here(scores, truth) for scores in (first, second)]
-    value, interval = JUDGE.difference(Parts(futures, client), both)
+    both = [EVALUATOR.evaluate_here(scores, truth) for scores in (first, second)]
+    value, interval = EVALUATOR.difference(Parts(futures, client), both)
     losses = [-np.log(scores[np.arange(3000), truth].astype(float)) for scores in (first, second)]
     return value, interval, losses[0] - losses[1]
 

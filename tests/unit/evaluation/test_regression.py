@@ -9,7 +9,7 @@ from tests.conftest import spread
 from tipcast.evaluation.regression import SAMPLE, Regression
 from tipcast.evaluation.sums import Interval, Parts
 
-JUDGE = Regression()
+EVALUATOR = Regression()
 
 
 def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -20,7 +20,7 @@ def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def test_equals_scikit_learn(client: Client) -> None:
     predicted, truth = rows()
-    found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
+    found = EVALUATOR.evaluate(client, spread(client, predicted), spread(client, truth))
     p = predicted.astype(float)
     t = truth.astype(float)
     expected = {
@@ -38,13 +38,13 @@ def test_equals_scikit_learn(client: Client) -> None:
     )
     same = np.full(10, 3.0, dtype=np.float32)
     constant = {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0}
-    assert JUDGE.evaluate_here(same, same).metrics == constant
+    assert EVALUATOR.evaluate_here(same, same).metrics == constant
 
 
 def test_r2_of_targets_far_from_zero() -> None:
     predicted, truth = (values.astype(float) + 1e8 for values in rows())
-    found = JUDGE.total([JUDGE.count(predicted[at::3], truth[at::3]) for at in range(3)])
-    evaluation = JUDGE.of_sums(found)
+    found = EVALUATOR.total([EVALUATOR.count(predicted[at::3], truth[at::3]) for at in range(3)])
+    evaluation = EVALUATOR.of_sums(found)
     assert evaluation is not None
     assert evaluation.metrics["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=1e-9)
 
@@ -54,7 +54,7 @@ def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     truth = np.sqrt(1 + 0.2**2)
     hits = 0
     for seed in range(400):
-        found = JUDGE.evaluate_here(
+        found = EVALUATOR.evaluate_here(
             np.random.default_rng(seed).normal(0.2, 1, 300), np.zeros(300)
         ).interval
         hits += found.low <= truth <= found.high
@@ -75,8 +75,8 @@ def difference(
     client: Client, first: np.ndarray, second: np.ndarray, truth: np.ndarray
 ) -> tuple[float, Interval]:
     futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-    both = [JUDGE.evaluate_here(predicted, truth) for predicted in (first, second)]
-    return JUDGE.difference(Parts(futures, client), both)
+    both = [EVALUATOR.evaluate_here(predicted, truth) for predicted in (first, second)]
+    return EVALUATOR.difference(Parts(futures, client), both)
 
 
 def test_the_difference_is_that_of_the_errors(client: Client) -> None:

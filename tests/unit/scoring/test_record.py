@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.scoring.folder import Entry
 from tipcast.scoring.record import file_counts, files_table, model_name, pace, prediction_metrics
 from tipcast.scoring.results import Scored
@@ -25,7 +25,7 @@ def entry(name: str, rows: int, **unscored: int) -> Entry:
 def scored() -> Scored:
     """Two files that were scored, the later name first, and one that was refused."""
     entries = {"b": entry("b", 3, far=1, late=0), "a": entry("a", 4, far=1)}
-    return Scored(entries, {"c": REFUSED}, evaluator(BINARY).total([]))
+    return Scored(entries, {"c": REFUSED}, evaluator_of(BINARY).total([]))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_pace_is_of_the_rows_that_were_scored(scored: Scored) -> None:
 
 
 def test_there_is_no_pace_where_no_row_was_scored() -> None:
-    nothing = Scored({}, {}, evaluator(BINARY).total([]))
+    nothing = Scored({}, {}, evaluator_of(BINARY).total([]))
     assert pace(nothing, {}) == {}
 
 

@@ -26,7 +26,7 @@ from tipcast.datasets.counts import total
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.models.base import Split
 from tipcast.search import worker as worker_side
 from tipcast.search.pool import Pool
@@ -62,7 +62,7 @@ def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, f
     metrics = {}
     for proposal in proposals:
         fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
-        evaluation = evaluator(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
+        evaluation = evaluator_of(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
         metrics[proposal.number] = evaluation.metrics
     return metrics
 
