@@ -277,9 +277,9 @@ def _difference_sums(
     """Return the number of a part's rows, the sum of their contributions to the difference of two
     headlines, and the sum of the squared contributions.
     """
-    truth = values_of(target)
-    first_loss = slopes[0] * loss(values_of(first), truth)
-    differences = first_loss - slopes[1] * loss(values_of(second), truth)
+    target_values = values_of(target)
+    first_loss = slopes[0] * loss(values_of(first), target_values)
+    differences = first_loss - slopes[1] * loss(values_of(second), target_values)
     squares = module_of(differences).dot(differences, differences)
     return [float(len(differences)), float(differences.sum()), float(squares)]
 
@@ -334,12 +334,12 @@ def _row_sums(
 ) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
     predicted = values_of(predictions)
-    truth = values_of(target)[:]
+    target_values = values_of(target)[:]
     sums = []
     xp = module_of(predicted)
 
     for metric, function in metrics.items():
-        values = xp.asarray(function(truth, predicted))
+        values = xp.asarray(function(target_values, predicted))
         if values.shape != (len(predicted),):
             what = f"returned {values.shape} of {len(predicted)} rows"
             fix = "return one value for each row"

@@ -31,7 +31,7 @@ class ClassSums(Sums):
     squares: float = 0.0
     """Sum of the rows' squared log loss, for the interval."""
     brier: float = 0.0
-    """Sum over rows and classes of squared differences of probability and truth."""
+    """Sum over rows and classes of squared differences of probability and target."""
 
     def right(self, axis: int) -> Floats:
         """Return (classes,) the share of each class's rows that is right, 0 for a class without
@@ -49,16 +49,17 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(true_class.astype(xp.float64), eps, 1 - eps))
 
 
-def known_class_sums(probabilities: Array, truth: Array, called: Array) -> dict[str, Any]:
+def known_class_sums(probabilities: Array, targets: Array, called: Array) -> dict[str, Any]:
     """Return the fields of ``ClassSums`` that count rows whose class is known.
 
-    ``probabilities`` (rows, classes), ``truth`` and ``called`` (rows,) true and predicted classes.
+    ``probabilities`` are (rows, classes), ``targets`` and ``called`` (rows,): the true classes and
+    those predicted.
     """
     xp = module_of(probabilities)
     rows, classes = probabilities.shape
-    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = log_loss(probabilities, truth)
-    true_class = probabilities[xp.arange(rows), truth].astype(xp.float64)
+    cells = xp.bincount(targets * classes + called, minlength=classes * classes)
+    losses = log_loss(probabilities, targets)
+    true_class = probabilities[xp.arange(rows), targets].astype(xp.float64)
     all_squares = float((probabilities.astype(xp.float64) ** 2).sum())
 
     return {
@@ -117,7 +118,7 @@ class Multiclass(Evaluator):
         xp = module_of(probabilities)
         classes = probabilities.shape[1]
         possible = ((probabilities >= 0) & (probabilities <= 1)).all(axis=1)
-        odd, (probabilities, truth) = kept(possible, probabilities, target)
+        odd, (probabilities, targets) = kept(possible, probabilities, target)
 
         rows = len(probabilities)
         called = probabilities.argmax(axis=1)
@@ -128,12 +129,12 @@ class Multiclass(Evaluator):
             histogram=to_host(xp.bincount(called, minlength=classes)),
             confusion=np.zeros((classes, classes), dtype=np.int64),
         )
-        if truth is None or not rows:
+        if targets is None or not rows:
             return sums
 
-        truth = truth.astype(xp.int64)
-        possible = (truth >= 0) & (truth < classes)
-        unknown, columns = kept(possible, probabilities, truth, called)
+        targets = targets.astype(xp.int64)
+        possible = (targets >= 0) & (targets < classes)
+        unknown, columns = kept(possible, probabilities, targets, called)
         return replace(sums, unknown=unknown, **known_class_sums(*columns))
 
     def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:

@@ -71,20 +71,20 @@ class Regression(Evaluator):
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
-        odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
+        odd, (scores, targets) = kept(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
         errors = Errors(len(scores), odd, len(scores), float(scores.sum()))
-        if truth is None:
+        if targets is None:
             return errors
-        finite = xp.isfinite(truth)
+        finite = xp.isfinite(targets)
         if not bool(finite.any()):  # there is no largest error
             return errors
 
-        unknown, (truth, scores) = kept(finite, truth.astype(xp.float64), scores)
-        error = scores - truth
+        unknown, (targets, scores) = kept(finite, targets.astype(xp.float64), scores)
+        error = scores - targets
         squares = error * error
-        mean = float(truth.mean())
-        step = -(-len(truth) // SAMPLE)
+        mean = float(targets.mean())
+        step = -(-len(targets) // SAMPLE)
 
         return replace(
             errors,
@@ -95,8 +95,8 @@ class Regression(Evaluator):
             fourths=float(xp.dot(squares, squares)),
             largest=math.sqrt(float(squares.max())),
             target_mean=mean,
-            target_scatter=float(((truth - mean) ** 2).sum()),
-            sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
+            target_scatter=float(((targets - mean) ** 2).sum()),
+            sample=to_host(xp.stack([targets[::step], scores[::step]], axis=1)),
         )
 
     def total(self, parts: Sequence[Errors]) -> Errors:

@@ -33,7 +33,7 @@ from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.train_plan import collect
 from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.fit import predict, send_saved_scorer, truth
+from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lookup import beside
@@ -217,10 +217,10 @@ def score_version(
     scorer_future = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
 
     predictions = predict(client, scorer_future, x)
-    answers = truth(client, scorer_future, dataclasses.replace(test, x=x))
+    targets = evaluation_targets(client, scorer_future, dataclasses.replace(test, x=x))
     threshold = fetched.manifest["threshold"]
     evaluation = evaluator.evaluate(
-        client, predictions, answers, threshold=threshold, where="data.test"
+        client, predictions, targets, threshold=threshold, where="data.test"
     )
     return ScoredVersion(predictions, test.y, evaluation)
 

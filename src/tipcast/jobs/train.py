@@ -32,12 +32,12 @@ from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
+    evaluation_targets,
     fit,
     predict,
     score_every_way,
     send_fitted_scorer,
     send_saved_scorer,
-    truth,
 )
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking import portable
@@ -193,15 +193,15 @@ def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Tr
     rows = splits.get("validation")
     if rows:
         predictions = predict(client, scorer, rows.x)
-        answers = truth(client, scorer, rows)
-        validation = evaluator.evaluate(client, predictions, answers, where=WHERE["validation"])
+        targets = evaluation_targets(client, scorer, rows)
+        validation = evaluator.evaluate(client, predictions, targets, where=WHERE["validation"])
         threshold = validation.threshold
 
     test_rows = splits["test"]
     predictions = predict(client, scorer, test_rows.x)
-    answers = truth(client, scorer, test_rows)
+    targets = evaluation_targets(client, scorer, test_rows)
     test = evaluator.evaluate(
-        client, predictions, answers, threshold=threshold, where=WHERE["test"]
+        client, predictions, targets, threshold=threshold, where=WHERE["test"]
     )
 
     baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)

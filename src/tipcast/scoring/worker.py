@@ -227,14 +227,14 @@ def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array
     if not task.has_target or not set(task.columns) <= set(columns):
         return None
 
-    # Rows without an answer, as those with fares of 0, are dropped.
+    # Rows without a target, as those with fares of 0, are dropped.
     with np.errstate(all="ignore"):
         target: Any = task.target(columns, xp)
         usable, _ = work.dataset.clean(columns, part.period, xp)
 
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if usable is not None:
-        values[~usable] = task.kind.no_answer
+        values[~usable] = task.kind.missing_target
 
     return values
 

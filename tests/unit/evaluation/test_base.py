@@ -102,7 +102,7 @@ def test_rows_without_an_answer_are_left_out(kind: str) -> None:
     assert scored.metrics == pytest.approx(rows.known.metrics, rel=1e-9)
 
 
-def test_a_scoring_has_no_answers_of_clusters() -> None:
+def test_a_scoring_has_no_targets_of_clusters() -> None:
     rows = counted("clustering")
     assert rows.evaluator.of_sums(rows.sums, rows.known.threshold) is None
 
@@ -210,15 +210,15 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
         return abs(prediction - target) <= 1
 
     r = np.random.default_rng(0)
-    truth = r.normal(0, 1, 1000)
+    targets = r.normal(0, 1, 1000)
     predicted = r.normal(0, 1, 1000)
-    expected = np.mean(np.abs(truth - predicted) <= 1)
+    expected = np.mean(np.abs(targets - predicted) <= 1)
     found = Regression().evaluate(
-        client, *(spread(client, values, (10, 700)) for values in (predicted, truth))
+        client, *(spread(client, values, (10, 700)) for values in (predicted, targets))
     )
     assert found.metrics["within_one"] == pytest.approx(expected)
     assert list(found.metrics)[-1] == "within_one"
-    assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(
+    assert Regression().evaluate_here(predicted, targets).metrics["within_one"] == pytest.approx(
         expected
     )
     metric("classification", maximize=False, name="misses")(

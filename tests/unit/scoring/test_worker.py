@@ -100,7 +100,7 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     tables = [rows(size, seed) for seed, size in enumerate((0, 1000, 1, 0, 2500, 0))]
     scored = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
-    assert (scored.sums.scored, scored.sums.rows) == (scored.entry.rows, 0), "no row has an answer"
+    assert (scored.sums.scored, scored.sums.rows) == (scored.entry.rows, 0), "no row has a target"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
     whole = pa.concat_tables(tables)
